@@ -149,9 +149,8 @@ def _silence(facts: RunFacts, facts_after: RunFacts) -> str:
 
 
 def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]:
-    means = [{part: float(ns.mean()) for part, ns in run.parts.items()} for run in (before, after)]
-    slow, fast = means[::-1] if step.added_ns > 0 else means
-    if step.kind in {"slower", "faster"} and alike(slow, fast):
+    slow, fast = (after, before) if step.added_ns > 0 else (before, after)
+    if step.kind in {"slower", "faster"} and alike(slow.parts, fast.parts):
         yield f"all parts of a step are {step.kind} alike, as on another or a busier machine"
     old, new = (float(np.median(run.step_ns)) for run in (before, after))
     if (

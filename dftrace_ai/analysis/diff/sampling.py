@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -12,6 +11,7 @@ from dftrace_ai.analysis.diff.model import RunFacts
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.steps import Process, measure
 from dftrace_ai.analysis.steps.detection import is_within
+from dftrace_ai.analysis.steps.measuring import brief
 from dftrace_ai.analysis.steps.roles import GPU_ROLES, KINETO_STEP
 from dftrace_ai.analysis.steps.spans import stretches, union
 from dftrace_ai.analysis.steps.steady import steady_of
@@ -51,7 +51,7 @@ IN_NO_SPAN: Final = Label("none", "not annotated")
 """The time of a step in which the thread that trains was in no span at all."""
 
 # So many are placed at once; what is calculated with them takes a hundred bytes for each.
-SPANS_AT_ONCE: Final = 250_000
+SPANS_AT_ONCE: Final = 65_536
 # Who makes a name for every step makes millions; the places with most time are compared.
 MOST_PATHS: Final = 5_000
 
@@ -62,7 +62,7 @@ class SampledRun:
 
     facts: RunFacts  # what it is
     step_ns: Integers  # what each judged step took; of ranks with as many steps the mean
-    parts: dict[Part, Integers]  # of each judged step by its parts
+    parts: dict[Part, float]  # what each part of a judged step took on average
     places: tuple[Place, ...]  # the places, by their numbers
     labels: frozenset[Label]  # names that are in the run, in judged steps or not
     left_out: int  # places beyond those with most time, which are in no row
@@ -195,8 +195,11 @@ class _Alike(NamedTuple):
             first.found_by,
             self.steady & other.steady,
             # Sums of whole numbers, which are exact in any order.
-            self.step_ns + other.step_ns,
-            {part: ns + other.parts[part] for part, ns in self.parts.items()},
+            np.add(self.step_ns, other.step_ns, dtype=float),
+            {
+                part: brief(np.add(ns, other.parts[part], dtype=float))
+                for part, ns in self.parts.items()
+            },
             (_Cells.summed(list(columns), self.ranks + other.ranks),),
         )
 
@@ -226,19 +229,13 @@ class Sampling:
             for process in processes:
                 _label_codes(process, {}, self._labels)
             return
-        # What each moment of the thread is part of is of no use any more.
-        steps = replace(steps, timeline=steps.timeline.only(slice(0)))
-        tree = _Tree()
+        # What each moment of the thread is part of is of no use any more, nor is its memory.
+        steps = replace(steps, timeline=steps.timeline.only(np.zeros(0, np.int64)))
+        steady, tree = steady_of(steps).mask, _Tree()
         cells = _cells_of(member, steps, tree, self._labels)
-        alike = _Alike(
-            member.order,
-            steps.found_by,
-            steady_of(steps).mask,
-            steps.time_ns.astype(float),
-            {part: ns.astype(float) for part, ns in steps.parts.items()},
-            cells,
-        )
-        self._take(tree, {len(steps): alike})
+        alike = _Alike(member.order, steps.found_by, steady, steps.time_ns, steps.parts, cells)
+        del steps, cells
+        self._take(tree, {len(steady): alike})
 
     def merge(self, other: Sampling) -> None:
         """Take in the ranks of another."""
@@ -261,8 +258,8 @@ class Sampling:
         numbers[order] = np.arange(len(order), dtype=np.int32)
         groups = sorted(self._by_length.values(), key=lambda alike: alike.first)
         step_ns: list[Integers] = []
-        parts: dict[Part, list[Integers]] = defaultdict(list)
         cells: list[_Cells] = []
+        judged_of: list[Integers] = []
         begin = 0
         for alike in groups:
             # Ranks are slow together: a step of all of them is one sample.
@@ -271,12 +268,11 @@ class Sampling:
             column[judged] = begin + np.arange(len(judged))
             begin += len(judged)
             for each in alike.cells:
-                rows = np.flatnonzero(column[each.step] >= 0)
+                rows = np.flatnonzero(column[each.step] >= 0).astype(np.int32)
                 rows = rows[np.argsort(numbers[each.place[rows]], kind="stable")]
                 cells.append(each.at(rows, numbers, column))
             step_ns.append(alike.step_ns[judged] / ranks)
-            for part, ns in alike.parts.items():
-                parts[part].append(ns[judged] / ranks)
+            judged_of.append(judged)
         kept, left_out = _with_most_time(cells, len(order))
         return SampledRun(
             facts=RunFacts(
@@ -287,12 +283,22 @@ class Sampling:
                 judged=begin,
             ),
             step_ns=np.concatenate(step_ns) if step_ns else np.zeros(0),
-            parts={part: np.concatenate(values) for part, values in parts.items()},
+            parts={
+                part: _mean_of(part, groups, judged_of)
+                for part in (groups[0].parts if begin else ())
+            },
             places=tuple(self._tree.places[number] for number in order),
             labels=frozenset(self._labels),
             left_out=left_out,
             _cells=kept,
         )
+
+
+def _mean_of(part: Part, groups: Sequence[_Alike], judged: Sequence[Integers]) -> float:
+    pieces = [
+        alike.parts[part][steps] / alike.ranks for alike, steps in zip(groups, judged, strict=True)
+    ]
+    return float(np.concatenate(pieces).mean())
 
 
 def _with_most_time(groups: Sequence[_Cells], places: int) -> tuple[tuple[_Cells, ...], int]:

@@ -51,7 +51,9 @@ class FoundSteps:
     @property
     def numbers(self) -> Integers:
         """What each is called: by who named it, else counted from 0."""
-        return np.arange(len(self.start_ns)) if self.number is None else self.number
+        if self.number is not None:
+            return self.number
+        return np.arange(len(self.start_ns), dtype=np.int32)
 
 
 class _Pieces(NamedTuple):

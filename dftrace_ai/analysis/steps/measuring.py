@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.steps.timeline import Part, Timeline
 
-__all__ = ["STEP_PARTS", "Steps", "measure"]
+__all__ = ["STEP_PARTS", "Steps", "brief", "measure"]
 
 STEP_PARTS: Final = tuple(part for part in PARTS if part != "evaluation")
 """The parts whose times add up to that of a step; evaluation inside of it is none of it."""
@@ -132,7 +132,7 @@ def measure(process: Process) -> Steps | None:
     # What kernels do for an evaluation is its own, too.
     line = line.overlaid(*evaluated, "evaluation")
     parts: dict[Part, Integers] = {
-        part: _brief(_within(found, *line.of(part))) for part in STEP_PARTS if part != "none"
+        part: brief(_within(found, *line.of(part))) for part in STEP_PARTS if part != "none"
     }
     time = _length(found) - _within(found, *line.of("evaluation"))
     parts["none"] = time - np.sum(list(parts.values()), axis=0)
@@ -158,7 +158,7 @@ def measure(process: Process) -> Steps | None:
     )
 
 
-def _brief(values: Integers) -> Integers:
+def brief(values: Integers) -> Integers:
     """Return values, or if all are the same that one alone: most programs have few of the parts."""
     same = len(values) > 0 and bool((values == values[0]).all())
     return np.broadcast_to(values[0].copy(), values.shape) if same else values

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_INTEGER",
+    "ROWS_AT_ONCE",
     "SpanColumns",
     "Spans",
     "common",
@@ -37,7 +38,7 @@ __all__ = [
     "union",
 ]
 
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE: Final = 65_536
 READ_AT_ONCE: Final = 10_000
 MOST_INTEGER: Final = 2**62
 
@@ -71,7 +72,8 @@ class Spans:
         if not isinstance(which, slice) and which.dtype == bool and which.all():
             return self
         names = [field.name for field in fields(self) if field.name != "columns"]
-        return replace(self, **{name: getattr(self, name)[which] for name in names})
+        some: dict[str, Any] = {name: _taken(getattr(self, name), which) for name in names}
+        return replace(self, **some)
 
     def of(self, *roles: Role) -> Spans:
         """Return those with one of these roles."""
@@ -141,6 +143,14 @@ class Spans:
         return found
 
 
+def _taken(column: Integers, which: Integers | slice) -> Integers:
+    """Return some values of a column; one that all have, as a thread, stays there once."""
+    if column.strides != (0,) or isinstance(which, slice):
+        return column[which]
+    count = int(np.count_nonzero(which)) if which.dtype == bool else len(which)
+    return np.broadcast_to(column[:1], count)
+
+
 def integer(value: Any) -> int | None:
     """Return a whole number that stands in arguments as a number or, by dftracer, as text."""
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 19:
@@ -165,27 +175,29 @@ def span_columns(columns: EventColumns, mask: Integers | None, source: Source) -
     chosen &= (codes != CODE["ignored"])[columns.label]
     if mask is not None:
         chosen &= mask
-    row = np.flatnonzero(chosen)
-    start = columns.start_ns[row]
+    row = np.flatnonzero(chosen).astype(np.int32 if len(columns) < 2**31 else np.int64)
+    del chosen
+    start, end = columns.start_ns[row], columns.dur_ns[row]
+    end += start
     return {
         "start_ns": start,
-        "end_ns": start + columns.dur_ns[row],
+        "end_ns": end,
         "role": codes[columns.label[row]],
-        "tid": columns.tid[row],
+        "tid": _taken(columns.tid, row),
         "id": columns.id[row],
-        "row": row.astype(np.int32 if len(columns) < 2**31 else np.int64),
+        "row": row,
     }
 
 
 def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Spans:
     """Return spans of files in their order."""
     kind = np.min_scalar_type(len(files))
-    places = [np.full(len(piece["row"]), at, kind) for at, piece in enumerate(pieces)]
+    places = [np.broadcast_to(kind.type(at), len(piece["row"])) for at, piece in enumerate(pieces)]
     # The pieces of a column go before those of the next are put together.
     whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
     whole["place"] = _joined(places)
     order = _time_order(whole["start_ns"], whole["end_ns"], whole["id"])
-    return Spans(**{name: whole.pop(name)[order] for name in list(whole)}, columns=files)
+    return Spans(**{name: _taken(whole.pop(name), order) for name in list(whole)}, columns=files)
 
 
 def _joined(pieces: list[Integers]) -> Integers:

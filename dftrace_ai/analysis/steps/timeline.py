@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
-from dftrace_ai.analysis.steps.spans import in_pieces, rising, stretches, union
+from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, in_pieces, rising, stretches, union
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,7 +25,6 @@ __all__ = [
     "PART_CODE",
     "Part",
     "Timeline",
-    "covered_before",
     "covered_within",
     "part_within",
     "timeline_of",
@@ -41,8 +40,8 @@ PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 PART_CODE: Final[dict[Part, int]] = {part: number for number, part in enumerate(PARTS)}
 # So many are taken at once; what is calculated with them takes a hundred bytes for each.
-SPANS_AT_ONCE: Final = 250_000
-PIECES_AT_ONCE: Final = 250_000
+SPANS_AT_ONCE: Final = 65_536
+PIECES_AT_ONCE: Final = 65_536
 
 NO_CODE: Final = PART_CODE["none"]
 OTHER_CODE: Final = PART_CODE["other"]
@@ -84,18 +83,33 @@ class Timeline:
     """Pieces of time in order that do not overlap; between them no part has the time."""
 
     start_ns: Integers  # where each piece begins
-    end_ns: Integers  # where it ends
+    length_ns: Integers  # how long it is; in half of the memory than the times, as a rule
     part: Integers  # codes of `PART_CODE`
     span: Integers  # index of the span to which it belongs; -1 where it is another track's
+
+    @classmethod
+    def between(
+        cls, start_ns: Integers, end_ns: Integers, part: Integers, span: Integers
+    ) -> Timeline:
+        """Return pieces by where each begins and ends."""
+        length = end_ns - start_ns
+        brief = length.max(initial=0) < 2**32
+        return cls(start_ns, length.astype(np.uint32) if brief else length, part, span)
+
+    @property
+    def end_ns(self) -> Integers:
+        """Where each piece ends."""
+        return self.start_ns + self.length_ns
 
     def of(self, part: Part) -> tuple[Integers, Integers]:
         """Return the pieces of a part, as starts and ends."""
         chosen = self.part == PART_CODE[part]
-        return self.start_ns[chosen], self.end_ns[chosen]
+        start = self.start_ns[chosen]
+        return start, start + self.length_ns[chosen]
 
     def only(self, which: Integers | slice) -> Timeline:
         """Return some of the pieces, by a mask, by indices that rise, or in a row."""
-        values = (self.start_ns, self.end_ns, self.part, self.span)
+        values = (self.start_ns, self.length_ns, self.part, self.span)
         return Timeline(*(column[which] for column in values))
 
     def overlaid(
@@ -130,7 +144,7 @@ class Timeline:
         over &= ~kept[code]
         code, span = np.where(over, part, code), np.where(over, -1, span)
         some = held | over
-        return Timeline(
+        return Timeline.between(
             *(low[some], high[some]),
             *(code[some].astype(np.uint8), span[some].astype(self.span.dtype)),
         )
@@ -144,7 +158,7 @@ class Timeline:
             return over
         part_codes, span = over.part.copy(), over.span.copy()
         part_codes[held], span[held] = self.part[own[held]], self.span[own[held]]
-        return Timeline(over.start_ns, over.end_ns, part_codes, span)
+        return replace(over, part=part_codes, span=span)
 
 
 def _holder(at: Integers, start: Integers, end: Integers) -> Integers:
@@ -169,7 +183,9 @@ def _joined(lines: Sequence[Timeline]) -> Timeline:
     """Return timelines that follow each other as one."""
     if len(lines) == 1:
         return lines[0]
-    columns = zip(*((one.start_ns, one.end_ns, one.part, one.span) for one in lines), strict=True)
+    columns = zip(
+        *((one.start_ns, one.length_ns, one.part, one.span) for one in lines), strict=True
+    )
     return Timeline(*map(np.concatenate, columns))
 
 
@@ -225,7 +241,10 @@ def _stacked(spans: Spans, rows: Integers, near_ns: int) -> Timeline:
     while stack:
         give(stack[-1][0])
         stack.pop()
-    return Timeline(*(np.array(values, np.int64) for values in (starts, ends, parts, owners)))
+    return Timeline.between(
+        *(np.array(values, np.int64) for values in (starts, ends)),
+        *(np.array(values, np.int32) for values in (parts, owners)),
+    )
 
 
 def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
@@ -276,22 +295,26 @@ def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
     anew[1:] = (at[held[1:]] != until[held[:-1]]) | (owner[1:] != owner[:-1])
     anew[1:] |= part[1:] != part[:-1]
     first, last = held[anew], held[np.roll(anew, -1)]
-    return Timeline(at[first], until[last], part[anew], owner[anew])
-
-
-def covered_before(start_ns: Integers, end_ns: Integers, at_ns: Integers) -> Integers:
-    """Return how much of intervals lies before each moment, nanoseconds."""
-    if not len(start_ns):
-        return np.zeros(len(at_ns), np.int64)
-    total = np.concatenate([[0], np.cumsum(end_ns - start_ns)])
-    index = np.searchsorted(start_ns, at_ns, side="right")
-    beyond = np.maximum(0, end_ns[np.maximum(index - 1, 0)] - at_ns)
-    return total[index] - np.where(index > 0, beyond, 0)
+    return Timeline.between(at[first], until[last], part[anew], owner[anew])
 
 
 def covered_within(
     start_ns: Integers, end_ns: Integers, low_ns: Integers, high_ns: Integers
 ) -> Integers:
-    """Return how much of intervals lies in each window, nanoseconds; as `covered_before`."""
-    before = covered_before(start_ns, end_ns, low_ns)
-    return covered_before(start_ns, end_ns, high_ns) - before
+    """Return how much of intervals that are in order lies in each window, nanoseconds."""
+    inside = np.zeros(len(low_ns), np.int64)
+    if not len(start_ns):
+        return inside
+    total = np.zeros(len(start_ns) + 1, np.int64)
+    np.cumsum(end_ns - start_ns, out=total[1:])
+
+    def before(at_ns: Integers) -> Integers:
+        index = np.searchsorted(start_ns, at_ns, side="right")
+        beyond = np.maximum(0, end_ns[np.maximum(index - 1, 0)] - at_ns)
+        covered: Integers = total[index] - np.where(index > 0, beyond, 0)
+        return covered
+
+    for first in range(0, len(low_ns), ROWS_AT_ONCE):
+        here = slice(first, first + ROWS_AT_ONCE)
+        inside[here] = before(high_ns[here]) - before(low_ns[here])
+    return inside

@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
-from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
+from dftrace_ai.analysis.steps.timeline import PART_CODE, PIECES_AT_ONCE, covered_within
 from dftrace_ai.analysis.why.limits import severity
 from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.analysis.why.statistics import BatchSums, Share, binomial_tail
@@ -112,7 +112,8 @@ class Evidence:
     @cached_property
     def time(self) -> Integers:
         """What each step took, nanoseconds; at least one."""
-        return np.maximum(self.steps.time_ns, 1)
+        time = self.steps.time_ns
+        return time if (time > 0).all() else np.maximum(time, 1)
 
     @property
     def is_short(self) -> bool:
@@ -128,7 +129,7 @@ class Evidence:
         """Beyond this a step is odd."""
         return self.steady.median_ns + max(8 * self.steady.scale_ns, 2 * self.steady.median_ns)
 
-    @cached_property
+    @property
     def calmed(self) -> Integers:
         """The time of steps; the first of a loop waits as long as the others."""
         wait = self.steps.parts["wait"]
@@ -182,10 +183,7 @@ class Evidence:
     @cached_property
     def sums(self) -> BatchSums:
         """What the parts of the used steps add up to."""
-        parts: dict[Part, Integers] = {
-            part: self.steps.parts[part][self.used] for part in STEP_PARTS
-        }
-        return BatchSums.of(parts, self.time[self.used])
+        return BatchSums.of(self.steps.parts, self.time, self.used)
 
     @cached_property
     def _others(self) -> Timeline:
@@ -205,10 +203,12 @@ class Evidence:
         if self.rank.process.source != "annotated":
             return self.steps.parts["other"]
         line, steps = self._others, self.steps
+        if not len(line.span):
+            return np.broadcast_to(np.int64(0), len(steps))
         inside = covered_within(line.start_ns, line.end_ns, steps.start_ns, steps.end_ns)
         return np.minimum(inside, steps.parts["other"])
 
-    @cached_property
+    @property
     def unnamed_ns(self) -> Integers:
         """What of each step is in no span, or only in one around all of it; nanoseconds."""
         parts = self.steps.parts
@@ -284,8 +284,13 @@ class Evidence:
     def beside_steps(self) -> Timeline:
         """The pieces of the timeline that do not lie within a step."""
         steps, line = self.steps, self.steps.timeline
-        step = np.searchsorted(steps.start_ns, line.start_ns, side="right") - 1
-        return line.only((step < 0) | (line.end_ns > steps.end_ns[np.maximum(step, 0)]))
+        beside = [np.zeros(0, np.int64)]
+        for first in range(0, len(line.span), PIECES_AT_ONCE):
+            some = line.only(slice(first, first + PIECES_AT_ONCE))
+            step = np.searchsorted(steps.start_ns, some.start_ns, side="right") - 1
+            within = (step >= 0) & (some.end_ns <= steps.end_ns[np.maximum(step, 0)])
+            beside.append(first + np.flatnonzero(~within))
+        return line.only(np.concatenate(beside))
 
     @cached_property
     def between(self) -> float:

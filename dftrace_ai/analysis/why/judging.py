@@ -172,7 +172,9 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
     enough = len(evidence.steady) >= FEWEST_STEPS and not rank.process.clock.places
     judged = JudgedSteps(
         facts=_step_facts(evidence),
-        sums=evidence.sums if enough else BatchSums.of(steps.parts, np.maximum(steps.time_ns, 1)),
+        sums=evidence.sums
+        if enough
+        else BatchSums.of(steps.parts, evidence.time, np.ones(len(steps), bool)),
         ns={
             part: (int(steps.parts[part].sum()), steps.hidden_ns.get(part, 0))
             for part in STEP_PARTS

@@ -117,11 +117,10 @@ def _other_heavy(evidence: Evidence) -> Finding | None:
     # To Kineto nearly all is other work that is neither an operation nor a kernel.
     if evidence.rank.process.source != "annotated":
         return None
-    used, limit = evidence.used, evidence.limits["other"]
-    sums = BatchSums.of({"other": evidence.other_ns[used]}, evidence.time[used])
+    sums = BatchSums.of({"other": evidence.other_ns}, evidence.time, evidence.used)
     return evidence.finding(
         OTHER_HEAVY,
-        limit,
+        evidence.limits["other"],
         sums.share("other"),
         Others(spans=evidence.longest_others),
         confidence=evidence.confidence,
@@ -142,10 +141,9 @@ def _host_bound(evidence: Evidence) -> Finding | None:
 
 def _not_annotated(evidence: Evidence) -> Finding | None:
     limit = evidence.limits["not-annotated"]
-    used = evidence.used
-    unnamed = evidence.unnamed_ns[used]
+    unnamed_ns = evidence.unnamed_ns
     # Of what only some steps have a shape may tell more.
-    largest = np.cumsum(np.sort(unnamed)[::-1])
+    largest = np.cumsum(np.sort(unnamed_ns[evidence.used])[::-1])
     bursts = (
         0 if _is_typical(evidence) else int(np.searchsorted(largest, MOST_OF_IT * largest[-1])) + 1
     )
@@ -157,7 +155,7 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
     return evidence.finding(
         NOT_ANNOTATED,
         limit,
-        BatchSums.of({"none": unnamed}, evidence.time[used]).share("none"),
+        BatchSums.of({"none": unnamed_ns}, evidence.time, evidence.used).share("none"),
         NotAnnotated(lacking=lacking, by_auto=by_auto, bursts=bursts),
         confidence="low" if lacking else evidence.confidence,
     )

@@ -60,13 +60,14 @@ class BatchSums:
     parts: dict[Part, Integers]  # nanoseconds of each part, by batch
 
     @classmethod
-    def of(cls, parts: Mapping[Part, Integers], whole: Integers) -> BatchSums:
-        """Add up steps."""
+    def of(cls, parts: Mapping[Part, Integers], whole: Integers, used: Integers) -> BatchSums:
+        """Add up steps, those of a mask."""
+        whole = whole[used]
         count = len(whole)
         # Steps are not independent of their neighbours, but few of them are all there is.
         batches = count if count < 3 * STEPS_A_BATCH else count // STEPS_A_BATCH
         edges = np.linspace(0, count, min(MOST_BATCHES, batches) + 1).astype(int)[:-1]
-        sums = {part: np.add.reduceat(values, edges) for part, values in parts.items()}
+        sums = {part: np.add.reduceat(values[used], edges) for part, values in parts.items()}
         return cls(np.add.reduceat(whole, edges), sums)
 
     @classmethod
