@@ -31,10 +31,7 @@ __all__ = ["Auto", "auto"]
 
 
 class Auto:
-    """Switches on what records a framework's work, and takes it out again.
-
-    There is one, `dftrace_ai.auto`.
-    """
+    """Switches on what records a framework's work, and takes it out again: `dftrace_ai.auto`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -94,7 +91,7 @@ class Auto:
 
             dftrace_ai.auto(log_file="out/trace")
         """
-        names = parts if parts is None or isinstance(parts, str) else ",".join(parts)
+        names = _joined(parts)
         strange = unknown_parts(frozenset().union(*named_parts(names or "")))
         if strange:
             raise ConfigError(f"auto_parts: {strange}")
@@ -102,9 +99,7 @@ class Auto:
             "auto_parts": names,
             "auto_steps": steps,
             "auto_depth": depth,
-            "auto_modules": modules
-            if modules is None or isinstance(modules, str)
-            else ",".join(modules),
+            "auto_modules": _joined(modules),
             "auto_device": device,
             "auto_nvtx": nvtx,
             "auto_itt": itt,
@@ -127,7 +122,8 @@ class Auto:
                 if strange:  # of the environment or a file: the training goes on
                     tell(logging.WARNING, "auto_parts: %s", strange)
                 for framework in GROUPS:
-                    self._wait_for(framework, options)
+                    install = functools.partial(self._install, framework, options)
+                    self._waiting.append(when_imported(framework, install))
         return self
 
     def __repr__(self) -> str:
@@ -179,11 +175,6 @@ class Auto:
         if self._options is not None:
             self._options.training.end()
 
-    def _wait_for(self, framework: str, options: AutoOptions) -> None:
-        self._waiting.append(
-            when_imported(framework, functools.partial(self._install, framework, options))
-        )
-
     def _install(self, framework: str, options: AutoOptions) -> None:
         with self._lock:
             if options is not self._options:
@@ -196,6 +187,10 @@ class Auto:
                 self._removals.update(install_torch_parts(options))
             else:
                 self._removals.update(install_other_parts(framework, options))
+
+
+def _joined(names: str | Sequence[str] | None) -> str | None:
+    return names if names is None or isinstance(names, str) else ",".join(names)
 
 
 def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Config:

@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.nodes import NOTHING, beside
-from dftrace_ai.integrations.swapping import original_of, standing_for
-from dftrace_ai.integrations.torch.applying import applying
-from dftrace_ai.integrations.torch.depth import depth
-from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
-from dftrace_ai.integrations.wrapping.checkpoints import recorded
-from dftrace_ai.integrations.wrapping.listening import (
+from dftrace_ai.integrations.callbacks import (
     Hooks,
     Listener,
+    applying,
+    callback_class,
     evaluating,
+    framework_for,
     learning,
-    needed,
-    once_imported,
 )
+from dftrace_ai.integrations.checkpoints import recorded
+from dftrace_ai.integrations.nodes import NOTHING, beside, depth
+from dftrace_ai.integrations.swapping import needed, once_imported, original_of, standing_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
+    from dftrace_ai.integrations.checkpoints import Call
     from dftrace_ai.integrations.options import AutoOptions
-    from dftrace_ai.integrations.steps.training import Training
+    from dftrace_ai.integrations.steps import Training
     from dftrace_ai.integrations.swapping import Swaps
 
 __all__ = ["install", "trace_callback"]
@@ -55,14 +54,7 @@ HOOKS: Hooks = {
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Hear of what `fit` tells its callbacks, and record what Keras does without torch's classes.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
+    """Hear of what `fit` tells its callbacks; record what Keras does without torch's classes."""
     return once_imported(PART, "keras", functools.partial(_install, options))
 
 
@@ -86,18 +78,25 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
     for name, stage in (("evaluate", "validate"), ("predict", "predict")):
         swaps.swap(model, name, functools.partial(evaluating, options, stage))
     capture, restart = beside(ai.checkpoint.capture), beside(ai.checkpoint.restart)
-    for name, node in (("save", capture), ("save_weights", capture), ("load_weights", restart)):
-        make = functools.partial(recorded, options, node, _file)
-        swaps.swap(model, name, make)
-    for home in (getattr(keras, name, None) for name in ("saving", "models")):
-        for name, node, place in (("save_model", capture, 1), ("load_model", restart, 0)):
-            if hasattr(home, name):
-                place_of = functools.partial(_file, place=place)
-                swaps.swap(home, name, functools.partial(recorded, options, node, place_of))
+    homes = [getattr(keras, name, None) for name in ("saving", "models")]
+    for owners, name, node, place in (
+        ([model], "save", capture, 1),
+        ([model], "save_weights", capture, 1),
+        ([model], "load_weights", restart, 1),
+        (homes, "save_model", capture, 1),
+        (homes, "load_model", restart, 0),
+    ):
+        make = functools.partial(recorded, options, node, functools.partial(_file, place))
+        for owner in owners:
+            if owner is model or hasattr(owner, name):
+                swaps.swap(owner, name, make)
     backend = needed(needed(keras, "backend"), "backend")()
-    by_torch = backend == "torch"
-    _record_compiled(options, swaps, model, always=not by_torch)
-    _record_optimizers(options, swaps, keras, backend)
+    _record_compiled(options, swaps, model, always=backend != "torch")
+    in_graph = getattr(sys.modules.get("tensorflow"), "inside_function", None)
+    # Steps of optimizers in loops that are the program's own, or run by torch.
+    optimizer = needed(needed(keras, "optimizers"), "Optimizer")
+    if backend == "torch":
+        swaps.swap(optimizer, "apply", functools.partial(applying, options))
 
     def is_symbolic(args: Any) -> bool:
         """Whether a model is only asked for the shapes of what it returns."""
@@ -107,29 +106,19 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
 
     options.not_meant.append(is_symbolic)
     swaps.then(lambda: options.not_meant.remove(is_symbolic))
-    in_graph = getattr(sys.modules.get("tensorflow"), "inside_function", None)
     if backend == "tensorflow" and in_graph is not None:
-        make = functools.partial(_judging_model, options, in_graph, is_symbolic)
-        swaps.swap(model, "__call__", make)
-
-
-def _record_optimizers(options: AutoOptions, swaps: Swaps, keras: ModuleType, backend: str) -> None:
-    """Record the steps of optimizers in loops that are the program's own, or run by torch."""
-    in_graph = getattr(sys.modules.get("tensorflow"), "inside_function", None)
-    optimizer = needed(needed(keras, "optimizers"), "Optimizer")
-    if backend == "torch":
-        swaps.swap(optimizer, "apply", functools.partial(applying, options))
-    elif backend == "tensorflow" and in_graph is not None:
 
         def is_one_function() -> bool:
             return depth.computing > 0 or in_graph()
 
         make = functools.partial(applying, options, is_compiling=is_one_function)
         swaps.swap(optimizer, "apply", make)
+        make = functools.partial(_judging_model, options, in_graph, is_symbolic)
+        swaps.swap(model, "__call__", make)
 
 
-def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, place: int = 1) -> Any:
-    return kwargs.get("filepath", *args[place : place + 1])
+def _file(place: int, call: Call) -> Any:
+    return call.given(place, "filepath")
 
 
 def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any, *, always: bool) -> None:
@@ -154,58 +143,46 @@ def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any, *, always: 
             for attribute in COMPILED:
                 setattr(one, attribute, original_of(getattr(one, attribute)))
 
-    for attribute, around in COMPILED.items():
-        make = functools.partial(making, attribute, functools.partial(around, options))
+    for attribute, learns in COMPILED.items():
+        around = functools.partial(_recorded_function, learns, options)
+        make = functools.partial(making, attribute, around)
         swaps.swap(model, f"make_{attribute}", make)
     swaps.then(put_back)
 
 
-def _learning_function(options: AutoOptions, original: Any) -> Any:
-    gate, training, node = options.gate, options.training, beside(ai.compute)
+def _recorded_function(learns: bool, options: AutoOptions, original: Any) -> Any:
+    gate, training = options.gate, options.training
+    node = beside(ai.compute) if learns else beside(ai.compute.forward, "eval")
 
     @functools.wraps(original)
-    def train_function(*args: Any, **kwargs: Any) -> Any:
+    def compiled(*args: Any, **kwargs: Any) -> Any:
         if not gate.live:
             return original(*args, **kwargs)
-        training.told(begins=True)
+        if learns:
+            training.told(begins=True)
         span = node._begin() if gate.recording else None
         depth.computing = 1
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            _end_or_cancel(span, error)
-            if _ran_out(error):
+            # It has asked for a batch, and there was none.
+            ran_out = isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
+            if span is not None and ran_out:
+                span.end_unless_empty()
+            elif span is not None:
+                span.end(type(error))
+            if learns and ran_out:
                 training.fetched_nothing(None)
             raise
         finally:
             depth.computing = 0
         if span is not None:
             span.end()
-        training.optimizer_ends(original)
+        if learns:
+            training.optimizer_ends(original)
         return result
 
-    return train_function
-
-
-def _judging_function(options: AutoOptions, original: Any) -> Any:
-    gate, node = options.gate, beside(ai.compute.forward, "eval")
-
-    @functools.wraps(original)
-    def judges(*args: Any, **kwargs: Any) -> Any:
-        span = node._begin() if gate.recording else None
-        depth.computing = 1
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            _end_or_cancel(span, error)
-            raise
-        finally:
-            depth.computing = 0
-        if span is not None:
-            span.end()
-        return result
-
-    return judges
+    return compiled
 
 
 def _judging_model(
@@ -236,24 +213,8 @@ def _judging_model(
     return judges
 
 
-def _ran_out(error: BaseException) -> bool:
-    """Whether a function has asked for a batch, and there was none."""
-    return isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
-
-
-def _end_or_cancel(span: Any, error: BaseException) -> None:
-    if span is not None and _ran_out(error):
-        span.end_unless_empty()
-    elif span is not None:
-        span.end(type(error))
-
-
-COMPILED = {
-    "train_function": _learning_function,
-    "test_function": _judging_function,
-    "predict_function": _judging_function,
-}
-"""Attributes of a model with the functions that it has compiled, and what records each."""
+COMPILED = {"train_function": True, "test_function": False, "predict_function": False}
+"""Attributes of a model with the functions that it has compiled, and whether each learns."""
 
 
 def trace_callback(**options: Any) -> Any:
@@ -280,11 +241,8 @@ def trace_callback(**options: Any) -> Any:
 @cache
 def _callback_class() -> type[Any]:
     found = framework_for("a callback of `fit`", "keras", named="Keras", extra="keras")
-    return callback_class(
-        found.callbacks.Callback,
-        HOOKS,
-        Listener(PART, HOOKS),
-        given=lambda callback, number=None, *_, **__: (callback.params, number),
-        again=trace_callback,
-        options_now=lambda: auto.options,
-    )
+
+    def given(callback: Any, number: int | None = None, *_: Any, **__: Any) -> Any:
+        return callback.params, number
+
+    return callback_class(found.callbacks.Callback, PART, HOOKS, given, trace_callback)

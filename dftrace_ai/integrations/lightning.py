@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
+from dftrace_ai.integrations.callbacks import Hooks, Listener, callback_class, framework_for
+from dftrace_ai.integrations.checkpoints import recorded
 from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
-from dftrace_ai.integrations.wrapping.checkpoints import recorded
-from dftrace_ai.integrations.wrapping.listening import Hooks, Listener, needed, once_imported
+from dftrace_ai.integrations.swapping import all_of, needed, once_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
-    from dftrace_ai.integrations.steps.training import Training
+    from dftrace_ai.integrations.steps import Training
     from dftrace_ai.integrations.swapping import Swaps
 
 __all__ = ["install", "trace_callback", "trace_profiler"]
@@ -56,24 +56,13 @@ HOOKS: Hooks = {
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Hear of the trainers' hooks, and record the checkpoints that they write.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
-    removals = [
-        once_imported(PART, package, functools.partial(_install, options, package))
-        for package in PACKAGES
-    ]
-
-    def remove() -> None:
-        for removal in removals:
-            removal()
-
-    return remove
+    """Hear of the trainers' hooks, and record the checkpoints that they write."""
+    return all_of(
+        *(
+            once_imported(PART, package, functools.partial(_install, options, package))
+            for package in PACKAGES
+        )
+    )
 
 
 def _install(options: AutoOptions, package: str, swaps: Swaps, home: ModuleType) -> None:
@@ -104,11 +93,8 @@ def _install(options: AutoOptions, package: str, swaps: Swaps, home: ModuleType)
     if hasattr(evaluations, "reset"):
         swaps.swap(evaluations, "reset", begun)
     node = beside(ai.checkpoint.capture)
-    swaps.swap(
-        needed(home, "Trainer"),
-        "save_checkpoint",
-        functools.partial(recorded, options, node, lambda _, a, k: k.get("filepath", *a[1:2])),
-    )
+    make = functools.partial(recorded, options, node, lambda call: call.given(1, "filepath"))
+    swaps.swap(needed(home, "Trainer"), "save_checkpoint", make)
 
 
 def trace_callback(package: str | None = None, **options: Any) -> Any:
@@ -161,13 +147,9 @@ def _framework(module: str) -> ModuleType:
 
 @cache
 def _callback_class(package: str) -> type[Any]:
+    again = functools.partial(trace_callback, package)
     return callback_class(
-        _framework(package).Callback,
-        HOOKS,
-        Listener(PART, HOOKS),
-        given=lambda *given, **_: given[1],
-        again=functools.partial(trace_callback, package),
-        options_now=lambda: auto.options,
+        _framework(package).Callback, PART, HOOKS, lambda *given, **_: given[1], again
     )
 
 

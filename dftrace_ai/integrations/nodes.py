@@ -1,15 +1,29 @@
-"""The nodes of instrumentation: beside those of the tree, with arguments of their own."""
+"""What parts record with: nodes beside the tree's, how deep a thread is, and who may be asked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
+from dftrace_ai.run.emitting import ThreadCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["ALL_NODES", "NOTHING", "beside", "forget_arguments", "give_anew"]
+__all__ = [
+    "ALL_NODES",
+    "NOTHING",
+    "asked",
+    "beside",
+    "depth",
+    "forget_arguments",
+    "give_anew",
+    "kept",
+    "leave_hooked",
+]
+
+T = TypeVar("T")
 
 NOTHING = ProfilerNode("", "", enabled=False)
 """Records nothing: takes the place of a node outside of the steps that are asked for."""
@@ -29,11 +43,9 @@ def beside(
     copy: int = 0,
     companions: tuple[str, ...] = (),
 ) -> ProfilerNode:
-    """Return a node that follows one of the tree, with arguments that the tree's does not have.
+    """Return a node that is enabled, disabled and updated with one of the tree.
 
-    It is enabled, disabled and updated with that node; what is said to it is said to it alone.
-
-    `copy`: one of several for the same place, such as that of a thread.
+    What is said to it is said to it alone. `copy`: one of several, such as that of a thread.
     """
     key = (node, name or "", copy, companions)
     found = _beside.get(key)
@@ -56,17 +68,16 @@ def beside(
 
 
 def give_anew(node: ProfilerNode, told: Mapping[str, object]) -> None:
-    """Give a node of `beside` the arguments of one event; the next one's are given so, too.
+    """Give a node of `beside`, of this thread alone, the arguments of its next event.
 
-    `node`: of one thread, so that nobody else's event has them; `told`: all that such events tell,
-    with None for what this one cannot: it has no such member.
+    `told`: all that such events tell; what this one cannot, None, is no member of it.
     """
     if None not in told.values():
         node._merge_args(dict(told))
         return
-    kept = {name: value for name, value in node._copy_args().items() if name not in told}
+    others = {name: value for name, value in node._copy_args().items() if name not in told}
     node._clear_args()
-    node._merge_args(kept | {name: one for name, one in told.items() if one is not None})
+    node._merge_args(others | {name: one for name, one in told.items() if one is not None})
 
 
 def forget_arguments() -> None:
@@ -74,3 +85,44 @@ def forget_arguments() -> None:
     ALL_NODES._clear_args()
     for (node, *_), one in _beside.items():
         one._take_args(node)
+
+
+depth = ThreadCounts()
+"""Of this thread.
+
+Attributes:
+    forward: modules within modules that are recorded.
+    backward: 1 within a backward pass that is recorded.
+    optimizer: 1 within an optimizer's step that is recorded.
+    waiting: 1 while a loader is asked for a batch.
+    hooked: 1 within an optimizer's step that its hooks have told of.
+    computing: 1 within what a framework has made one function of, and is recorded as a whole.
+"""
+
+
+class Kept(threading.local):
+    """What is on in this thread."""
+
+    # An optimizer whose step is on by its hooks, and the span of it.
+    hooked: tuple[Any, Any] | None = None
+    # That whose forward is on, where modules within it are recorded.
+    model: Any = None
+
+
+kept = Kept()
+
+
+def leave_hooked() -> None:
+    """End an optimizer's step that its hooks told of, and that has raised: torch tells no end."""
+    hooked, kept.hooked = kept.hooked, None
+    depth.hooked = 0
+    if hooked is not None and hooked[1] is not None:
+        hooked[1].end_unless_empty()
+
+
+def asked(question: Callable[..., T], *of: Any) -> T | None:
+    """Return what the program's objects answer, None where they raise: an argument is missing."""
+    try:
+        return question(*of)
+    except Exception:  # noqa: BLE001 - the argument is left out, which is what a reader sees
+        return None

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from dftrace_ai.integrations.steps.gate import ALL_STEPS, Gate, StepRange
-from dftrace_ai.integrations.steps.training import Training
+from dftrace_ai.integrations.steps import ALL_STEPS, Gate, StepRange, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dftrace_ai.config.model import Config
 
-__all__ = ["ALL", "AutoOptions", "Chosen", "Gate", "StepRange", "named_parts", "options_of"]
+__all__ = ["ALL", "AutoOptions", "named_parts", "options_of", "record_steps"]
 
 
 EVERYWHERE: Final = "all"
@@ -25,11 +24,9 @@ EVERYWHERE: Final = "all"
 
 
 def folders_of(text: str | None) -> tuple[str, ...]:
-    """Return the absolute paths of the folders that a setting names.
+    """Return the absolute paths of the folders that a setting names, with colons between them.
 
-    Args:
-        text: paths with colons between them, also such as ``file:///data``; ``all`` for every
-            file. Folders that are not on this machine (``s3://...``) are left out.
+    ``file:///data`` is one, too; ``all`` is every file; what is not on this machine is left out.
     """
     if not text:
         return ()
@@ -117,11 +114,7 @@ class AutoOptions:
 
 
 def named_parts(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the parts that a text of the settings wants, and those that it leaves out.
-
-    Args:
-        text: names with commas between them, some with a minus before them.
-    """
+    """Return the parts that a text of the settings wants, and those with a minus before them."""
     named = [name.strip() for name in text.split(",") if name.strip()]
     without = frozenset(name[1:] for name in named if name.startswith("-"))
     return frozenset(name for name in named if not name.startswith("-")), without
@@ -130,14 +123,7 @@ def named_parts(text: str) -> tuple[frozenset[str], frozenset[str]]:
 def options_of(
     config: Config, *, model: Any = None, optimizer: Any = None, loader: Any = None
 ) -> AutoOptions:
-    """Return the options that settings and a call of `auto` give.
-
-    Args:
-        config: the settings.
-        model: one or several; None for all.
-        optimizer: one or several; None for all.
-        loader: one or several; None for all.
-    """
+    """Return the options that settings and a call of `auto` give."""
     wanted, without = named_parts(config.auto_parts)
     beside = {"device": config.auto_device, "nvtx": config.auto_nvtx, "itt": config.auto_itt}
     patterns = (config.auto_modules or "").split(",")
@@ -154,3 +140,15 @@ def options_of(
         optimizers=Chosen(optimizer),
         loaders=Chosen(loader),
     )
+
+
+def record_steps(options: AutoOptions) -> Callable[[], None]:
+    """Have steps recorded, as the other parts tell of them: the part `steps`."""
+    training = options.training
+    training.recorded = True
+
+    def remove() -> None:
+        training.end()
+        training.recorded = False
+
+    return remove

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import sys
 from collections.abc import Callable
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dftrace_ai.integrations.options import ALL
-from dftrace_ai.integrations.wrapping.listening import tell_of
+from dftrace_ai.integrations.swapping import tell_of
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from dftrace_ai.integrations.options import AutoOptions
 
@@ -64,78 +62,59 @@ class Part(NamedTuple):
 
 # In the order in which they are installed: what hears of the training before what tells of it.
 OF_FRAMEWORKS = {
-    "steps": "dftrace_ai.integrations.steps.recording",
-    "io": "dftrace_ai.integrations.files",
-    "lightning": "dftrace_ai.integrations.lightning",
-    "transformers": "dftrace_ai.integrations.transformers",
-    "accelerate": "dftrace_ai.integrations.engines.accelerate",
-    "deepspeed": "dftrace_ai.integrations.engines.deepspeed",
-    "megatron": "dftrace_ai.integrations.engines.megatron",
-    "ray": "dftrace_ai.integrations.ray",
-    "keras": "dftrace_ai.integrations.keras",
-    "tensorflow": "dftrace_ai.integrations.tensorflow",
-    "tapes": "dftrace_ai.integrations.engines.tapes",
+    "steps": "options:record_steps",
+    "io": "files:install",
+    "lightning": "lightning:install",
+    "transformers": "transformers:install",
+    "accelerate": "engines:install_accelerate",
+    "deepspeed": "engines:install_deepspeed",
+    "megatron": "engines:install_megatron",
+    "ray": "ray:install",
+    "keras": "keras:install",
+    "tensorflow": "tensorflow:install",
+    "tapes": "tensorflow:install_tapes",
 }
 """Parts that need no torch: they wait for what they are named after, or for nothing."""
 
 OF_TORCH = {
-    "forward": "dftrace_ai.integrations.torch.forward",
-    "backward": "dftrace_ai.integrations.torch.backward",
-    "optimizer": "dftrace_ai.integrations.torch.optimizer",
-    "data": "dftrace_ai.integrations.torch.data",
-    "transfer": "dftrace_ai.integrations.torch.transfer",
-    "checkpoint": "dftrace_ai.integrations.torch.checkpoint",
-    "collectives": "dftrace_ai.integrations.torch.collectives",
-    "compilations": "dftrace_ai.integrations.torch.compilations",
+    "forward": "torch.forward:install",
+    "backward": "torch.backward:install",
+    "optimizer": "torch.optimizer:install",
+    "data": "torch.data:install",
+    "transfer": "torch.transfer:install",
+    "checkpoint": "torch.checkpoint:install",
+    "collectives": "torch.collectives:install",
+    "compilations": "torch.compilations:install",
 }
 
 BUILT_IN = OF_FRAMEWORKS | OF_TORCH
-"""Our parts by name: modules with a function `install`, imported when the framework is there."""
-
-
-def _install_of(home: str) -> Any:
-    return import_module(home).install
-
-
-def _loaded(name: str, load: Callable[[], Any]) -> Iterator[Part]:
-    try:
-        found = load()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-        tell_of(name, error)
-    else:
-        yield found if isinstance(found, Part) else Part(name, found)
+"""Our parts by name: module and function, imported when the framework is there."""
 
 
 def install_framework_parts(options: AutoOptions) -> dict[str, Removal]:
-    """Install what is wanted of the parts that need no torch.
-
-    One that fails is told of, and the others and the training go on.
-    """
-    return _installed(_built_in(OF_FRAMEWORKS, options), options)
+    """Install what is wanted of the parts that need no torch; one that fails is told of."""
+    return _installed(_built_in(OF_FRAMEWORKS), options)
 
 
 def install_torch_parts(options: AutoOptions) -> dict[str, Removal]:
     """Install what is wanted of the parts that record torch, and of those of other packages."""
-    wanted = {name: home for name, home in OF_TORCH.items() if options.wants(name)}
+    ours = OF_TORCH
     torch = sys.modules.get("torch")
-    if wanted and not isinstance(getattr(torch, "Tensor", None), type):
+    is_wanted = any(options.wants(name) for name in ours)
+    if is_wanted and not isinstance(getattr(torch, "Tensor", None), type):
         place = getattr(torch, "__file__", None) or "of that name"
         tell(logging.WARNING, "auto records nothing of the module torch, not PyTorch: %s", place)
-        wanted = {}
-    found = itertools.chain(_built_in(wanted, options), _of_other_packages("torch", options))
-    return _installed(found, options)
+        ours = {}
+    return _installed(itertools.chain(_built_in(ours), entry_points(group=GROUP)), options)
 
 
 def install_other_parts(framework: str, options: AutoOptions) -> dict[str, Removal]:
     """Install what is wanted of the parts of other packages that record a framework."""
-    return _installed(_of_other_packages(framework, options), options)
+    return _installed(entry_points(group=GROUPS[framework]), options)
 
 
 def unknown_parts(names: Iterable[str]) -> str:
-    """Tell of names that no part has.
-
-    Returns a clause with the names of all parts; empty where each name has its part.
-    """
+    """Return a clause that tells of names without a part, and of all parts; empty for none."""
     strange = sorted(set(names) - BUILT_IN.keys() - {ALL})
     if strange:  # only then is it worth a look at what is installed
         others = {one.name for group in GROUPS.values() for one in entry_points(group=group)}
@@ -146,27 +125,20 @@ def unknown_parts(names: Iterable[str]) -> str:
     return f"there is no part {', '.join(map(repr, strange))}; there are {', '.join(known)}"
 
 
-def _built_in(homes: dict[str, str], options: AutoOptions) -> Iterator[Part]:
-    for name, home in homes.items():
-        if options.wants(name):
-            yield from _loaded(name, functools.partial(_install_of, home))
+def _built_in(homes: dict[str, str]) -> list[EntryPoint]:
+    return [EntryPoint(name, f"{__package__}.{home}", GROUP) for name, home in homes.items()]
 
 
-def _of_other_packages(framework: str, options: AutoOptions) -> Iterator[Part]:
-    for entry in entry_points(group=GROUPS[framework]):
-        if options.wants(entry.name):
-            yield from _loaded(entry.name, entry.load)
-
-
-def _installed(parts: Iterable[Part], options: AutoOptions) -> dict[str, Removal]:
+def _installed(parts: Iterable[EntryPoint], options: AutoOptions) -> dict[str, Removal]:
     removals: dict[str, Removal] = {}
-    for part in parts:
-        _install(part, options, removals)
+    for entry in parts:
+        if options.wants(entry.name):
+            name = entry.name
+            try:
+                found = entry.load()
+                part = found if isinstance(found, Part) else Part(name, found)
+                name = part.name
+                removals[name] = part.install(options)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+                tell_of(name, error)
     return removals
-
-
-def _install(part: Part, options: AutoOptions, removals: dict[str, Removal]) -> None:
-    try:
-        removals[part.name] = part.install(options)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-        tell_of(part.name, error)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
+from dftrace_ai.integrations.checkpoints import Call, recorded
 from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.wrapping.checkpoints import recorded
-from dftrace_ai.integrations.wrapping.listening import once_imported
+from dftrace_ai.integrations.swapping import once_imported
 from dftrace_ai.run.lifecycle import finalize
 
 if TYPE_CHECKING:
@@ -30,14 +30,7 @@ OF_A_RUN = ("DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record what `ray.train.report` does with a checkpoint.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
+    """Record what `ray.train.report` does with a checkpoint."""
     return once_imported("ray", "ray.train", functools.partial(_install, options))
 
 
@@ -46,22 +39,20 @@ def _install(options: AutoOptions, swaps: Swaps, train: ModuleType) -> None:
 
 
 def _reporting(options: AutoOptions, original: Any) -> Any:
-    saves = recorded(options, beside(ai.checkpoint.capture, "report"), _place, original)
+    node = beside(ai.checkpoint.capture, "report")
+    saves = recorded(options, node, lambda call: _checkpoint(call).path, original)
 
     @functools.wraps(original)
     def report(*args: Any, **kwargs: Any) -> Any:
         # A barrier of all workers, but where there is no checkpoint to store.
-        return (original if _checkpoint(args, kwargs) is None else saves)(*args, **kwargs)
+        stores = _checkpoint(Call(None, args, kwargs)) is not None
+        return (saves if stores else original)(*args, **kwargs)
 
     return report
 
 
-def _checkpoint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return kwargs.get("checkpoint", args[1] if len(args) > 1 else None)
-
-
-def _place(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return getattr(_checkpoint(args, kwargs), "path", None)
+def _checkpoint(call: Call) -> Any:
+    return call.given(1, "checkpoint")
 
 
 def trace_loop(train_loop_per_worker: Callable[..., Any], **options: Any) -> Callable[..., Any]:

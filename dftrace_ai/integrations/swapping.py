@@ -1,16 +1,30 @@
-"""Attributes of a framework's classes and modules that are replaced for a while, and put back."""
+"""Attributes of a framework's classes and modules: replaced once it is there, and put back."""
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from types import ModuleType, TracebackType
 
     from typing_extensions import Self
 
-__all__ = ["NotInThisVersion", "Swaps", "original_of", "standing_for"]
+__all__ = [
+    "NotInThisVersion",
+    "Swaps",
+    "all_of",
+    "needed",
+    "once_imported",
+    "original_of",
+    "standing_for",
+    "tell_of",
+]
 
 _ABSENT: Any = object()
 _ORIGINAL = "__dftrace_original__"
@@ -110,3 +124,55 @@ class Swaps:
         """Put everything back; a second call does nothing."""
         while self._undo:
             self._undo.pop()()
+
+
+def once_imported(
+    part: str, module: str, install: Callable[[Swaps, ModuleType], None]
+) -> Callable[[], None]:
+    """Install a part when a framework is there: at once, or behind its first import."""
+    swaps = Swaps()
+
+    def there() -> None:
+        try:
+            with swaps:
+                install(swaps, sys.modules[module])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            tell_of(part, error)
+
+    give_up = when_imported(module, there)
+
+    def remove() -> None:
+        give_up()
+        swaps.restore()
+
+    return remove
+
+
+def all_of(*removals: Callable[[], None]) -> Callable[[], None]:
+    """Return what takes all out that several take out."""
+
+    def remove() -> None:
+        for removal in removals:
+            removal()
+
+    return remove
+
+
+def needed(module: ModuleType | None, name: str) -> Any:
+    """Return what a module has by a name; None for one that the framework does not have."""
+    found = getattr(module, name, None)
+    if found is None:
+        raise NotInThisVersion(name if module is None else f"{module.__name__}.{name}")
+    return found
+
+
+def tell_of(part: str, error: Exception) -> None:
+    """Tell of a part that cannot be installed."""
+    lacks = isinstance(error, NotInThisVersion)
+    tell(
+        logging.WARNING,
+        "auto records nothing of the part %s, %s: %s",
+        part,
+        "which this version of the framework is not known for: it lacks" if lacks else "and why",
+        error if lacks else described(error),
+    )

@@ -1,29 +1,29 @@
-"""TensorFlow: a hook for sessions, as of `MonitoredTrainingSession`, and checkpoints."""
+"""TensorFlow: a hook for sessions, as of `MonitoredTrainingSession`; checkpoints; eager loops."""
 
 from __future__ import annotations
 
 import functools
 import glob
 import os
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.wrapping.callbacks import framework_for
-from dftrace_ai.integrations.wrapping.checkpoints import recorded
-from dftrace_ai.integrations.wrapping.listening import Listener, needed, once_imported
+from dftrace_ai.integrations.callbacks import Hooks, Listener, framework_for
+from dftrace_ai.integrations.checkpoints import recorded
+from dftrace_ai.integrations.nodes import NOTHING, beside, depth
+from dftrace_ai.integrations.swapping import needed, once_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.swapping import Swaps
-    from dftrace_ai.integrations.wrapping.listening import Hooks
 
-__all__ = ["install", "trace_hook"]
+__all__ = ["install", "install_tapes", "trace_hook"]
 
 PART = "tensorflow"
 
@@ -37,39 +37,30 @@ HOOKS: Hooks = {
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record what `tf.compat.v1.train.Saver` and `tf.train.Checkpoint` save and restore.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
+    """Record what `tf.compat.v1.train.Saver` and `tf.train.Checkpoint` save and restore."""
     return once_imported(PART, "tensorflow", functools.partial(_install, options))
 
 
 def _install(options: AutoOptions, swaps: Swaps, tensorflow: ModuleType) -> None:
-    train = needed(tensorflow, "train")
-    v1 = needed(needed(needed(tensorflow, "compat"), "v1"), "train")
-    saves = functools.partial(recorded, options, beside(ai.checkpoint.capture), _written)
-    loads = functools.partial(recorded, options, beside(ai.checkpoint.restart), _read)
-    for owner, names in ((needed(v1, "Saver"), ("save",)), (train.Checkpoint, ("save", "write"))):
-        for name in names:
-            swaps.swap(owner, name, saves)
-    for owner, names in (
-        (v1.Saver, ("restore",)),
-        (train.Checkpoint, ("restore", "read")),
+    saver = needed(needed(needed(needed(tensorflow, "compat"), "v1"), "train"), "Saver")
+    checkpoint = needed(needed(tensorflow, "train"), "Checkpoint")
+    capture, restart = beside(ai.checkpoint.capture), beside(ai.checkpoint.restart)
+    saves = functools.partial(recorded, options, capture, lambda call: _files(call.result))
+    loads = functools.partial(
+        recorded,
+        options,
+        restart,
+        lambda call: _files(call.kwargs.get("save_path", call.args[-1])),
+    )
+    for owner, name, make in (
+        (saver, "save", saves),
+        (checkpoint, "save", saves),
+        (checkpoint, "write", saves),
+        (saver, "restore", loads),
+        (checkpoint, "restore", loads),
+        (checkpoint, "read", loads),
     ):
-        for name in names:
-            swaps.swap(owner, name, loads)
-
-
-def _written(result: object, _: tuple[Any, ...], __: Mapping[str, Any]) -> Any:
-    return _files(result)
-
-
-def _read(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return _files(kwargs.get("save_path", args[-1]))
+        swaps.swap(owner, name, make)
 
 
 def _files(prefix: object) -> list[str] | None:
@@ -165,3 +156,121 @@ def _hook_class() -> type[Any]:
                 self._hear("ran out", None)
 
     return TraceHook
+
+
+DIFFERENTIATING = ("gradient", "jacobian", "batch_jacobian")
+ITERATORS = "tensorflow.python.data.ops.iterator_ops"
+
+# On an iterator: how many batches it has given.
+GIVEN = "_dftrace_given"
+
+
+def install_tapes(options: AutoOptions) -> Callable[[], None]:
+    """Record what a loop does eagerly; what runs in a function of a graph is not looked at."""
+    return once_imported("tapes", "tensorflow", functools.partial(_install_tapes, options))
+
+
+def _install_tapes(options: AutoOptions, swaps: Swaps, tensorflow: ModuleType) -> None:
+    if not hasattr(tensorflow, "GradientTape"):  # that came with TensorFlow 2
+        return
+    eager = _Eager(options, needed(tensorflow, "inside_function"))
+    tape = needed(tensorflow, "GradientTape")
+    swaps.swap(tape, "__enter__", eager.entering)
+    swaps.swap(tape, "__exit__", eager.leaving)
+    for name in DIFFERENTIATING:
+        swaps.swap(tape, name, eager.differentiating)
+    iterator = needed(sys.modules.get(ITERATORS), "OwnedIterator")
+    swaps.swap(iterator, "__next__", eager.fetching)
+
+
+class _Eager:
+    """What a loop does, outside of what TensorFlow or Keras has made one function of."""
+
+    def __init__(self, options: AutoOptions, is_in_graph: Callable[[], bool]) -> None:
+        self._gate, self._training = options.gate, options.training
+        self._is_in_graph = is_in_graph
+        beside_all = options.companions
+        self._forward = beside(ai.compute.forward, companions=beside_all)
+        self._backward = beside(ai.compute.backward, companions=beside_all)
+        self._grad = beside(ai.compute.backward, "grad", companions=beside_all)
+        self._fetch = beside(ai.dataloader.fetch, "iter")
+        # The outermost tape of each thread, by identity, and its span.
+        self._open: dict[int, Any] = {}
+
+    def _is_seen(self) -> bool:
+        return self._gate.live and not depth.computing and not self._is_in_graph()
+
+    def entering(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def enter(tape: Any) -> Any:
+            result = original(tape)
+            if not depth.forward and self._is_seen():
+                depth.forward = 1
+                self._training.forward(True)
+                self._open[id(tape)] = self._forward._begin() if self._gate.recording else None
+            return result
+
+        return enter
+
+    def leaving(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def leave(tape: Any, kind: Any, error: Any, traceback: Any) -> Any:
+            try:
+                return original(tape, kind, error, traceback)
+            finally:
+                if id(tape) in self._open:
+                    depth.forward = 0
+                    span = self._open.pop(id(tape))
+                    if span is not None:
+                        span.end(kind)
+
+        return leave
+
+    def differentiating(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def gradient(*args: Any, **kwargs: Any) -> Any:
+            if depth.backward or not self._is_seen():
+                return original(*args, **kwargs)
+            # Within a tape it is a part of what is computed, such as a penalty.
+            learns = not depth.forward
+            node = self._backward if learns else self._grad
+            depth.backward = 1
+            try:
+                with node if self._gate.recording else NOTHING:
+                    return original(*args, **kwargs)
+            finally:
+                depth.backward = 0
+                if learns:
+                    self._training.backward(False)
+
+        return gradient
+
+    def fetching(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def fetch(iterator: Any) -> Any:
+            # What a data set reads of another one is within its own fetch.
+            if depth.waiting or not self._is_seen():
+                return original(iterator)
+            given = getattr(iterator, GIVEN, 0)
+            self._training.fetch(iterator, given == 0)
+            span = self._fetch._begin() if self._gate.recording else None
+            depth.waiting = 1
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                if span is not None:
+                    span.cancel()
+                self._training.fetched_nothing(iterator)
+                raise
+            except BaseException as error:
+                if span is not None:
+                    span.end(type(error))
+                raise
+            finally:
+                depth.waiting = 0
+            setattr(iterator, GIVEN, given + 1)
+            if span is not None:
+                span.end(None, given + 1)
+            return batch
+
+        return fetch

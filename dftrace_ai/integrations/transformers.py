@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.swapping import NotInThisVersion
-from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
-from dftrace_ai.integrations.wrapping.checkpoints import recorded
-from dftrace_ai.integrations.wrapping.listening import (
+from dftrace_ai.integrations.callbacks import (
     Hooks,
     Listener,
+    callback_class,
     evaluating,
+    framework_for,
     learning,
-    needed,
-    once_imported,
 )
+from dftrace_ai.integrations.checkpoints import recorded
+from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.swapping import NotInThisVersion, all_of, needed, once_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
+    from dftrace_ai.integrations.checkpoints import Call
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.swapping import Swaps
 
@@ -49,27 +49,13 @@ HOOKS: Hooks = {
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Hear of the Trainers' events, and record evaluations, checkpoints and models that are loaded.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
-    removals = [
-        once_imported(PART, module, functools.partial(install_in, options))
-        for module, install_in in (
-            ("transformers.trainer", _install),
-            ("transformers.modeling_utils", _record_models),
-        )
-    ]
-
-    def remove() -> None:
-        for removal in removals:
-            removal()
-
-    return remove
+    """Hear of the Trainers' events; record evaluations, checkpoints and models that are loaded."""
+    return all_of(
+        once_imported(PART, "transformers.trainer", functools.partial(_install, options)),
+        once_imported(
+            PART, "transformers.modeling_utils", functools.partial(_record_models, options)
+        ),
+    )
 
 
 def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
@@ -111,24 +97,22 @@ def _record_models(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None
     swaps.put(model, "from_pretrained", classmethod(loads))
 
 
-def _weights(
-    name: str, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[Path] | None:
+def _weights(name: str, call: Call) -> list[Path] | None:
     """Return the files of weights in a folder; None for a model that is named otherwise."""
-    place = kwargs.get(name, args[1] if len(args) > 1 else None)
+    place = call.given(1, name)
     if not isinstance(place, (str, os.PathLike)) or not Path(place).is_dir():
         return None
     found = [*Path(place).glob("*.safetensors")]
     return found or [*Path(place).glob("pytorch_model*.bin")]
 
 
-def _checkpoint(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    trainer = args[0]
+def _checkpoint(call: Call) -> str:
+    trainer = call.args[0]
     return os.path.join(trainer.args.output_dir, f"checkpoint-{trainer.state.global_step}")
 
 
-def _model(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return kwargs.get("output_dir", *args[1:2]) or args[0].args.output_dir
+def _model(call: Call) -> Any:
+    return call.given(1, "output_dir") or call.args[0].args.output_dir
 
 
 def trace_callback(**options: Any) -> Any:
@@ -158,10 +142,5 @@ def _callback_class() -> type[Any]:
         "a Trainer's callback", "transformers", named="transformers", extra="transformers"
     )
     return callback_class(
-        found.TrainerCallback,
-        HOOKS,
-        Listener(PART, HOOKS),
-        given=lambda *given, **_: given[2],
-        again=trace_callback,
-        options_now=lambda: auto.options,
+        found.TrainerCallback, PART, HOOKS, lambda *given, **_: given[2], trace_callback
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dftrace_ai.run import system_counters  # noqa: F401 - registers itself
+from dftrace_ai.run import closing, system_counters  # noqa: F401 - register themselves
 from dftrace_ai.run.beginning import join_run_of_parent
-from dftrace_ai.run.closing import summary  # noqa: F401 - registers itself
 
 # A process that a traced one started goes on with its run.
 join_run_of_parent()

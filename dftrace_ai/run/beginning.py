@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dftrace_ai.config.model import Config
-    from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
 
 __all__ = ["hold", "join_run_of_parent", "refuse_what_is_no_config"]
@@ -76,12 +75,7 @@ _beginning = threading.RLock()
 
 
 def hold(holder: object, config: Config | None, overrides: Mapping[str, object]) -> Run:
-    """Begin a run, or join the one that is on.
-
-    `config`: all settings; None gathers them; returns the run, held; raises ConfigError: a setting
-    is unknown or its value is not accepted. LogDirectoryError: the directory of the trace cannot be
-    made or written.
-    """
+    """Begin a run, or join the one that is on; return it, held."""
     own_settings = config is not None or bool(overrides)
     # Before anything is held: a child that another thread forks meanwhile has to let go of it.
     hook_into_process(end_at_exit, _after_fork)
@@ -195,24 +189,30 @@ def refuse_what_is_no_config(given: object) -> None:
     raise ConfigError(f"a Config is needed in this place, not a {type(given).__name__}: {mend}")
 
 
-def _without_effect(
-    run: Run, config: Config | None, overrides: Mapping[str, object]
-) -> list[SettingWithoutEffect]:
-    from dftrace_ai.run.joined_settings import settings_without_effect
-
-    asked = _configured(config, overrides)
+def _without_effect(run: Run, config: Config | None, overrides: Mapping[str, object]) -> list[str]:
+    """Say which of the settings that somebody gave the run has otherwise."""
+    asked, in_force = _configured(config, overrides), run._config_in_force()
     names = {*overrides, *(config._values_given() if config is not None else ())}
-    return settings_without_effect(asked, names, run._config_in_force())
+    return [
+        f"{name} is {_shown(there)}, not {_shown(wanted)}"
+        for name in sorted(names)
+        if (in_force.enabled or name == "enabled")
+        and (wanted := getattr(asked, name)) != (there := getattr(in_force, name))
+    ]
 
 
-def _tell_once(run: Run, without_effect: list[SettingWithoutEffect]) -> None:
+def _shown(value: object) -> str:
+    return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _tell_once(run: Run, without_effect: list[str]) -> None:
     untold = [one for one in without_effect if one not in run._told_without_effect]
     run._told_without_effect.update(untold)
     if untold:
         tell(
             logging.WARNING,
             "a run is on and goes on with its own settings: %s",
-            ", ".join(f"{one.name} is {one.in_force}, not {one.asked}" for one in untold),
+            ", ".join(untold),
         )
 
 

@@ -141,11 +141,7 @@ def instant(
     track: str = "",
     at: Moment | None = None,
 ) -> None:
-    """Mark a moment.
-
-    `track`: name of a track of its own; empty for that of the thread or task; `at`: when and where
-    it was, as of `moment`; None for now, in the open span.
-    """
+    """Mark a moment: now, or `at` one of `moment`; on a track of its own, or the thread's."""
     arguments = None if args is None else dict(args)
     if at is None:
         _native.instant(category, name, arguments, track)
@@ -154,11 +150,7 @@ def instant(
 
 
 def counter(name: str, values: float | Mapping[str, float], *, at: Moment | None = None) -> None:
-    """Plot numbers on a track of the counter's name.
-
-    `values`: finite numbers by series, or one number, whose series is called ``value``; anything
-    else is left out and counted; `at`: when it was, as of `moment`; None for now.
-    """
+    """Plot finite numbers by series, or one as ``value``; what is none is left out and counted."""
     series = dict(values) if isinstance(values, Mapping) else {"value": values}
     if at is None:
         _native.counter(name, series)
@@ -167,23 +159,13 @@ def counter(name: str, values: float | Mapping[str, float], *, at: Moment | None
 
 
 def flow_out(name: str, identity: int, *, at: Moment | None = None) -> None:
-    """Start an arrow in the span that is open; without one it is left out and counted.
-
-    `at`: when it was, and in which span, as of `moment`; None for now.
-    """
-    _flow(name, identity, at, inward=False)
+    """Start an arrow in the span that is open; without one it is left out and counted."""
+    _native.flow(name, False, identity, *(() if at is None else (at,)))
 
 
 def flow_in(name: str, identity: int, *, at: Moment | None = None) -> None:
     """End an arrow in the span that is open; see `flow_out`."""
-    _flow(name, identity, at, inward=True)
-
-
-def _flow(name: str, identity: int, at: Moment | None, *, inward: bool) -> None:
-    if at is None:
-        _native.flow(name, inward, identity)
-    else:
-        _native.flow(name, inward, identity, at)
+    _native.flow(name, True, identity, *(() if at is None else (at,)))
 
 
 def metadata(key: object, value: object, *, in_every_part: bool = False) -> None:
@@ -201,22 +183,10 @@ def complete(
     track: str = "",
     sanitised: int = 0,
 ) -> None:
-    """Record a span whose times are known.
+    """Record a span whose times are known, in microseconds since the epoch, as of `time_us`.
 
-    Args:
-        name: name of the event.
-        start_us: when it began, in microseconds since the epoch, as of `time_us`.
-        duration_us: how long it was, in microseconds.
-        args: its arguments, by name.
-        category: its category.
-        track: name of a track of its own, on which spans nest; empty for that of the thread.
-        sanitised: how much of it was written otherwise than given; it is counted.
-
-    Example::
-
-        began = time_us()
-        answer = ask_the_scheduler()
-        complete("scheduler", began, time_us() - began, {"node": answer}, category="io")
+    `track`: of its own, on which spans nest; empty for the thread's. `sanitised`: how much of it
+    was written otherwise than given; it is counted.
     """
     _native.log_event(category, name, start_us, duration_us, dict(args or {}), sanitised, track)
 
@@ -244,10 +214,7 @@ def complete_within(
     track: str,
     of: Moment,
 ) -> None:
-    """Record a span whose times are known, as something that another span has caused.
-
-    `start_ns`: when it began, in nanoseconds since the epoch, as in `Moment`.
-    """
+    """Record a span whose times are known, as in `Moment`, which another span has caused."""
     _native.log_within(category, name, start_ns, end_ns, dict(args or {}), track, of)
 
 
@@ -260,9 +227,7 @@ def begin(
 ) -> ApartSpan:
     """Open a span that another thread may end, in any order with others.
 
-    It begins now, in the span that is open in this thread or task, and lies on a track that is no
-    thread's. Meanwhile ``dftrace top`` and ``dftrace stuck`` see it there, a flight recorder's dump
-    tells of it, and so does the trace of a process that dies: as unfinished. Times are as exact as
-    those of any span. Where no run is on it is nothing, and ending it is nothing.
+    It begins now, in the span that is open here, and lies on a track that is no thread's, where
+    others see it while it is open. Where no run is on it is nothing.
     """
     return _native.begin(category, name, dict(args or {}), track)

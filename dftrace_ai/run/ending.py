@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
@@ -14,7 +15,6 @@ from dftrace_ai.run.hooks import Hook, close_hooks, end_hooks, register
 from dftrace_ai.run.place.late_import import when_imported
 from dftrace_ai.run.place.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
 from dftrace_ai.run.run import current_run
-from dftrace_ai.run.uncaught import told_of, uncaught_exception
 from dftrace_ai.wording import quoted, tell
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dftrace_ai.spools.outcome_types import WriteOutcome
 
 
-__all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
+__all__ = ["RUN_VARIABLE", "end", "end_at_exit", "uncaught_exception"]
 
 
 # What the run that is on has been told late, and how to give the watching up.
@@ -207,3 +207,35 @@ def _not_complete(outcome: WriteOutcome, settings: RunSettings) -> str:
         place = os.path.dirname(outcome["spool_path"])
         where_to = f"; DFTRACE_SPOOL_DIR={quoted(place)} dftrace recover DIR adds them"
     return f"{told}; {kept} events are kept in {quoted(outcome['spool_path'])}{where_to}"
+
+
+# The innermost frames, and the end of what they make, are what one looks for.
+MOST_FRAMES = 64
+MOST_LETTERS = 32 * 1024
+
+
+def uncaught_exception(ended: str) -> BaseException | None:
+    """Return the exception that is on its way out of a ``with tracing()`` or of the program."""
+    error = sys.exc_info()[1]
+    if error is None and ended == "exit" and not hasattr(sys, "ps1"):
+        # Set by the interpreter when it has printed the traceback, before it calls exit handlers;
+        # at a prompt by any line that failed.
+        error = getattr(sys, "last_value", None)
+    return None if isinstance(error, (SystemExit, GeneratorExit)) else error
+
+
+def told_of(error: BaseException) -> tuple[str, str, str]:
+    """Return an exception's type, message and stack, as text that any JSON takes."""
+    kind = type(error)
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - somebody else's code, and the trace has yet to be written
+        message = "<str() of it failed>"
+    stack = "".join(
+        traceback.format_exception(kind, error, error.__traceback__, limit=-MOST_FRAMES)
+    )
+    if len(stack) > MOST_LETTERS:
+        stack = "…" + stack[-MOST_LETTERS:]
+    texts = kind.__qualname__, message[:MOST_LETTERS], stack
+    name, said, shown = (text.encode("utf-8", "replace").decode() for text in texts)
+    return name, said, shown

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
 from dftrace_ai.run.beginning import hold, refuse_what_is_no_config
-from dftrace_ai.run.ending import end
+from dftrace_ai.run.ending import end, uncaught_exception
 from dftrace_ai.run.run import Run, current_run
-from dftrace_ai.run.uncaught import uncaught_exception
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:

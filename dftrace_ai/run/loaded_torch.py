@@ -9,10 +9,8 @@ __all__ = ["is_older_than", "loaded_torch"]
 
 
 def loaded_torch() -> Any:
-    """Return torch; None where it is not imported, or another thread is about to import it.
-
-    Of a module that is being imported only a part is there, and nobody has a tensor yet.
-    """
+    """Return torch; None where it is not imported, or another thread is about to import it."""
+    # Of a module that is being imported only a part is there, and nobody has a tensor yet.
     torch: Any = sys.modules.get("torch")
     if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
         return None
@@ -20,10 +18,7 @@ def loaded_torch() -> Any:
 
 
 def is_older_than(major: int, minor: int) -> bool:
-    """Tell whether torch is here, also while it is being imported, in a version before this one.
-
-    For what cannot be asked otherwise without an import of the compiler.
-    """
+    """Tell whether torch is here, be it in the middle of its import, in a version before this."""
     version = getattr(sys.modules.get("torch"), "__version__", None)
     if version is None:
         return False

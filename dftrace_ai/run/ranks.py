@@ -37,11 +37,7 @@ def _number(text: str | None) -> int | None:
 
 
 def find_rank(environ: Mapping[str, str] | None = None) -> RankInfo:
-    """Find rank, world size and local rank.
-
-    Returns what torchrun, Open MPI, MPICH or another PMI, or SLURM say; all None outside of a
-    launcher.
-    """
+    """Find rank, world size and local rank, as a launcher says them; all None outside of one."""
     variables = os.environ if environ is None else environ
     for launcher, rank, size, local in _LAUNCHERS:
         found = _number(variables.get(rank))

@@ -12,7 +12,6 @@ from dftrace_ai.wording import LastWord
 
 if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
-    from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.spools.outcome_types import WriteOutcome
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -51,7 +50,7 @@ class Run:
         self._ending = False
         self._last_word = LastWord()
         self._over = False
-        self._told_without_effect: set[SettingWithoutEffect] = set()
+        self._told_without_effect: set[str] = set()
 
     def __repr__(self) -> str:
         state = "off" if not self.enabled else "ended" if self._outcome is not None else "on"

@@ -19,7 +19,7 @@ from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, TRACE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from dftrace_ai.run.native_types import CoreSettings, RunSettings
@@ -41,21 +41,10 @@ _ESCAPES = str.maketrans({**{chr(code): f"\\u{code:04x}" for code in range(32)},
 
 
 def json_text(value: object, *, ascii_only: bool = False) -> str:
-    r"""Return a value as JSON on one line, without spaces between its parts.
+    """Return a value as JSON on one line, by Python's own module but for its import.
 
-    A text never ends with ``\\``, by which Perfetto would lose the rest of the file.
-
-    Args:
-        value: None, a truth value, a number, text, or a list, tuple or mapping of these; keys are
-            text.
-        ascii_only: other letters are escaped, halves of surrogates among them.
-
-    Raises:
-        TypeError: there is something else in it.
-
-    Example::
-
-        json_text({"rank": 3, "host": "node7"})  # {"rank":3,"host":"node7"}
+    A text never ends with a backslash, by which Perfetto would lose the rest of the file.
+    `ascii_only`: other letters are escaped, halves of surrogates among them.
     """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -64,22 +53,14 @@ def json_text(value: object, *, ascii_only: bool = False) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return _list(value, ascii_only)
+        return f"[{','.join(json_text(one, ascii_only=ascii_only) for one in value)}]"
     if isinstance(value, dict):
-        return _object(value, ascii_only)
+        parts = (
+            f"{_json_string(name, ascii_only)}:{json_text(inner, ascii_only=ascii_only)}"
+            for name, inner in value.items()
+        )
+        return f"{{{','.join(parts)}}}"
     raise TypeError(f"a {type(value).__name__} has no form in JSON")
-
-
-def _list(values: Sequence[object], ascii_only: bool) -> str:
-    return f"[{','.join(json_text(one, ascii_only=ascii_only) for one in values)}]"
-
-
-def _object(values: Mapping[str, object], ascii_only: bool) -> str:
-    parts = (
-        f"{_json_string(name, ascii_only)}:{json_text(value, ascii_only=ascii_only)}"
-        for name, value in values.items()
-    )
-    return f"{{{','.join(parts)}}}"
 
 
 def _json_string(value: str, ascii_only: bool) -> str:
@@ -97,10 +78,7 @@ def _units(letter: str) -> str:
 
 
 MEMORY = "/proc/meminfo"
-PROCESSORS = "/proc/cpuinfo"
 TOPOLOGY = "/sys/devices/system/cpu"
-# In each processor's folder: which ones share its core. The second is what older kernels have.
-SIBLINGS = ("core_cpus_list", "thread_siblings_list")
 
 
 def host_facts() -> dict[str, object]:
@@ -129,26 +107,10 @@ def _cores() -> int:
         names = os.listdir(TOPOLOGY)  # noqa: PTH208 - of names, and no pathlib
     except OSError:
         names = []
-    folders = [
-        f"{TOPOLOGY}/{one}/topology" for one in names if one[:3] == "cpu" and one[3:].isdigit()
-    ]
-    for file in SIBLINGS:
-        shared = {_content(f"{folder}/{file}").strip() for folder in folders} - {b""}
-        if shared:
-            return len(shared)
-    return _cores_of_packages(_content(PROCESSORS))
-
-
-def _cores_of_packages(processors: bytes) -> int:
-    """Return the cores of all packages, of which each of their processors tells the number."""
-    cores: dict[bytes, int] = {}
-    for processor in processors.split(b"\n\n"):
-        pairs = (line.partition(b":") for line in processor.splitlines())
-        told = {name.strip(): value.strip() for name, _, value in pairs}
-        count = told.get(b"cpu cores", b"")
-        if b"physical id" in told and count.isdigit():
-            cores[told[b"physical id"]] = int(count)
-    return sum(cores.values())
+    processors = [one for one in names if one[:3] == "cpu" and one[3:].isdigit()]
+    # Which ones share a core, told by each of them.
+    shared = {_content(f"{TOPOLOGY}/{one}/topology/thread_siblings_list") for one in processors}
+    return len(shared - {b""})
 
 
 def _content(path: str) -> bytes:
@@ -220,11 +182,7 @@ OF_ONE_PROCESS = frozenset({"rank", "world_size", "layout", "process_id"})
 
 
 def check_directory(config: Config) -> None:
-    """Make sure that trace files, and the spool, can be written where they shall go.
-
-    Raises LogDirectoryError: the directory cannot be made, is no directory, cannot be written, or
-    has no room.
-    """
+    """Make sure that trace files, and the spool, can be written where they shall go."""
     directory = absolute(config.log_file).parent
     _check_writable(directory, "trace", "log_file or DFTRACE_LOG_FILE")
     _check_length(config)
@@ -282,16 +240,11 @@ def _check_length(config: Config) -> None:
 
 
 def absolute(path: Path) -> Path:
-    """Return a path that stays the same when the training changes its directory.
-
-    Links in it are kept: they are meant.
-
-    Raises LogDirectoryError: it is relative, and the current directory is gone.
-    """
+    """Return a path that stays the same when the training changes its directory."""
     if path.is_absolute():
         return path
     try:
-        return path.cwd() / path
+        return path.cwd() / path  # with its links, which are meant
     except FileNotFoundError as error:
         raise LogDirectoryError(
             error.errno,
@@ -418,10 +371,7 @@ def _run_id() -> str:
 
 
 def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
-    """Read what the parent left in the environment.
-
-    Returns the run as this process takes part in it, or None if they are of another version.
-    """
+    """Read what the parent left in the environment; None where it is of another version."""
     import json
 
     try:

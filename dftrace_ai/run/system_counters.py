@@ -28,13 +28,7 @@ LOOK_S = 0.0005
 
 
 class SystemCounters:
-    """A thread that samples the machine at a fixed interval.
-
-    What the machine does not tell (``/proc`` may be hidden in a container) is left
-    out, with one warning.
-
-    `interval_s`: seconds between two samples.
-    """
+    """A thread that samples the machine at a fixed interval; what it does not tell is left out."""
 
     def __init__(self, interval_s: float) -> None:
         import psutil

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from dftrace_ai.integrations.auto import Auto
-from dftrace_ai.integrations.torch.workers import WorkerLoop
+from dftrace_ai.integrations.torch.data import WorkerLoop
 
 LOADERS = """
     import json, os, sys, threading, time

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
-from dftrace_ai.integrations.torch.depth import leave_hooked
+from dftrace_ai.integrations.nodes import beside, leave_hooked
+from dftrace_ai.integrations.swapping import Swaps
+from dftrace_ai.integrations.torch.inside import compiler_flags, running_graph_task
 from dftrace_ai.run.emitting import RecordedCall
 
 if TYPE_CHECKING:
@@ -19,37 +19,11 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["compiler_flags", "install", "learning_backward", "running_graph_task"]
-
-
-def running_graph_task() -> Callable[[], int]:
-    """Return what tells which backward pass calls, -1 outside of any.
-
-    Raises NotInThisVersion: torch does not tell.
-    """
-    found: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
-    if found is None:
-        raise NotInThisVersion("torch._C._current_graph_task_id")
-    return found
-
-
-def compiler_flags() -> Any:
-    """Return the module in which torch has its flag of compiling and exporting; None for none."""
-    return torch.compiler if hasattr(torch.compiler, "_is_compiling_flag") else None
+__all__ = ["install", "learning_backward"]
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record the outermost backward passes: `Tensor.backward` looks `torch.autograd.backward` up.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed.
-    """
+    """Record the outermost passes: `Tensor.backward` looks `torch.autograd.backward` up."""
     with Swaps() as swaps:
         swaps.swap(torch.autograd, "backward", functools.partial(learning_backward, options))
         grad = beside(ai.compute.backward, "grad", companions=options.companions)
@@ -58,10 +32,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 
 def learning_backward(options: AutoOptions, original: Any) -> Any:
-    """Return a function that is recorded as a backward pass that something is learned from.
-
-    Raises NotInThisVersion: torch lacks what is needed.
-    """
+    """Return a function that is recorded as a backward pass that something is learned from."""
     node = beside(ai.compute.backward, companions=options.companions)
     return _around(options, node, original, learns=True)
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.asking import asked
+from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.run.emitting import complete, is_recording, time_us
 from dftrace_ai.run.place.late_import import when_imported
@@ -28,16 +28,7 @@ REASON_LETTERS = 500
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record each compilation once it is over: torch hands over its own figures of it then.
-
-    The compiler is not imported: where the program does not compile, nothing is done.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
+    """Record each compilation once it is over, by torch's figures; the compiler is not loaded."""
     swaps = Swaps()
 
     def watch() -> None:

@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import functools
 import weakref
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.asking import asked
-from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.nodes import NOTHING, asked, beside, depth, kept, leave_hooked
 from dftrace_ai.integrations.swapping import Swaps
-from dftrace_ai.integrations.torch.backward import compiler_flags, running_graph_task
-from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
-from dftrace_ai.integrations.torch.modules import InnerModules
-from dftrace_ai.integrations.torch.uncompiled import compiler_of_thread
-from dftrace_ai.run.emitting import (
-    RecordedForward,
-    quick_within_forward,
-    record_within_forward,
+from dftrace_ai.integrations.torch.inside import (
+    compiler_flags,
+    compiler_of_thread,
+    running_graph_task,
 )
+from dftrace_ai.run.emitting import RecordedForward, quick_within_forward, record_within_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
 __all__ = ["install"]
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record the outermost calls of modules that have parameters, and deeper ones that are wanted.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed.
-    """
+    """Record the outermost calls of modules with parameters, and deeper ones that are wanted."""
     inner = InnerModules(options) if options.depth > 1 or options.modules else None
     with Swaps() as swaps:
         make = _known(options, swaps) if inner is None else _named(options, swaps, inner)
@@ -163,3 +151,47 @@ def _inner_parameters(module: Any, met: set[int]) -> bool:
         if _inner_parameters(inner, met):
             return True
     return False
+
+
+class InnerModules:
+    """Knows the nodes of modules, named after where each lies in its model."""
+
+    def __init__(self, options: AutoOptions) -> None:
+        self._options = options
+        self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def node_of(self, module: Any, level: int) -> ProfilerNode:
+        """Return the node of a module that is about to be called, which may record nothing."""
+        options = self._options
+        if not options.gate.recording:
+            return NOTHING
+        name = self._name_of(module)
+        wanted = level <= options.depth or any(
+            fnmatchcase(name, pattern) or fnmatchcase(type(module).__name__, pattern)
+            for pattern in options.modules
+        )
+        if not wanted:
+            return NOTHING
+        return beside(ai.compute.forward, name, companions=options.companions)
+
+    def _learn_below(self, module: Any, path: str, met: set[int]) -> None:
+        # As `named_modules` names them, which hashes and compares modules by methods of theirs.
+        for name, inner in module._modules.items():
+            if inner is not None and id(inner) not in met:
+                met.add(id(inner))
+                self._note(inner, f"{path}{name}")
+                asked(self._learn_below, inner, f"{path}{name}.", met)
+
+    def _note(self, module: Any, name: str) -> None:
+        known, key = self._known, id(module)
+        known[key] = (weakref.ref(module, lambda _: known.pop(key, None)), name)
+
+    def _name_of(self, module: Any) -> str:
+        known = self._known.get(id(module))
+        if known is None or known[0]() is not module:
+            if kept.model is not None:
+                asked(self._learn_below, kept.model, "", {id(kept.model)})
+            known = self._known.get(id(module))
+            if known is None or known[0]() is not module:  # of no model: made in a forward
+                self._note(module, type(module).__name__)
+        return self._known[id(module)][1]

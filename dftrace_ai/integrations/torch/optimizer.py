@@ -14,9 +14,8 @@ from torch.optim.optimizer import (
 )
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.nodes import beside, depth, kept, leave_hooked
 from dftrace_ai.integrations.swapping import Swaps
-from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
 from dftrace_ai.run.emitting import RecordedCall
 
 if TYPE_CHECKING:
@@ -42,11 +41,9 @@ class _Steps:
         self._node = beside(ai.compute.step, companions=options.companions)
 
     def of(self, original: Any) -> Any:
-        """Make a `step` of a class that records.
-
-        The public hooks alone would not do: torch leaves out the one behind a step that raises,
-        and the span would take in all that follows.
-        """
+        """Make a `step` of a class that records."""
+        # The public hooks alone would not do: torch leaves out the one behind a step that raises,
+        # and the span would take in all that follows.
         return _recorded(self._options, "optimizer", self._node, original)
 
     def is_meant(self, optimizer: object) -> bool:
@@ -80,17 +77,7 @@ class _Steps:
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record the steps of all optimizers that are torch's or built on torch's.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed.
-    """
+    """Record the steps of all optimizers that are torch's or built on torch's."""
     steps = _Steps(options)
     done: weakref.WeakSet[type] = weakref.WeakSet()
     with Swaps() as swaps:

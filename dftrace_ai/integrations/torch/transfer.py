@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.asking import asked
-from dftrace_ai.integrations.nodes import beside, give_anew
+from dftrace_ai.integrations.nodes import asked, beside, give_anew
 from dftrace_ai.integrations.swapping import Swaps
-from dftrace_ai.integrations.torch.sizes import bytes_of, unheard
+from dftrace_ai.integrations.torch.inside import bytes_of, unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,19 +24,7 @@ DOORS = ("to", "cuda", "cpu")
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record `Tensor.to`, `Tensor.cuda` and `Tensor.cpu` where they move something.
-
-    A torch that was built for processors alone moves nothing, and stays as it is.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed.
-    """
+    """Record what moves tensors; a torch that was built for processors alone stays as it is."""
     with Swaps() as swaps:
         if _has_devices():
             for name in DOORS:
@@ -62,11 +49,10 @@ def _way(tensor: Any, result: Any) -> str:
 
 
 class _Door:
-    """A method of tensors, equal to torch's own.
+    """A method of tensors, equal to torch's own."""
 
-    Classes that answer for tensors (`__torch_function__`) look torch's function up in tables, in
-    which they may have put ours.
-    """
+    # Classes that answer for tensors (`__torch_function__`) look torch's function up in tables, in
+    # which they may have put ours.
 
     def __init__(self, options: AutoOptions, original: Any) -> None:
         self._original = original

@@ -32,12 +32,9 @@ def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
 
 
 def _behind_import(spec: Any, then: Callable[[], None]) -> Callable[[], None] | None:
-    """Call a function behind the import that goes by a spec, which sets a mark when it has ended.
-
-    Loaders are left alone: some take no attribute, and what they raise has no frame of ours.
-
-    Returns what gives that up; None for a spec that cannot be watched.
-    """
+    """Call a function behind the import that goes by a spec; give what gives that up, if it can."""
+    # It sets a mark when it has ended. Loaders are left alone: some take no attribute, and what
+    # they raise has no frame of ours.
     kind = type(spec)
     wanted = [then]
 
@@ -59,11 +56,9 @@ def _behind_import(spec: Any, then: Callable[[], None]) -> Callable[[], None] | 
 
 
 class _Waiting:
-    """A finder that knows one module, by what the others say of it, until that is imported.
+    """A finder that knows one module, by what the others say of it, until that is imported."""
 
-    The program's finders are compared with nothing: one may raise where it is.
-    """
-
+    # The program's finders are compared with nothing: one may raise where it is.
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name
         self._then = then

@@ -37,11 +37,7 @@ _of_meshes: dict[str, int] = {}
 
 
 def find_layout(*, every_mesh: bool) -> str:
-    """Return the rank in each dimension as frameworks that are imported know it.
-
-    Gives such as ``dp=0,pp=1``: of PyTorch's device meshes with names, of Megatron and of
-    DeepSpeed; empty where none of them knows.
-    """
+    """Return the rank in each dimension as frameworks that are imported know it; else nothing."""
     if every_mesh:
         _look_for_meshes()
     found = dict(_of_meshes)

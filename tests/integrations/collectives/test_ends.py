@@ -12,7 +12,7 @@ from dftrace_ai.run import emitting
 
 pytest.importorskip("torch.distributed")
 
-from dftrace_ai.integrations.torch.collectives.ends import Ends
+from dftrace_ai.integrations.torch.collective_ends import Ends
 
 
 class Work:

@@ -25,7 +25,7 @@ def in_collectives(rank: int, folder: Path) -> int:
 
     import dftrace_ai
     from dftrace_ai.integrations.torch import collectives
-    from dftrace_ai.integrations.torch.collectives import ends
+    from dftrace_ai.integrations.torch import collective_ends as ends
 
     dftrace_ai.initialize(log_file=folder / "trace", rank=rank, world_size=2)
     remove = collectives.install()

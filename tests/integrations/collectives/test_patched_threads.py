@@ -32,7 +32,7 @@ class Patched(queue.SimpleQueue):  # type: ignore[type-arg]
 def test_a_thread_waits_in_a_queue_of_its_own_kind(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dftrace_ai.integrations.torch.collectives.ends import Ends
+    from dftrace_ai.integrations.torch.collective_ends import Ends
 
     with traced(perfetto=False) as rec:
         ends, work = Ends(), Work()

@@ -14,7 +14,7 @@ TRAINING = """
     import multiprocessing, sys
     import dftrace_ai
     from dftrace_ai import ai
-    from dftrace_ai.run.closing import summary
+    from dftrace_ai.run import closing as summary
 
     summary.LIMIT_S = 100  # a machine may be busy
 

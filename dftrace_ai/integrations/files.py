@@ -1,4 +1,4 @@
-"""Putting the functions that record into the places of Python's own, and back."""
+"""The part `io`: what is read and written by way of Python's files and `os`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.built_in.stand_ins import stand_in
-from dftrace_ai.integrations.files.known_files import KnownFiles
-from dftrace_ai.integrations.files.operations import KnownFile, Operations, bytes_of, place_of
-from dftrace_ai.integrations.files.places import Places
-from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
-from dftrace_ai.integrations.wrapping.checkpoints import is_in_checkpoint
-from dftrace_ai.integrations.wrapping.listening import needed, once_imported
+from dftrace_ai.integrations.checkpoints import is_in_checkpoint
+from dftrace_ai.integrations.file_operations import (
+    KnownFile,
+    KnownFiles,
+    Operations,
+    Places,
+    bytes_of,
+    place_of,
+)
+from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps, needed, once_imported
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
-    from dftrace_ai.integrations.files.operations import Name, Opening
+    from dftrace_ai.integrations.file_operations import Name, Opening
     from dftrace_ai.integrations.options import AutoOptions
 
 __all__ = ["install", "record_files"]
@@ -69,10 +73,10 @@ def recorded_open(original: Any, files: KnownFiles) -> Any:
             and not buffering
             and type(mode) is str
             and mode in UNBUFFERED_MODES
+            and not unknown
+            and (encoding, errors, newline) == (None, None, None)
         )
-        if not is_raw or unknown or (encoding, errors, newline) != (None, None, None):
-            return None, operations.opens(path, known=type(file) is int)
-        return _without_buffer, operations.opens(path, known=type(file) is int)
+        return _without_buffer if is_raw else None, operations.opens(path, known=type(file) is int)
 
     def after(begun: tuple[Any, Opening], result: Any, error: Any) -> None:
         opening = begun[1]
@@ -96,10 +100,7 @@ def recorded_open(original: Any, files: KnownFiles) -> Any:
 
 
 class _Record:
-    """A raw file's own methods, recorded.
-
-    The file has them, so they have no hold on it: who drops a file without closing it closes it.
-    """
+    """A raw file's own methods, recorded."""
 
     __slots__ = ("_file", "_files", "_raw")
 
@@ -108,6 +109,7 @@ class _Record:
     _of_class = io.FileIO
 
     def __init__(self, raw: io.FileIO, file: KnownFile, files: KnownFiles) -> None:
+        # The file has this, which has no hold on it: who drops it without closing it closes it.
         self._raw = weakref.ref(raw)
         self._file = file
         self._files = files
@@ -362,17 +364,7 @@ _operations: Operations | None = None
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Record what is read and written in the folders that the options name, and by checkpoints.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-
-    Raises:
-        NotInThisVersion: something has taken the place of a built-in function.
-    """
+    """Record what is read and written in the folders that the options name, and by checkpoints."""
     if not options.folders:
         tell(
             logging.WARNING,
@@ -383,17 +375,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 
 def record_files(options: AutoOptions) -> Callable[[], None]:
-    """Record files in this process; where that is done already, it is done by these options.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-
-    Raises:
-        NotInThisVersion: something has taken the place of a built-in function.
-    """
+    """Record files in this process; where that is done already, it is done by these options."""
     global _operations
     if _operations is not None:
         _operations.options = options

@@ -1,19 +1,22 @@
-"""One operation on a file becomes a span, with its bytes, its place in the file and the file."""
+"""Which files are looked at, and how one operation on them becomes a span."""
 
 from __future__ import annotations
 
 import os
+import stat
+import sys
 import threading
 import weakref
+from pathlib import PurePath
 from threading import get_ident
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from dftrace_ai.annotation.built_in.stand_ins import path_hash
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.checkpoints import is_in_checkpoint
 from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.steps.training import is_resting
-from dftrace_ai.integrations.wrapping.checkpoints import is_in_checkpoint
+from dftrace_ai.integrations.steps import is_resting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +24,69 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["KnownFile", "Name", "Opening", "Operations", "bytes_of", "place_of"]
+__all__ = [
+    "KnownFile",
+    "KnownFiles",
+    "Name",
+    "Opening",
+    "Operations",
+    "Places",
+    "bytes_of",
+    "place_of",
+]
+
+# Below them the kernel answers, and no disk.
+NO_DISK: Final = ("/proc", "/sys", "/dev")
+MOST_KNOWN: Final = 4096
+
+
+class Places:
+    """Folders, and whether a path leads into one of them, be it by symbolic links on the way."""
+
+    # A file that is a link itself lies where the link does.
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._shown = [(_below(os.path.realpath(one)), _below(one)) for one in folders]
+        self._known: dict[str, str | None] = {}
+
+    def is_elsewhere(self, path: str) -> bool:
+        """Return whether an absolute path is known to lead elsewhere; the quick way of `shown`."""
+        return path[:1] == "/" and self._known.get(path[: path.rfind("/")], path) is None
+
+    def shown(self, path: str) -> str | None:
+        """Return the path by which a file is told of; None for one that is elsewhere."""
+        if path[:1] != "/":
+            try:
+                path = f"{os.getcwd()}/{path}"
+            except OSError:
+                return None
+        folder, _, name = path.rpartition("/")
+        try:
+            place = self._known[folder]
+        except KeyError:
+            place = self._place_of(folder)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[folder] = place
+        return None if place is None else f"{place}{name}"
+
+    def _place_of(self, folder: str) -> str | None:
+        try:
+            forms = _below(os.path.realpath(folder or "/")), _below(os.path.normpath(folder or "/"))
+        except ValueError:  # a path with a null byte: to open it fails
+            return None
+        if any(form.startswith(_below(one)) for form in forms for one in NO_DISK):
+            return None
+        for form in forms:
+            for real, given in self._shown:
+                for one in (real, given):
+                    if form.startswith(one):
+                        return given + form[len(one) :]
+        return None
+
+
+def _below(folder: str) -> str:
+    return folder if folder.endswith("/") else f"{folder}/"
+
 
 Name: TypeAlias = Literal["open", "read", "write", "close", "sync"]
 SYNC: Final = "sync"
@@ -29,41 +94,28 @@ NO_ARGUMENTS: Mapping[str, object] = MappingProxyType({})
 
 
 class KnownFile:
-    """A regular file that is looked at.
-
-    Attributes:
-        identity: device and inode.
-        of_checkpoint: it was opened inside of what saves or loads one.
-        facts: arguments that each of its events has.
-        path: argument of the first; None once it has been told.
-    """
+    """A regular file that is looked at."""
 
     __slots__ = ("facts", "identity", "of_checkpoint", "path")
 
     def __init__(self, path: str, identity: tuple[int, int]) -> None:
-        self.identity = identity
+        self.identity = identity  # device and inode
         self.of_checkpoint = is_in_checkpoint()
+        # An argument of the first event, None once it has been told; facts are those of each.
         self.path: str | None = told(path)
         self.facts = {"fhash": path_hash(self.path)}
 
 
 class Opening:
-    """A file that is being opened.
-
-    Attributes:
-        path: of it; None where that is known behind it alone.
-        known: it is open already, and a number is given.
-        span: of it; None where nothing is recorded now.
-        node: of the span.
-    """
+    """A file that is being opened; one that is `known` is open already, and a number is given."""
 
     __slots__ = ("__weakref__", "known", "node", "path", "span")
 
     def __init__(self, path: str | None, node: ProfilerNode, known: bool) -> None:
-        self.path = path
+        self.path = path  # None where it is known behind it alone
         self.known = known
         self.node = node
-        self.span: Any = None
+        self.span: Any = None  # None where nothing is recorded now
 
 
 class _Mine(threading.local):
@@ -97,10 +149,7 @@ class Operations:
         return opening is not None and opening() is not None
 
     def opens(self, path: str | None, *, known: bool = False) -> Opening:
-        """Begin to open a file; `opened` or `failed` ends it.
-
-        `path`: of it; None where that is known behind it alone.
-        """
+        """Begin to open a file; `opened` or `failed` ends it."""
         opening = Opening(path, self._node("open", is_in_checkpoint(), first=True), known)
         if not known and self.is_on():
             opening.span = opening.node._begin()
@@ -229,3 +278,85 @@ def bytes_of(result: Any) -> int:
     # Not every array gives its buffer away, such as one of dates.
     size = getattr(result, "nbytes", 0)
     return size if isinstance(size, int) else 0
+
+
+# Tests of programs put another in its place.
+FSTAT: Final = os.fstat
+OUR_OWN: Final = "dftrace_ai."
+# They open files for whoever calls them.
+FOR_OTHERS: Final = frozenset({"pathlib", "pathlib._local", "tempfile", "os", "codecs", "gzip"})
+
+
+class KnownFiles(dict[int, KnownFile]):
+    """Files that are looked at, by number."""
+
+    def __init__(self, places: Places, operations: Operations) -> None:
+        super().__init__()
+        self.places = places
+        self.operations = operations
+
+    def meant(self, file: object) -> tuple[bool, str | None]:
+        """Return whether a file may be one to look at, and its path where that is known by now."""
+        operations = self.operations
+        if not operations.is_live or operations.is_opening:
+            return False, None
+        kind = type(file)
+        if kind is str or kind is bytes or issubclass(kind, PurePath):
+            text = os.fsdecode(file)  # type: ignore[arg-type]
+            path = self.places.shown(text)
+            if path is None and is_in_checkpoint():
+                path = os.path.abspath(text)  # noqa: PTH100 - a link is told of as it is named
+            return path is not None and not _is_ours(), path
+        # What somebody's own kind of path says is asked by `open` alone.
+        return not _is_ours(), None
+
+    def opened(self, number: int, opening: Opening) -> KnownFile | None:
+        """Return a file that has been opened and is to be looked at."""
+        try:
+            facts = FSTAT(number)
+        except OSError:
+            return None
+        if not stat.S_ISREG(facts.st_mode):
+            return None
+        identity = facts.st_dev, facts.st_ino
+        known = self.get(number)
+        if opening.known and known is not None and known.identity == identity:
+            return known
+        path = opening.path or self._path_of(number)
+        if path is None:
+            return None
+        file = self[number] = KnownFile(path, identity)
+        return file
+
+    def of(self, number: int) -> KnownFile | None:
+        """Return the file that a number means, if it is looked at."""
+        known = self.get(number)
+        if known is None:
+            return None
+        # It may mean another file by now: libraries close files that they were given.
+        try:
+            facts = FSTAT(number)
+        except OSError:
+            return None
+        if (facts.st_dev, facts.st_ino) == known.identity:
+            return known
+        self.pop(number, None)
+        return None
+
+    def _path_of(self, number: int) -> str | None:
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - twice as quick
+        except OSError:
+            return None
+        if path[:1] != "/":
+            return None
+        found = self.places.shown(path)
+        return path if found is None and is_in_checkpoint() else found
+
+
+def _is_ours() -> bool:
+    # Behind this, who asks, and what hears of the opening, which is called without a frame.
+    frame: Any = sys._getframe(2).f_back
+    while frame is not None and frame.f_globals.get("__name__") in FOR_OTHERS:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith(OUR_OWN)

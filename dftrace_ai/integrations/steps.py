@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.annotation.node import ProfilerNode
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.asking import asked
-from dftrace_ai.integrations.nodes import ALL_NODES, forget_arguments
-from dftrace_ai.run.emitting import PassState, TrainingState, complete_between, ticks
+from dftrace_ai.integrations.nodes import ALL_NODES, asked, forget_arguments
+from dftrace_ai.run.emitting import Gate, PassState, TrainingState, complete_between, ticks
 from dftrace_ai.wording import ToldOnce, described, warn
 
 if TYPE_CHECKING:
@@ -19,9 +19,39 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from dftrace_ai.integrations.steps.gate import Gate, StepRange
+__all__ = ["ALL_STEPS", "Gate", "StepRange", "Training", "is_resting", "rest"]
 
-__all__ = ["Training", "is_resting", "rest"]
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps from `first` on, up to `end` without it, None for all that come; counted from 0."""
+
+    first: int = 0
+    end: int | None = None
+
+    def __contains__(self, step: int) -> bool:
+        return step >= self.first and (self.end is None or step < self.end)
+
+    @property
+    def is_a_part(self) -> bool:
+        """Whether there are steps that are not in it."""
+        return self != ALL_STEPS
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first and the one behind the last, where none is the least and the greatest."""
+        if not self.is_a_part:
+            return -(1 << 63), (1 << 63) - 1
+        return self.first, (1 << 63) - 1 if self.end is None else self.end
+
+    @classmethod
+    def parsed(cls, text: str | None) -> StepRange:
+        """Return the range that ``A:B``, ``A:``, ``:B`` or None for all steps names."""
+        first, _, end = (text or ":").partition(":")
+        return cls(int(first or 0), int(end) if end else None)
+
+
+ALL_STEPS = StepRange()
 
 
 # Of one around another: what stands for anything has a sampler without end.
@@ -29,19 +59,10 @@ MOST_SAMPLERS: Final = 8
 
 
 class Pass(PassState):
-    """A pass over a loader, from its first fetch on.
+    """A pass over a loader, from its first fetch on; what it has besides, `PassState` tells.
 
-    Attributes:
-        of: id of the loader's iterator.
-        begun: when the first batch was asked for.
-        last: when it was last used, as of now.
-        number: of the epoch that it is; None for none.
-        trained: something was learned from it.
-        evaluated: a model was called in it.
-        fetched: batches that it has given.
-        used: of these, those that a backward pass or, in an evaluation, a forward was made for.
-        told: a framework tells of its epochs, which need not be passes.
-        drained: it gives no more, and some of its batches have been fetched ahead of their use.
+    Who is `evaluated` has had a model called; one that is `drained` gives no more, and some of its
+    batches have been fetched ahead of their use.
     """
 
     __slots__ = ("evaluated", "iterator")
@@ -99,15 +120,8 @@ class Training(TrainingState):
     they did so before.
 
     Each thread that trains has its own. This one is that of the first thread, and stands for all:
-    what is told it is about the thread that tells.
-
-    What comes by in each step, and its numbers, are in the native half.
-
-    Attributes:
-        optimizers: those that were made meanwhile and live, by identity.
-        step: number of the step that is on, from 0.
-        epoch: number of the pass over the training's loader; None before there was one.
-        recorded: steps, epochs and evaluations become spans.
+    what is told it is about the thread that tells. What comes by in each step, and its numbers,
+    are in the native half. `recorded`: steps, epochs and evaluations become spans.
     """
 
     _node: ProfilerNode

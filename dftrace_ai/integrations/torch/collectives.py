@@ -9,30 +9,60 @@ when the kernels are taken out, the dispatcher is as it was.
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import threading
+import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
-from dftrace_ai.integrations.torch.collectives.ends import ENQUEUED, Ends, Wait
-from dftrace_ai.integrations.torch.collectives.groups import Groups
-from dftrace_ai.integrations.torch.collectives.operations import first_tensor, operations
-from dftrace_ai.integrations.torch.sizes import bytes_of
-from dftrace_ai.integrations.torch.uncompiled import left_alone
+from dftrace_ai.integrations.torch.collective_ends import ENQUEUED, Ends, Wait
+from dftrace_ai.integrations.torch.inside import bytes_of, left_alone
 from dftrace_ai.run import emitting
 from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.run.run import current_run
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dftrace_ai.integrations.options import AutoOptions
-    from dftrace_ai.integrations.torch.collectives.operations import Operation
     from dftrace_ai.run.emitting import ApartSpan
     from dftrace_ai.run.run import Run
 
 __all__ = ["install"]
+
+NAMES: Final = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "_allgather_base_": "all_gather",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_scatter_": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
+    "broadcast_": "bcast",
+    "reduce_": "reduce",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all",
+    "barrier": "barrier",
+    "monitored_barrier_": "barrier",
+    "send": "send",
+    "recv_": "receive",
+    "recv_any_source_": "receive",
+}
+"""Names of spans, as the vocabulary has them, by name of the operation."""
+
+_PEERS: Final = {"send": "dst", "recv_": "src"}
+
+
+# Of a group, that pass before a flight recorder is told of it again.
+AGAIN: Final = 200
 
 CATEGORY = "comm"
 TRACK = "collectives"
@@ -45,36 +75,15 @@ WAIT = "wait_tensor"
 
 
 def install(options: AutoOptions | None = None) -> Callable[[], None]:
-    """Record every collective from now on, whoever asks for it.
-
-    Args:
-        options: say when to record, by their gate; without any, whenever a run is on.
-
-    Returns:
-        What takes it out again; nothing where it was installed already, or where this torch was
-        built without torch.distributed.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed; nothing has been changed then.
-
-    Example::
-
-        remove = install()
-        torch.distributed.all_reduce(gradients)
-        remove()
-    """
+    """Record every collective from now on, whoever asks for it, by the options' gate or always."""
     import torch.distributed as dist
 
     if not dist.is_available() or _switch.seam is not None:
-        return _nothing
+        return lambda: None
     with Swaps() as swaps:
         seam = _Seam(options, swaps)
         seam.build()
     return swaps.restore
-
-
-def _nothing() -> None:
-    """Take out nothing."""
 
 
 class _Seam:
@@ -249,12 +258,10 @@ _here = _Here()
 
 
 class _Switch:
-    """What the kernels record with.
+    """What the kernels record with."""
 
-    Torch keeps the functions that kernels were made of for ever: they are made once, and hold
-    nothing of those who have them installed.
-    """
-
+    # Torch keeps the functions that kernels were made of for ever: they are made once, and hold
+    # nothing of those who have them installed.
     def __init__(self) -> None:
         self.seam: _Seam | None = None
         self.kernels: dict[str, Callable[..., Any]] = {}
@@ -319,10 +326,7 @@ class _Needed(NamedTuple):
 
 
 def _needed() -> _Needed:
-    """Find it, in the version of torch that is here.
-
-    Raises NotInThisVersion: it lacks some of it.
-    """
+    """Find it, in the version of torch that is here."""
     import torch
 
     try:
@@ -366,3 +370,153 @@ _HOOK = Hook(
     on_end=_now(_Seam.run_ends),
     after_fork=_now(_Seam.forked),
 )
+
+
+class Operation(NamedTuple):
+    """One of those below all interfaces, in the version of torch that is here."""
+
+    op: str
+    name: str  # that of its spans
+    overload: Any
+    group_at: int
+    # What is given to others and got from them; a barrier's tensor names its device alone.
+    tensors_at: tuple[int, ...]
+    sized: bool
+    root_at: int | None  # the rank that alone gives or gets
+    peer_at: int | None  # the rank at the other end of a message
+    tag_at: int | None  # None where it is no message
+    # What the caller may wait for, among its results, or alone; None where it waits itself.
+    work_at: int | None
+    alone: bool
+
+
+def operations() -> Iterator[Operation]:
+    """Yield those that this version of torch has, and that say which group they are of."""
+    import torch
+
+    present = set(torch._C._dispatch_get_all_op_names())
+    for op, name in NAMES.items():
+        if f"c10d::{op}" not in present:
+            continue
+        overload = getattr(torch.ops.c10d, op).default
+        schema = overload._schema
+        at = {argument.name: position for position, argument in enumerate(schema.arguments)}
+        if "process_group" not in at:
+            continue
+        results = [str(result.type) for result in schema.returns]
+        works = [position for position, kind in enumerate(results) if kind.endswith("c10d.Work")]
+        tensors = (
+            position
+            for position, argument in enumerate(schema.arguments)
+            if "Tensor" in str(argument.type) and argument.name != "sparse_indices"
+        )
+        yield Operation(
+            op=op,
+            name=name,
+            overload=overload,
+            group_at=at["process_group"],
+            tensors_at=tuple(tensors),
+            sized=name != "barrier",
+            root_at=at.get("root_rank"),
+            peer_at=at.get(_PEERS.get(op, "")),
+            tag_at=at.get("tag"),
+            work_at=works[0] if works else None,
+            alone=len(results) == 1,
+        )
+
+
+def first_tensor(given: Sequence[Any]) -> Any:
+    """Return the first tensor in lists of any depth; None where there is none."""
+    for one in given:
+        found = first_tensor(one) if isinstance(one, (list, tuple)) else one
+        if found is not None:
+            return found
+    return None
+
+
+class Group:
+    """A process group, and how often it was met since it was told of."""
+
+    def __init__(self, group: Any) -> None:
+        self.name: str = group.group_name
+        self.description = asked(lambda: str(group.group_desc or "")) or ""
+        if self.description == "undefined":
+            self.description = ""
+        self.ranks = _ranks_of(group)
+        self._reference = weakref.ref(group)
+        self.used = 0
+        self._counts = True
+        self._messages: dict[tuple[str, int | None, int | None], int] = {}
+
+    def is_of(self, group: Any) -> bool:
+        """Return whether these are the facts of a group: names may be used again."""
+        return self._reference() is group
+
+    def rank(self, number: int) -> int:
+        """Return the rank in the job of a number in the group."""
+        return self.ranks[number] if self.ranks and 0 <= number < len(self.ranks) else number
+
+    def collectives(self, group: Any) -> int | None:
+        """Return how many collectives the group has had; None where its backend does not count."""
+        if not self._counts:
+            return None
+        had: int | None = asked(group._get_sequence_number_for_group)
+        self._counts = had is not None  # to raise costs more than all the rest
+        return had
+
+    def messages(self, direction: str, peer: int | None, tag: int | None) -> int:
+        """Return how many messages of a kind there were before this one."""
+        kind = (direction, peer, tag)
+        had = self._messages.get(kind, 0)
+        self._messages[kind] = had + 1
+        return had
+
+
+def _ranks_of(group: Any) -> list[int] | None:
+    import torch.distributed as dist
+
+    # None: it was made beside torch's own functions.
+    return asked(lambda: list(dist.get_process_group_ranks(group)))
+
+
+def _fades() -> bool:
+    """Whether what is recorded now is forgotten in time."""
+    run = current_run()
+    return run is not None and run._config_in_force().flight_recorder
+
+
+class Groups:
+    """All groups that have been met, each told once in a run, and in each part of its trace."""
+
+    # A flight recorder keeps what was last: it is told again and again.
+    def __init__(self) -> None:
+        self._known: dict[str, Group] = {}
+        self._told: set[tuple[str, str, tuple[int, ...]]] = set()
+        self._fades = _fades()
+
+    def of(self, group: Any) -> Group:
+        """Return what is known of a group, and write it into the trace when it is new."""
+        name = group.group_name
+        known = self._known.get(name)
+        if known is None or not known.is_of(group):
+            known = self._known[name] = Group(group)
+            facts = (known.name, known.description, tuple(known.ranks or ()))
+            if facts not in self._told:
+                self._told.add(facts)
+                self._write(known)
+        elif self._fades and known.used >= AGAIN:
+            known.used = 0
+            self._write(known)
+        known.used += 1
+        return known
+
+    def forget(self) -> None:
+        """Begin anew: another run has begun, or the groups are of no concern any more."""
+        self._known.clear()
+        self._told.clear()
+        self._fades = _fades()
+
+    def _write(self, group: Group) -> None:
+        said = {"name": group.name, "description": group.description, "ranks": group.ranks}
+        text = json.dumps(said, ensure_ascii=False)
+        emitting.metadata("process_group", text, in_every_part=True)

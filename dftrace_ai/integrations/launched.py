@@ -1,4 +1,7 @@
-"""What a Python below `dftrace run` does when it has imported a framework."""
+"""What a Python below `dftrace run` does when it has imported a framework.
+
+Loaded late: the line in site-packages calls it.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,7 @@ _launcher = _Launcher()
 
 
 def begin_run() -> None:
-    """Begin a run unless one is on, with the settings of the environment, and call `auto`.
-
-    Raises:
-        ConfigError: a setting is not accepted.
-        LogDirectoryError: the directory of the trace cannot be made or written.
-    """
+    """Begin a run unless one is on, with the settings of the environment, and call `auto`."""
     if current_run() is None:
         hold(_launcher, None, {})
     auto()

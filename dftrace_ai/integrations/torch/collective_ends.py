@@ -37,14 +37,9 @@ LOOK_S: Final = (0.0002, 0.005)
 
 
 class Wait(NamedTuple):
-    """A thread stands in a wait.
+    """A thread stands in a wait."""
 
-    Attributes:
-        since_ns: since when, by the monotonic clock.
-        thread: its number.
-    """
-
-    since_ns: int
+    since_ns: int  # by the monotonic clock
     thread: int
 
     @classmethod
@@ -75,10 +70,8 @@ class _UnderWay:
         return sys.getrefcount(self.work)
 
     def told(self, standing: Wait | None) -> dict[str, object]:
-        """Return what is said of an end that was found by looking.
-
-        `standing`: a thread that waits in torch, maybe for this one.
-        """
+        """Return what is said of an end that was found by looking."""
+        # Who stands in torch waits maybe for this one.
         if (wait := self.wait or standing) is not None:
             return wait.told()
         if self.references() > _OURS_ALONE:
@@ -90,12 +83,10 @@ _OURS_ALONE: Final = _UnderWay(object(), None).references()
 
 
 class Ends:
-    """The collectives that are under way, and a thread that looks while there are any.
+    """The collectives that are under way, and a thread that looks while there are any."""
 
-    The handler of a signal may have collectives, too, as one that writes a checkpoint does: no lock
-    of Python's is held by what it may come into.
-    """
-
+    # The handler of a signal may have collectives, too, as one that writes a checkpoint does: no
+    # lock of Python's is held by what it may come into.
     def __init__(self) -> None:
         # By identity of the work: those that say when they are done, and those that do not.
         self._telling: dict[int, _UnderWay] = {}
@@ -108,10 +99,7 @@ class Ends:
         atexit.register(self.stop)
 
     def follow(self, span: ApartSpan, work: Any, future: Any) -> None:
-        """Have a span end with a work.
-
-        `future`: of the work, which says when it is done; None where somebody has to wait for it.
-        """
+        """Have a span end with a work's future; for None somebody has to wait for the work."""
         if future is None:
             self._let_go_of_dropped()
             self._silent[id(work)] = _UnderWay(work, span)

@@ -7,11 +7,10 @@ import os
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.integrations.asking import asked
-from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.steps.training import is_resting
+from dftrace_ai.integrations.nodes import asked, beside
+from dftrace_ai.integrations.steps import is_resting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,19 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["Begun", "begin_checkpoint", "in_checkpoint", "is_in_checkpoint", "recorded"]
+__all__ = ["Begun", "Call", "begin_checkpoint", "in_checkpoint", "is_in_checkpoint", "recorded"]
+
+
+class Call(NamedTuple):
+    """A call of what saves or loads, which is over."""
+
+    result: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def given(self, place: int, name: str) -> Any:
+        """Return an argument by its name or position; None where it was not given."""
+        return self.kwargs.get(name, self.args[place] if len(self.args) > place else None)
 
 
 class _Depth(threading.local):
@@ -55,10 +66,7 @@ class Begun:
         self._span = node._begin()
 
     def end(self, size: int | None, error: type[BaseException] | None) -> None:
-        """End it.
-
-        `size`: bytes that were moved; None where that is not known.
-        """
+        """End it, with the bytes that were moved where that is known."""
         if size is not None:
             self._node._merge_args({"bytes": size})
         if self._span is not None:
@@ -83,7 +91,7 @@ def _alike(node: ProfilerNode) -> ProfilerNode:
 def recorded(
     options: AutoOptions,
     node: ProfilerNode,
-    place_of: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any],
+    place_of: Callable[[Call], Any],
     original: Any,
     *,
     whole: bool = False,
@@ -104,7 +112,7 @@ def recorded(
         try:
             with mine:
                 result = original(*args, **kwargs)
-                size = asked(lambda: _bytes_of(place_of(result, args, kwargs)))
+                size = asked(lambda: _bytes_of(place_of(Call(result, args, kwargs))))
                 if size is not None:
                     mine._merge_args({"bytes": size})
                 return result

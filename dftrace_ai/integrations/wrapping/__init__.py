@@ -1,1 +1,0 @@
-"""What functions of frameworks are wrapped in."""

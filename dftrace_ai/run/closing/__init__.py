@@ -1,1 +1,0 @@
-"""What is done when a run is over and its trace complete."""
