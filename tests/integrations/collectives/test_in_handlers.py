@@ -24,8 +24,8 @@ def in_collectives(rank: int, folder: Path) -> int:
     from torch.distributed.distributed_c10d import _get_default_store
 
     import dftrace_ai
-    from dftrace_ai.integrations.torch import collectives
     from dftrace_ai.integrations.torch import collective_ends as ends
+    from dftrace_ai.integrations.torch import collectives
 
     dftrace_ai.initialize(log_file=folder / "trace", rank=rank, world_size=2)
     remove = collectives.install()

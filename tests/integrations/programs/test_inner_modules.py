@@ -16,8 +16,7 @@ from torch import nn
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.integrations.auto import Auto
-from dftrace_ai.integrations.torch.inside import compiler_flags
-from dftrace_ai.integrations.torch.inside import compiler_of_thread
+from dftrace_ai.integrations.torch.inside import compiler_flags, compiler_of_thread
 
 
 class Inner(nn.Module):
