@@ -32,14 +32,14 @@ class Copy:
         self.copies, self.rows, self.on_host = copies, rows, on_host
         self.comes_at = copies.now + copies.late_by
 
-    def has_come(self) -> bool:
+    def query(self) -> bool:
         come = self.copies.now >= self.comes_at
         if come:
             self._arrive()
         return come
 
-    def wait(self) -> None:
-        if not self.has_come():
+    def synchronize(self) -> None:
+        if not self.query():
             self.copies.waits += 1
             self._arrive()
 

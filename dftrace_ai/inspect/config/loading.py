@@ -29,17 +29,15 @@ from dftrace_ai.inspect.config.grammar.models import (
 )
 from dftrace_ai.inspect.config.names import listed
 from dftrace_ai.inspect.config.problems import Problem, Problems, as_written
-from dftrace_ai.inspect.config.resolving import (
-    Choosing,
-    has_own_tensors,
-    in_force,
-    listed_names,
-)
 from dftrace_ai.inspect.config.sections import (
+    Choosing,
     CustomUse,
     InspectConfig,
     Section,
     fp8_off_gemms,
+    has_own_tensors,
+    in_force,
+    listed_names,
     modified,
     schedule_of,
 )
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from dftrace_ai.inspect.config.resolving import Keys
+    from dftrace_ai.inspect.config.sections import Keys
 
 __all__ = ["ConfigSource", "examine", "load"]
 

@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.inspect.config.problems import all_checked, as_written
-from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["Schedule", "frequency", "iteration", "pairs", "whole"]
 
@@ -80,9 +79,9 @@ class Schedule:
     # included, make; the end of each is not included, and -1 is open.
 
     freq: int = 1
-    start_step: int | None = 0
+    start_step: int | None = None
     end_step: int | None = None
-    start_end_list: Sequence[Sequence[int | None]] = ()
+    start_end_list: tuple[tuple[int, int], ...] = ()
     # Start and end of each window, the end not included and None where it is open; the windows
     # are in order and do not overlap.
     windows: tuple[tuple[int, int | None], ...] = field(
@@ -90,23 +89,11 @@ class Schedule:
     )
 
     def __post_init__(self) -> None:
-        self._check("freq", frequency)
-        self._check("start_step", iteration)
-        self._check("end_step", iteration)
-        self._check("start_end_list", pairs)
-        object.__setattr__(self, "start_step", self.start_step or 0)
         object.__setattr__(self, "windows", _united(self._given()))
-
-    def _check(self, name: str, check: Callable[[Any], Any]) -> None:
-        try:
-            object.__setattr__(self, name, check(getattr(self, name)))
-        except ValueError as error:
-            raise InspectValueError(f"{name}: {error}") from error
 
     def _given(self) -> list[tuple[int, int | None]]:
         if self.start_end_list:
-            given = (_pair(pair) for pair in self.start_end_list)
-            return [(start, None if end == OPEN else end) for start, end in given]
+            return [(start, None if end == OPEN else end) for start, end in self.start_end_list]
         end = None if self.end_step is None else self.end_step + 1
         return [(self.start_step or 0, end)]
 

@@ -14,6 +14,7 @@ from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
 from dftrace_ai.inspect.numerics.memory import (
+    ELEMENTS,
     address_of,
     in_memory_order,
     is_plain_cpu,
@@ -57,7 +58,7 @@ def thresholds(scale: float, format: Format) -> tuple[float, float]:
 
 
 _quantise = cast("Callable[..., Record]", _native.fake_quantise)
-_ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_ELEMENTS = {dtype: number for dtype, number in ELEMENTS.items() if dtype is not torch.float64}
 
 
 @overload

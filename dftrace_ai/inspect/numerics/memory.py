@@ -7,10 +7,21 @@ from torch import Tensor
 
 from dftrace_ai.inspect.errors import InspectTypeError
 
-__all__ = ["address_of", "in_memory_order", "is_plain_cpu", "local_part", "threads_for"]
+__all__ = [
+    "ELEMENTS",
+    "SHARED_ELEMENTS",
+    "address_of",
+    "in_memory_order",
+    "is_plain_cpu",
+    "local_part",
+    "threads_for",
+]
 
 SHARED_ELEMENTS = 256 * 1024
 """Smaller tensors are not worth waking a thread for; the native module has the same bound."""
+
+ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
+"""The formats that the kernels read, by the numbers that they have there."""
 
 _PLAIN_CLASSES = frozenset({Tensor, torch.nn.Parameter})
 

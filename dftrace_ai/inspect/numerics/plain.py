@@ -1,4 +1,7 @@
-"""Records and 8-bit emulation in torch's own operations: any device, and nothing waits for it."""
+"""Records, statistics and 8-bit emulation in torch's own operations: any device, without waits.
+
+A row is a record that stays on its device: a tensor of its numbers, in fp64.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.numerics import positions as at
+from dftrace_ai.inspect.errors import InspectValueError
 from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
+from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dftrace_ai.inspect.numerics.formats import Format
 
 __all__ = [
+    "ROW_FIELDS",
+    "VALUES",
+    "check_values",
     "fake_quantise",
     "lost_row",
     "merged_rows",
@@ -25,7 +32,11 @@ __all__ = [
     "row_with_quantisation",
     "scale_of",
     "thresholds_of",
+    "values_of_row",
 ]
+
+ROW_FIELDS = len(FIELDS)
+_N_OVER, _N_TOTAL, _SQUARE_ERROR = map(FIELDS.index, ("n_over", "n_total", "square_error"))
 
 PART_ELEMENTS = 1 << 24
 """Larger tensors are taken in parts: a part needs several times its memory in fp64."""
@@ -33,6 +44,11 @@ PART_ELEMENTS = 1 << 24
 SQUARES_FIT = 2.0**480
 """Where magnitudes of fp64 numbers have a larger sum, they are multiplied before by"""
 SMALLER = 2.0**-600
+
+
+def _numbers(row: Tensor, dim: int = 0) -> Any:
+    """Return the numbers of a row, or of each of several, by their names."""
+    return tuple.__new__(Record, row.unbind(dim))
 
 
 def row_of(
@@ -50,7 +66,7 @@ def row_of(
     rows = [_part_row(part, limits) for part in torch.split(flat, PART_ELEMENTS)]
     row = rows[0] if len(rows) == 1 else merged_rows(torch.stack(rows))
     if factor is not None:
-        row[at.SCALE_MIN :] = factor
+        row[-2:] = factor  # scale_min and scale_max
     return row
 
 
@@ -106,38 +122,36 @@ def _lost(magnitude: Tensor, zero: Tensor, limits: tuple[Tensor, Tensor]) -> tup
 
 
 def merged_rows(rows: Tensor) -> Tensor:
-    """Return the row of all elements of several rows."""
-    # They are fp64, of shape (number of rows, 17).
-    n = rows[:, at.N_FINITE]
-    at_least_one = n.sum().clamp(min=1)
-    mean = (n / at_least_one * rows[:, at.MEAN]).sum()
+    """Return the row of all elements of several rows, which lie in a tensor one after the other."""
+    parts = _numbers(rows, 1)
+    n = parts.n_finite
+    mean = (n / n.sum().clamp(min=1) * parts.mean).sum()
     # Rows without elements have a mean that says nothing.
-    distance = torch.where(n > 0, rows[:, at.MEAN] - mean, 0.0)
-    m2 = (rows[:, at.M2] + n * distance * distance).sum()
-    unknown = torch.isnan(rows[:, at.SCALE_MIN :])
-    scale_min = torch.where(unknown[:, 0], math.inf, rows[:, at.SCALE_MIN]).min()
-    scale_max = torch.where(unknown[:, 1], -math.inf, rows[:, at.SCALE_MAX]).max()
-    sums = rows.sum(dim=0)
-    merged = sums.clone()
-    merged[at.MEAN] = mean
-    merged[at.M2] = m2
-    merged[at.MIN] = rows[:, at.MIN].min()
-    merged[at.MAX] = rows[:, at.MAX].max()
-    merged[at.AMIN_NONZERO] = rows[:, at.AMIN_NONZERO].min()
-    merged[at.AMAX] = rows[:, at.AMAX].max()
-    merged[at.SCALE_MIN] = torch.where(unknown[:, 0].all(), math.nan, scale_min)
-    merged[at.SCALE_MAX] = torch.where(unknown[:, 1].all(), math.nan, scale_max)
-    return merged
+    distance = torch.where(n > 0, parts.mean - mean, 0.0)
+    no_min, no_max = parts.scale_min.isnan(), parts.scale_max.isnan()
+    scale_min = torch.where(no_min, math.inf, parts.scale_min).min()
+    scale_max = torch.where(no_max, -math.inf, parts.scale_max).max()
+    merged = _numbers(rows.sum(dim=0))._replace(
+        mean=mean,
+        m2=(parts.m2 + n * distance * distance).sum(),
+        min=parts.min.min(),
+        max=parts.max.max(),
+        amin_nonzero=parts.amin_nonzero.min(),
+        amax=parts.amax.max(),
+        scale_min=torch.where(no_min.all(), math.nan, scale_min),
+        scale_max=torch.where(no_max.all(), math.nan, scale_max),
+    )
+    return torch.stack(list(merged))
 
 
 def row_with_quantisation(row: Tensor, quantised: Tensor) -> Tensor:
     """Return `record.with_quantisation` for rows that stay on their device."""
     return torch.cat(
         (
-            row[: at.N_OVER],
-            quantised[at.N_OVER : at.N_TOTAL],
-            row[at.N_TOTAL : at.SQUARE_ERROR],
-            quantised[at.SQUARE_ERROR :],
+            row[:_N_OVER],
+            quantised[_N_OVER:_N_TOTAL],
+            row[_N_TOTAL:_SQUARE_ERROR],
+            quantised[_SQUARE_ERROR:],
         )
     )
 
@@ -225,12 +239,11 @@ def fake_quantise(
 
 def neutral_row(device: torch.device) -> Tensor:
     """Return `record.NEUTRAL`, the row of no elements, on a device; nothing waits for it."""
-    row = torch.zeros(at.ROW_FIELDS, dtype=torch.float64, device=device)
-    # Filled where they are: a number that is assigned may be copied from the host.
-    row[at.MIN].fill_(math.inf)
-    row[at.MAX].fill_(-math.inf)
-    row[at.AMIN_NONZERO].fill_(math.inf)
-    row[at.SCALE_MIN :].fill_(math.nan)
+    row = torch.zeros(ROW_FIELDS, dtype=torch.float64, device=device)
+    for place, number in enumerate(NEUTRAL):
+        if number:
+            # Filled where it is: a number that is assigned may be copied from the host.
+            row[place].fill_(number)
     return row
 
 
@@ -238,12 +251,76 @@ def lost_row(tensor: Tensor, output: Tensor, format: Format, scale: float | Tens
     """Return the row that `fp8.fake_quantise` describes."""
     factor = _factor(scale, tensor.device)
     narrow = tensor.to(torch.float32)
-    row = neutral_row(narrow.device)
     over, under = _lost(narrow.abs(), narrow == 0, thresholds_of(factor, format))
-    row[at.N_OVER] = over
-    row[at.N_UNDER] = under
-    row[at.N_TOTAL].fill_(narrow.numel())
     error = narrow.to(torch.float64) - output.to(torch.float64)
-    row[at.SQUARE_ERROR] = (error * error).sum()
-    row[at.SCALE_MIN :] = factor
-    return row
+    numbers = _numbers(neutral_row(narrow.device))
+    row = numbers._replace(
+        n_over=over,
+        n_under=under,
+        n_total=torch.full_like(numbers.n_total, narrow.numel()),
+        square_error=(error * error).sum(),
+        scale_min=factor,
+        scale_max=factor,
+    )
+    return torch.stack([number.to(torch.float64) for number in row])
+
+
+def _where_finite(row: Any, value: Tensor, otherwise: float | Tensor) -> Tensor:
+    return torch.where(row.n_inf > 0, otherwise, value)
+
+
+def _mean(row: Any) -> Tensor:
+    negative_only = torch.where(row.max == math.inf, math.nan, -math.inf)
+    infinite = torch.where(row.min > -math.inf, math.inf, negative_only)
+    return _where_finite(row, row.mean, infinite.to(row.mean.dtype))
+
+
+def _std(row: Any) -> Tensor:
+    spread = torch.sqrt(row.m2 / (row.n_finite - 1).clamp(min=1))
+    return _where_finite(row, torch.where(row.n_finite > 1, spread, math.nan), math.nan)
+
+
+def _l2_norm(row: Any) -> Tensor:
+    return _where_finite(row, torch.sqrt(row.m2 + row.n_finite * row.mean * row.mean), math.inf)
+
+
+def _dynamic_range(row: Any) -> Tensor:
+    decades = torch.log2(row.amax) - torch.log2(row.amin_nonzero)
+    finite = torch.where(row.amax == 0, 0.0, decades)
+    only_infinities = row.amin_nonzero == math.inf
+    infinite = torch.where(only_infinities, math.nan, math.inf).to(finite.dtype)
+    # Where zeros were not looked for there is no answer.
+    return torch.where(row.amin_nonzero.isnan(), math.nan, _where_finite(row, finite, infinite))
+
+
+_FORMULAS: dict[str, Callable[[Any], Tensor]] = {
+    "min": lambda row: row.min,
+    "max": lambda row: row.max,
+    "mean": _mean,
+    "std": _std,
+    "l1_norm": lambda row: _where_finite(row, row.absolute_sum, math.inf),
+    "l2_norm": _l2_norm,
+    "cur_amax": lambda row: row.amax,
+    "dynamic_range": _dynamic_range,
+}
+VALUES = tuple(_FORMULAS)
+"""What can be made on a device, in the order in which a kernel writes it."""
+
+
+def check_values(stats: Sequence[str]) -> None:
+    """Raise where a statistic cannot be made on a device."""
+    for stat in stats:
+        if stat not in _FORMULAS:
+            raise InspectValueError(f"statistic {stat!r} is not made on a device")
+
+
+def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
+    """Return the statistics of a row, as `statistics` has their formulas."""
+    # They are fp32 tensors without dimensions; NaN where the record has no elements.
+    check_values(stats)
+    numbers = _numbers(row)
+    unknown = (numbers.n_nan > 0) | (numbers.n_total == 0)
+    return {
+        stat: torch.where(unknown, math.nan, _FORMULAS[stat](numbers)).to(torch.float32)
+        for stat in stats
+    }

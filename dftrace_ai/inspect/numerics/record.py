@@ -50,9 +50,14 @@ class Record(NamedTuple):
 
 # What the native module makes are records from now on.
 _native.tensor_records_as(Record)
-_merge = cast("Callable[[Record, Record], Record]", _native.merge_records)
-_final_values = _native.final_values
-_with_quantisation = cast("Callable[[Record, Record], Record]", _native.record_with_quantisation)
+
+# The formulas for mean and m2 are those of Chan, Golub, LeVeque, Updating Formulae and a Pairwise
+# Algorithm for Computing Sample Variances, 1979. Merging in another order may change the last bits.
+merge = cast("Callable[[Record, Record], Record]", _native.merge_records)
+"""Gives the record of the elements of two tensors together."""
+
+with_quantisation = cast("Callable[[Record, Record], Record]", _native.record_with_quantisation)
+"""Gives the record of a tensor with the counts that quantising the same tensor gave."""
 
 FIELDS = Record._fields
 """Names of a record's numbers, in their order."""
@@ -82,23 +87,10 @@ NEUTRAL = Record(
 """The record of no elements at all."""
 
 
-def merge(a: Record, b: Record) -> Record:
-    """Return the record of the elements of two tensors together."""
-    # The formulas for mean and m2 are those of Chan, Golub, LeVeque, Updating Formulae and a
-    # Pairwise Algorithm for Computing Sample Variances, 1979; the native module has them. Merging
-    # in another order may change the last bits.
-    return _merge(a, b)
-
-
 def merge_all(records: Iterable[Record]) -> Record:
     """Return the record of all elements, merged from first to last; NEUTRAL for none."""
     remaining = iter(records)
     return reduce(merge, remaining, next(remaining, NEUTRAL))
-
-
-def with_quantisation(record: Record, quantised: Record) -> Record:
-    """Return the record of a tensor with the counts that quantising the same tensor gave."""
-    return _with_quantisation(record, quantised)
 
 
 def final_values(record: Record, stats: Sequence[str]) -> dict[str, float]:
@@ -107,7 +99,7 @@ def final_values(record: Record, stats: Sequence[str]) -> dict[str, float]:
     # values are what torch gives for them; the record's own numbers leave them out. Empty where the
     # record has no elements.
     try:
-        return _final_values(record, stats, NUMBERS)
+        return _native.final_values(record, stats, NUMBERS)
     except KeyError as error:
         known = ", ".join((*TENSOR_STATS, *PLAIN_FP8_STATS))
         raise InspectValueError(f"statistic {error} is not known; known are {known}") from None

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.launching import raw_stream
 from dftrace_ai.inspect.numerics.memory import local_part
-from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
+from dftrace_ai.inspect.numerics.plain import ROW_FIELDS, values_of_row
 from dftrace_ai.inspect.numerics.record import record_of
-from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row
-from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton
+from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton, raw_stream
 from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
@@ -56,12 +54,12 @@ class RowWriter(Protocol):
 
 
 class Arrival(Protocol):
-    """A copy to the host that is under way."""
+    """A copy to the host that is under way; an event of CUDA's behind it is one."""
 
-    def has_come(self) -> bool:
+    def query(self) -> bool:
         """Return whether all of it is there."""
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         """Return when all of it is there."""
 
 
@@ -86,39 +84,19 @@ class _TorchWriter:
         return values_of_row(row, stats)
 
 
-class _Here:
-    """A copy that was made at once."""
-
-    def has_come(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        return
-
-
 class _SideStream:
     """Copies of a CUDA device's rows on a stream of their own, after those that wrote them."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def copy(self, rows: Tensor, to: Tensor, writers: Iterable[Any]) -> _CudaArrival:
+    def copy(self, rows: Tensor, to: Tensor, writers: Iterable[Any]) -> Arrival:
         for writer in writers:
             self._stream.wait_event(writer.record_event())
         with torch.cuda.stream(self._stream):
             to.copy_(rows, non_blocking=True)
-            return _CudaArrival(self._stream.record_event())
-
-
-class _CudaArrival:
-    def __init__(self, event: Any) -> None:
-        self._event = event
-
-    def has_come(self) -> bool:
-        return bool(self._event.query())
-
-    def wait(self) -> None:
-        self._event.synchronize()
+            event: Arrival = self._stream.record_event()
+            return event
 
 
 @dataclass(frozen=True)
@@ -145,12 +123,12 @@ class _Generation(Generic[Tag]):
 
 
 def _has_come(generation: _Generation[Any]) -> bool:
-    return all(arrival.has_come() for arrival in generation.arrivals)
+    return all(arrival.query() for arrival in generation.arrivals)
 
 
 def _wait_for(generation: _Generation[Any]) -> None:
     for arrival in generation.arrivals:
-        arrival.wait()
+        arrival.synchronize()
 
 
 class Ring(Generic[Tag]):
@@ -283,7 +261,13 @@ class Ring(Generic[Tag]):
             if part <= 0:
                 break
             rows, on_host = block.rows[:part], block.on_host[:part]
-            generation.arrivals.append(self._sent(rows, on_host, generation.writers.values()))
+            if self._copy is not None:
+                generation.arrivals.append(self._copy(rows, on_host))
+            elif self._side is not None:
+                writers = generation.writers.values()
+                generation.arrivals.append(self._side.copy(rows, on_host, writers))
+            else:
+                on_host.copy_(rows)
             left -= part
         self._travelling.append(generation)
         if not self._free:
@@ -299,14 +283,6 @@ class Ring(Generic[Tag]):
             _wait_for(generation)
         if self._on_stall is not None:
             self._on_stall(time.perf_counter_ns() - begun)
-
-    def _sent(self, rows: Tensor, on_host: Tensor, writers: Iterable[Any]) -> Arrival:
-        if self._copy is not None:
-            return self._copy(rows, on_host)
-        if self._side is not None:
-            return self._side.copy(rows, on_host, writers)
-        on_host.copy_(rows)
-        return _Here()
 
     def _taken(self, generation: _Generation[Tag]) -> Landed[Tag]:
         """Read a generation that has come, and make it free again."""

@@ -1,7 +1,7 @@
 """The list of a tensor's statistics: the name of each. A new one goes here.
 
 The formulas are in the native module, `native/src/tensor/statistics.cpp`; those for devices in
-`statistics_on_device`.
+`plain`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 from ctypes import c_float
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,18 +12,17 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics import fp8, plain
-from dftrace_ai.inspect.numerics.launching import Launcher, is_current, raw_stream
 from dftrace_ai.inspect.numerics.memory import in_memory_order, local_part
-from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
-from dftrace_ai.inspect.numerics.statistics_on_device import VALUES, check_values
+from dftrace_ai.inspect.numerics.plain import ROW_FIELDS, VALUES, check_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from dftrace_ai.inspect.numerics.formats import Format
 
-__all__ = ["TritonPass", "has_triton"]
+__all__ = ["TritonPass", "has_triton", "raw_stream"]
 
 # With 8 warps, larger ones need so many registers that one program fits a processor.
 BLOCK = 2048
@@ -37,12 +37,72 @@ _READ_AS_THEY_ARE = {
     torch.float16: "float16",
     torch.float64: "float64",
 }
-_ALIGNED = 16  # in bytes, and in elements
+_ALIGNED = 16  # bytes of an address, and what Triton looks for in whole numbers
+_OTHER_BOUND = 8  # which older versions look for, too
+
+Key = tuple[object, ...]
+
+# What torch's own compiled code asks; a torch without CUDA has neither.
+_ask_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def has_triton() -> bool:
     """Return whether Triton can be imported."""
     return find_spec("triton") is not None
+
+
+class Launcher:
+    """A kernel on one device."""
+
+    # Triton compiles a kernel anew where an address is aligned, a whole number is 1, can be divided
+    # by 16 or needs 64 bits, and looks at each argument in each launch to find out. What it has
+    # compiled can be launched without that, in half the time of the host. The kernel's constants
+    # stand behind all other arguments.
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._compiled: dict[Key, Any] = {}
+        self._is_direct = True
+
+    def __call__(
+        self, programs: int, given: tuple[Any, ...], constants: Mapping[str, Any], *, warps: int
+    ) -> None:
+        """Launch the kernel on the current stream of the current device, which is the kernel's."""
+        key = (*map(_kind, given), *constants.values(), warps)
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            compiled[(programs, 1, 1)](*given, *constants.values())
+            return
+        compiled = self._kernel[(programs,)](*given, **constants, num_warps=warps)
+        if compiled is None or not self._is_direct:
+            return
+        try:
+            # Once more, with the same result: whether this version takes the arguments so.
+            compiled[(programs, 1, 1)](*given, *constants.values())
+        except TypeError:
+            self._is_direct = False
+        else:
+            self._compiled[key] = compiled
+
+
+def _kind(argument: object) -> object:
+    """Return all that Triton may ask of an argument before it takes what it has compiled."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % _ALIGNED == 0
+    if isinstance(argument, int):
+        if argument == 1:
+            return 1
+        return argument % _ALIGNED == 0, argument % _OTHER_BOUND == 0, argument.bit_length() > 31
+    return float
+
+
+def raw_stream(device: torch.device) -> int:
+    """Return the address of a CUDA device's current stream."""
+    if _ask_stream is None:
+        stream: Any = torch.cuda.current_stream(device)
+        return int(stream.cuda_stream)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _ask_stream(index)
 
 
 class _Table(NamedTuple):
@@ -90,25 +150,25 @@ class TritonPass:
         # The tensor is real, with an element, and on the device of this pass; the row is 17
         # contiguous fp64 numbers there, see `record.FIELDS`. A scale with one element stays there;
         # nothing waits for it.
-        if self._device.type != "cuda":
-            self._launch(tensor, row, scale, format, self._rows_of(0))
-        elif is_current(self._device):
-            rows = self._rows_of(raw_stream(self._device))
-            self._launch(tensor, row, scale, format, rows)
-        else:
-            with torch.cuda.device(self._device):
-                rows = self._rows_of(raw_stream(self._device))
-                self._launch(tensor, row, scale, format, rows)
+        with self._current():
+            self._launch(tensor, row, scale, format, self._rows_of(self._stream()))
+
+    def _current(self) -> AbstractContextManager[object]:
+        """Make this device the current one, which nearly always it is."""
+        index = self._device.index
+        if self._device.type != "cuda" or index in (None, torch.cuda.current_device()):
+            return nullcontext()
+        return torch.cuda.device(self._device)
+
+    def _stream(self) -> int:
+        return raw_stream(self._device) if self._device.type == "cuda" else 0
 
     def values_of(self, row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
         """Return the statistics of a record as `values_of_row` does, by one launch."""
         check_values(stats)
         values = torch.empty(len(VALUES), dtype=torch.float32, device=self._device)
-        if self._device.type != "cuda" or is_current(self._device):
+        with self._current():
             self._launch_values(1, (row, values), {}, warps=1)
-        else:
-            with torch.cuda.device(self._device):
-                self._launch_values(1, (row, values), {}, warps=1)
         found = dict(zip(VALUES, values.unbind(), strict=True))
         return {stat: found[stat] for stat in stats}
 
@@ -116,11 +176,8 @@ class TritonPass:
         """Have the records of many tensors written, with two launches for each of their formats."""
         # What is launched costs the host about as much for one small tensor as for a hundred. They
         # are contiguous, of shape (number of tensors, 17).
-        if self._device.type == "cuda":
-            with torch.cuda.device(self._device):
-                self._launch_many(tensors, rows, raw_stream(self._device))
-        else:
-            self._launch_many(tensors, rows, 0)
+        with self._current():
+            self._launch_many(tensors, rows, self._stream())
 
     def _launch_many(self, tensors: Sequence[Tensor], rows: Tensor, stream: int) -> None:
         alike: dict[tuple[torch.dtype, bool], list[tuple[int, Tensor]]] = defaultdict(list)

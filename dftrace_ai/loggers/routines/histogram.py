@@ -116,7 +116,7 @@ def _counted(value: Any) -> Counted:
 
     torch = loaded_torch()
     if torch is not None and isinstance(value, torch.Tensor):
-        from dftrace_ai.inspect.numerics.histogram import histogram
+        from dftrace_ai.inspect.numerics.collect import histogram
 
         found = histogram(value)
         if found is None:

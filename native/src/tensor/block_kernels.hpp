@@ -82,6 +82,16 @@ struct BlockKernels {
 
 extern const BlockKernels portable_kernels;
 #ifdef DFTRACE_AVX2
+void quantise_fp32_avx2(const void*, void*, std::size_t, const QuantiseBlock&, QuantiseCounts*);
+void quantise_bf16_avx2(const void*, void*, std::size_t, const QuantiseBlock&, QuantiseCounts*);
+void quantise_fp16_avx2(const void*, void*, std::size_t, const QuantiseBlock&, QuantiseCounts*);
+bool counted_sums_fp32_avx2(const void*, std::size_t, float, PairTables&, Record&);
+bool counted_sums_bf16_avx2(const void*, std::size_t, float, PairTables&, Record&);
+bool counted_sums_fp16_avx2(const void*, std::size_t, float, PairTables&, Record&);
+void empty_pairs_avx2(std::uint16_t*, std::uint32_t*);
+std::uint16_t largest_pair_avx2(const std::uint16_t*);
+bool counted_sums_bf16_avx512(const void*, std::size_t, float, PairTables&, Record&);
+bool counted_sums_fp16_avx512(const void*, std::size_t, float, PairTables&, Record&);
 extern const BlockKernels avx2_kernels;
 #endif
 

@@ -1,5 +1,5 @@
 // Two passes over a block that is still in the cache: the mean first, then the squares around it.
-#include "tensor/careful_sums.hpp"
+#include "tensor/block_sums.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,8 +8,7 @@
 
 #include "dftrace/tensor/worker_pool.hpp"
 #include "tensor/block_kernels.hpp"
-#include "tensor/block_shift.hpp"
-#include "tensor/careful_sums.hpp"
+#include "tensor/block_sums.hpp"
 #include "tensor/default_arithmetic.hpp"
 #include "tensor/number_formats.hpp"
 

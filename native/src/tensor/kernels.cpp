@@ -7,9 +7,6 @@
 
 #include <atomic>
 
-#ifdef DFTRACE_AVX2
-#include "tensor/avx512/counted_sums_avx512.hpp"
-#endif
 #include "tensor/block_kernels.hpp"
 
 namespace dftrace::tensor {

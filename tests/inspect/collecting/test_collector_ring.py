@@ -18,9 +18,9 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record
+from dftrace_ai.inspect.numerics.plain import values_of_row
 from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, record_of
 from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS
-from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row
 
 EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
 DELAYED = "fp8_delayed_scaling_overflows%"

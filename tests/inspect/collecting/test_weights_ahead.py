@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.plain import values_of_row
 from dftrace_ai.inspect.numerics.record import final_values
 from dftrace_ai.inspect.numerics.ring import Ring
-from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row
 
 STATS = ["min", "max", "mean", "l2_norm"]
 

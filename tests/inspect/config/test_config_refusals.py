@@ -1,4 +1,4 @@
-"""What a config may not say: the class of the error, the place, and what is accepted there."""
+"""What a config may not say, with its place and what is accepted there; what is odd; all of it at once."""
 
 from __future__ import annotations
 
@@ -15,301 +15,201 @@ SCALED = {"PerTensorScaling": WEIGHT}
 ROUNDED = {**WEIGHT, "quant_format": "E4M3"}
 NAMESPACE = "one.transformer_engine"
 
-
-def without(key: str, config: dict[str, Any]) -> dict[str, Any]:
-    return {"one": {name: value for name, value in config["one"].items() if name != key}}
+Refused = tuple[dict[str, Any], str, type[Exception], tuple[str, ...]]
 
 
-def bare(keys: Any, name: str = "LogTensorStats") -> dict[str, Any]:
-    """A feature with exactly these keys, or with something that is no keys at all."""
-    config = one_section()
-    config["one"]["transformer_engine"] = {name: keys}
-    return config
+def of(
+    config: dict[str, Any], where: str, *words: str, kind: type[Exception] = ValueError
+) -> Refused:
+    return config, where, kind, words
 
 
-REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str, list[str]]] = {
-    "section without enabled": (
-        without("enabled", one_section()),
-        AssertionError,
-        "one.enabled",
-        ["is missing"],
-    ),
-    "section without layers": (
-        without("layers", one_section()),
-        AssertionError,
-        "one.layers",
-        ["is missing"],
-    ),
-    "enabled is no truth value": (
-        {"one": {**one_section()["one"], "enabled": "yes"}},
-        ValueError,
-        "one.enabled",
-        ["'yes'", "true or false"],
-    ),
-    "section is a list": ({"one": []}, ValueError, "one", ["a mapping of keys"]),
-    "section is nothing": ({"one": None}, ValueError, "one", ["a mapping of keys", "null"]),
-    "name of a section is a number": ({1: {"enabled": True}}, ValueError, "1", ["text"]),
-    "feature without enabled": (
-        bare({"tensors": ["weight"], "stats": ["min"]}),
-        AssertionError,
-        f"{NAMESPACE}.LogTensorStats.enabled",
-        ["is missing"],
-    ),
-    "feature is nothing": (
-        bare(None),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats",
-        ["a mapping of keys"],
-    ),
-    "namespace is a list": (
-        {"one": {**one_section()["one"], "torch": ["FakeQuant"]}},
-        ValueError,
-        "one.torch",
-        ["features are needed"],
-    ),
-    "unknown feature": (
-        one_section(FakeQuan={}),
-        AssertionError,
-        f"{NAMESPACE}.FakeQuan",
-        ["'FakeQuant'?", "LogTensorStats", "DisableFp8Layer", "PerTensorScaling"],
-    ),
-    "unknown namespace": (
-        {"one": {**one_section()["one"], "transformer_engin": {}}},
-        AssertionError,
+def section(
+    more: dict[str, Any], where: str, *words: str, without: str = "", **how: Any
+) -> Refused:
+    """A section with other keys beside its own, or without one of those."""
+    body = {key: value for key, value in one_section()["one"].items() if key != without}
+    return of({"one": body | more}, where, *words, **how)
+
+
+def key(
+    name: str, keys: Any, where: str, *words: str, kind: type[Exception] = ValueError
+) -> Refused:
+    """A feature, enabled, with these keys."""
+    return of(one_section(**{name: keys}), f"{NAMESPACE}.{name}{where}", *words, kind=kind)
+
+
+REFUSED: list[Refused] = [
+    # Sections, namespaces and the names of features.
+    of({"one": []}, "one", "a mapping of keys"),
+    of({"one": None}, "one", "a mapping of keys", "null"),
+    of({1: {"enabled": True}}, "1", "text"),
+    section({}, "one.enabled", "is missing", without="enabled", kind=AssertionError),
+    section({}, "one.layers", "is missing", without="layers", kind=AssertionError),
+    section({"enabled": "yes"}, "one.enabled", "'yes'", "true or false"),
+    section({"torch": ["FakeQuant"]}, "one.torch", "features are needed"),
+    section(
+        {"transformer_engin": {}},
         "one.transformer_engin",
-        ["'transformer_engine'?", "torch", "dftrace_ai", "LogTensorStats"],
+        *("'transformer_engine'?", "torch", "dftrace_ai", "LogTensorStats"),
+        kind=AssertionError,
     ),
-    "feature in the wrong place": (
-        {"one": {**one_section()["one"], "FakeQuant": {}}},
-        AssertionError,
-        "one.FakeQuant",
-        ["under transformer_engine"],
+    section({"FakeQuant": {}}, "one.FakeQuant", "under transformer_engine", kind=AssertionError),
+    section(
+        {"transformer_engine": {"LogTensorStats": {"tensors": ["weight"], "stats": ["min"]}}},
+        f"{NAMESPACE}.LogTensorStats.enabled",
+        "is missing",
+        kind=AssertionError,
     ),
-    "feature twice": (
+    section(
+        {"transformer_engine": {"LogTensorStats": None}},
+        f"{NAMESPACE}.LogTensorStats",
+        "a mapping of keys",
+    ),
+    key(
+        *("FakeQuan", {}, "", "'FakeQuant'?"),
+        *("LogTensorStats", "DisableFp8Layer", "PerTensorScaling"),
+        kind=AssertionError,
+    ),
+    of(
         one_section(DisableFp8Layer={}, DisableQuantizationLayer={}),
-        ValueError,
         f"{NAMESPACE}.DisableQuantizationLayer",
-        ["DisableFp8Layer is given twice"],
+        "DisableFp8Layer is given twice",
     ),
-    "unknown key": (
-        one_section(LogTensorStats={**LOG, "frequ": 2}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats.frequ",
-        ["'freq'?", "start_end_list"],
+    # Keys.
+    key("LogTensorStats", {**LOG, "frequ": 2}, ".frequ", "'freq'?", "start_end_list"),
+    key("LogTensorStats", {**LOG, "gemms": ["fprop"]}, ".gemms", "accepted: enabled", "tensors"),
+    key(
+        "LogTensorStats",
+        {"tensors_struct": [{"tensor": "weight", "stat": ["min"]}]},
+        *(".tensors_struct[0].stat", "'stats'?", "tensor"),
     ),
-    "unknown key of an item": (
-        one_section(LogTensorStats={"tensors_struct": [{"tensor": "weight", "stat": ["min"]}]}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats.tensors_struct[0].stat",
-        ["'stats'?", "tensor"],
+    key(
+        "DisableFp8Gemm",
+        {"gemms": "fprop", "tensors": ["weight"]},
+        *(".tensors", "gemms and gemms_struct"),
     ),
-    "key of another feature": (
-        one_section(LogTensorStats={**LOG, "gemms": ["fprop"]}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats.gemms",
-        ["accepted: enabled", "tensors"],
+    key(
+        "DisableFp8Gemm",
+        {"gemms_struct": [{"gemm": "fprop", "margin": 1}]},
+        *(".gemms_struct[0].margin", "accepted: gemm"),
     ),
-    "tensors of DisableFp8Gemm": (
-        one_section(DisableFp8Gemm={"gemms": "fprop", "tensors": ["weight"]}),
-        ValueError,
-        f"{NAMESPACE}.DisableFp8Gemm.tensors",
-        ["gemms and gemms_struct"],
+    key("DisableFp8Layer", {"gemms": ["fprop"]}, ".gemms", "unknown key"),
+    key(
+        "LogTensorStats",
+        {"tensors_struct": [{"tensor": "weight", "enabled": True}]},
+        *(".tensors_struct[0].enabled", "an item has no 'enabled'"),
+        kind=AssertionError,
     ),
-    "margin of an item of DisableFp8Gemm": (
-        one_section(DisableFp8Gemm={"gemms_struct": [{"gemm": "fprop", "margin": 1}]}),
-        ValueError,
-        f"{NAMESPACE}.DisableFp8Gemm.gemms_struct[0].margin",
-        ["accepted: gemm"],
+    key(
+        "PerTensorScaling",
+        {
+            "gemms_struct": [
+                {"gemm": "fprop", "tensors_struct": [{"tensor": "weight", "enabled": True}]}
+            ]
+        },
+        *(".gemms_struct[0].tensors_struct[0].enabled", "an item has no 'enabled'"),
+        kind=AssertionError,
     ),
-    "gemms of DisableFp8Layer": (
-        one_section(DisableFp8Layer={"gemms": ["fprop"]}),
-        ValueError,
-        f"{NAMESPACE}.DisableFp8Layer.gemms",
-        ["unknown key"],
+    # GEMMs and tensors.
+    key("PerTensorScaling", {"tensors": ["weight"]}, "", "gemms or gemms_struct is needed"),
+    key("DisableFp8Gemm", {}, "", "gemms or gemms_struct is needed"),
+    key("LogTensorStats", {"stats": ["min"]}, "", "tensors or tensors_struct is needed"),
+    key(
+        "PerTensorScaling",
+        {"gemms_struct": [{"gemm": "fprop", "tensors": "weight"}, {"gemm": "dgrad"}]},
+        *(" (dgrad)", "tensors or tensors_struct is needed"),
     ),
-    "enabled in an item": (
-        one_section(LogTensorStats={"tensors_struct": [{"tensor": "weight", "enabled": True}]}),
-        AssertionError,
-        f"{NAMESPACE}.LogTensorStats.tensors_struct[0].enabled",
-        ["an item has no 'enabled'"],
-    ),
-    "enabled in an inner item": (
-        one_section(
-            PerTensorScaling={
-                "gemms_struct": [
-                    {"gemm": "fprop", "tensors_struct": [{"tensor": "weight", "enabled": True}]}
-                ]
-            }
-        ),
-        AssertionError,
-        f"{NAMESPACE}.PerTensorScaling.gemms_struct[0].tensors_struct[0].enabled",
-        ["an item has no 'enabled'"],
-    ),
-    "no gemms": (
-        one_section(PerTensorScaling={"tensors": ["weight"]}),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling",
-        ["gemms or gemms_struct is needed"],
-    ),
-    "no gemms of DisableFp8Gemm": (
-        one_section(DisableFp8Gemm={}),
-        ValueError,
-        f"{NAMESPACE}.DisableFp8Gemm",
-        ["gemms or gemms_struct is needed"],
-    ),
-    "no tensors": (
-        one_section(LogTensorStats={"stats": ["min"]}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats",
-        ["tensors or tensors_struct is needed"],
-    ),
-    "no tensors for one gemm": (
-        one_section(
-            PerTensorScaling={
-                "gemms_struct": [{"gemm": "fprop", "tensors": "weight"}, {"gemm": "dgrad"}]
-            }
-        ),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling (dgrad)",
-        ["tensors or tensors_struct is needed"],
-    ),
-    "no tensors in base": (
+    of(
         one_section(base={"stats": ["min"]}),
-        ValueError,
-        "one.LogTensorStats",
-        ["tensors or tensors_struct is needed"],
+        *("one.LogTensorStats", "tensors or tensors_struct is needed"),
     ),
-    "unknown gemm": (
-        one_section(DisableFp8Gemm={"gemms": ["fprop", "forward"]}),
-        AssertionError,
-        f"{NAMESPACE}.DisableFp8Gemm.gemms",
-        ["'forward'", "fprop, dgrad and wgrad"],
+    key(
+        "DisableFp8Gemm",
+        {"gemms": ["fprop", "forward"]},
+        *(".gemms", "'forward'", "fprop, dgrad and wgrad"),
+        kind=AssertionError,
     ),
-    "unknown gemm of an item": (
-        one_section(DisableFp8Gemm={"gemms_struct": [{"gemm": "x"}]}),
-        AssertionError,
-        f"{NAMESPACE}.DisableFp8Gemm.gemms_struct[0].gemm",
-        ["'x'", "fprop, dgrad and wgrad"],
+    key(
+        "DisableFp8Gemm",
+        {"gemms_struct": [{"gemm": "x"}]},
+        *(".gemms_struct[0].gemm", "'x'", "fprop, dgrad and wgrad"),
+        kind=AssertionError,
     ),
-    "item without gemm": (
-        one_section(DisableFp8Gemm={"gemms_struct": [{}]}),
-        ValueError,
-        f"{NAMESPACE}.DisableFp8Gemm.gemms_struct[0].gemm",
-        ["is missing"],
+    key("DisableFp8Gemm", {"gemms_struct": [{}]}, ".gemms_struct[0].gemm", "is missing"),
+    key(
+        "LogTensorStats",
+        {"tensors_struct": {"tensor": "weight"}},
+        *(".tensors_struct", "a list of mappings"),
     ),
-    "struct is no list": (
-        one_section(LogTensorStats={"tensors_struct": {"tensor": "weight"}}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats.tensors_struct",
-        ["a list of mappings"],
+    key(
+        "LogTensorStats",
+        {**LOG, "tensors": ["weights"]},
+        *(".tensors", "'weights'", "activation, weight, gradient, output, dgrad and wgrad"),
+        kind=AssertionError,
     ),
-    "unknown tensor": (
-        one_section(LogTensorStats={**LOG, "tensors": ["weights"]}),
-        AssertionError,
-        f"{NAMESPACE}.LogTensorStats.tensors",
-        ["'weights'", "activation, weight, gradient, output, dgrad and wgrad"],
+    # Statistics, formats and margins.
+    key(
+        "LogTensorStats",
+        {**LOG, "stats": ["mean", "median"]},
+        *(".stats", "'median'"),
+        "min, max, mean, std, l1_norm, l2_norm, cur_amax and dynamic_range",
     ),
-    "unknown statistic": (
-        one_section(LogTensorStats={**LOG, "stats": ["mean", "median"]}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats.stats",
-        ["'median'", "min, max, mean, std, l1_norm, l2_norm, cur_amax and dynamic_range"],
-    ),
-    "unknown statistic in base": (
+    of(
         one_section(base={"tensors": "x", "stats": ["median"]}),
-        ValueError,
-        "one.LogTensorStats.stats",
-        ["'median'", "cur_amax"],
+        *("one.LogTensorStats.stats", "'median'", "cur_amax"),
     ),
-    "statistic of the other feature": (
-        one_section(LogFp8TensorStats={"tensors": "weight", "stats": ["mean"]}),
-        ValueError,
-        f"{NAMESPACE}.LogFp8TensorStats.stats",
-        ["'mean'", "underflows%, overflows%", "fp8_delayed_scaling_underflows%"],
+    key(
+        "LogFp8TensorStats",
+        {"tensors": "weight", "stats": ["mean"]},
+        *(".stats", "'mean'", "underflows%, overflows%", "fp8_delayed_scaling_underflows%"),
     ),
-    "no stats": (
-        one_section(LogTensorStats={"tensors": "weight"}),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats",
-        ["stats is needed for weight"],
+    key("LogTensorStats", {"tensors": "weight"}, "", "stats is needed for weight"),
+    key("LogFp8TensorStats", {"tensors": "weight", "stats": []}, "", "stats is needed for weight"),
+    key(
+        "LogTensorStats",
+        {"tensors_struct": [{"tensor": "weight", "stats": "min"}, {"tensor": "gradient"}]},
+        *("", "stats is needed for gradient"),
     ),
-    "empty stats": (
-        one_section(LogFp8TensorStats={"tensors": "weight", "stats": []}),
-        ValueError,
-        f"{NAMESPACE}.LogFp8TensorStats",
-        ["stats is needed for weight"],
+    key("FakeQuant", WEIGHT, "", "quant_format is needed for weight in fprop", "FP8E5M2"),
+    key(
+        "FakeQuant",
+        {**WEIGHT, "quant_format": "FP8"},
+        *(".quant_format", "'FP8'", "FP8E4M3", "FP8E5M2"),
     ),
-    "no stats for one tensor": (
-        one_section(
-            LogTensorStats={
-                "tensors_struct": [{"tensor": "weight", "stats": "min"}, {"tensor": "gradient"}]
-            }
-        ),
-        ValueError,
-        f"{NAMESPACE}.LogTensorStats",
-        ["stats is needed for gradient"],
+    key(
+        "FakeQuant",
+        {**WEIGHT, "quant_format": "MXFP8E4M3"},
+        *(".quant_format", "not supported", "FP8E4M3"),
     ),
-    "no format": (
-        one_section(FakeQuant=WEIGHT),
-        ValueError,
-        f"{NAMESPACE}.FakeQuant",
-        ["quant_format is needed for weight in fprop", "FP8E4M3", "FP8E5M2"],
-    ),
-    "unknown format": (
-        one_section(FakeQuant={**WEIGHT, "quant_format": "FP8"}),
-        ValueError,
-        f"{NAMESPACE}.FakeQuant.quant_format",
-        ["'FP8'", "FP8E4M3", "FP8E5M2"],
-    ),
-    "format that others name": (
-        one_section(FakeQuant={**WEIGHT, "quant_format": "MXFP8E4M3"}),
-        ValueError,
-        f"{NAMESPACE}.FakeQuant.quant_format",
-        ["not supported", "FP8E4M3"],
-    ),
-    "margin": (
-        one_section(PerTensorScaling={**WEIGHT, "margin": 1.5}),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling.margin",
-        ["1.5", "a whole number"],
-    ),
+    key("PerTensorScaling", {**WEIGHT, "margin": 1.5}, ".margin", "1.5", "a whole number"),
     # Features that exclude each other.
-    "rounded and scaled": (
-        one_section(FakeQuant=ROUNDED, **SCALED),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling",
-        ["weight in fprop is given to FakeQuant, too"],
+    *(
+        of(one_section(**{name: keys}, **SCALED), f"{NAMESPACE}.PerTensorScaling", *words)
+        for name, keys, *words in (
+            ("FakeQuant", ROUNDED, "weight in fprop is given to FakeQuant, too"),
+            (
+                *("FakeQuant", {**ROUNDED, "tensors": "activation"}),
+                *("needs fprop in FP8", "FakeQuant takes fprop out of it"),
+            ),
+            ("FakeQuant", {**ROUNDED, "tensors": "output"}, "FakeQuant takes fprop out of it"),
+            (
+                *("DisableFp8Gemm", {"gemms": "fprop"}),
+                *("needs fprop in FP8", "DisableFp8Gemm takes fprop out of it"),
+            ),
+            (
+                *("DisableFp8Layer", {}),
+                *("needs fprop in FP8", "DisableFp8Layer takes fprop out of it"),
+            ),
+        )
     ),
-    "rounded and scaled, another tensor of the gemm": (
-        one_section(FakeQuant={**ROUNDED, "tensors": "activation"}, **SCALED),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling",
-        ["needs fprop in FP8", "FakeQuant takes fprop out of it"],
-    ),
-    "the result rounded, an operand scaled": (
-        one_section(FakeQuant={**ROUNDED, "tensors": "output"}, **SCALED),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling",
-        ["FakeQuant takes fprop out of it"],
-    ),
-    "disabled gemm and scaled": (
-        one_section(DisableFp8Gemm={"gemms": "fprop"}, **SCALED),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling",
-        ["needs fprop in FP8", "DisableFp8Gemm takes fprop out of it"],
-    ),
-    "disabled layer and scaled": (
-        one_section(DisableFp8Layer={}, **SCALED),
-        ValueError,
-        f"{NAMESPACE}.PerTensorScaling",
-        ["needs fprop in FP8", "DisableFp8Layer takes fprop out of it"],
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_names_the_place_and_what_is_accepted(name: str) -> None:
-    config, kind, where, words = REFUSED[name]
+@pytest.mark.parametrize(("config", "where", "kind", "words"), REFUSED)
+def test_a_refusal_names_the_place_and_what_is_accepted(
+    config: dict[str, Any], where: str, kind: type[Exception], words: tuple[str, ...]
+) -> None:
     with pytest.raises(kind) as raised:
         load(config)
     assert isinstance(raised.value, InspectError)
@@ -341,3 +241,106 @@ def test_a_refusal_names_the_place_and_what_is_accepted(name: str) -> None:
 )
 def test_features_that_go_together(features: dict[str, Any]) -> None:
     assert load(one_section(**features)).sections
+
+
+def test_what_is_disabled_is_not_looked_at() -> None:
+    nonsense = {"layers": 3, "FakeQuan": {}, "transformer_engine": []}
+    config = load({"off": {"enabled": False, **nonsense}, **one_section(LogTensorStats=LOG)})
+    assert (list(config.sections), config.disabled) == (["one"], ("off",))
+    disabled = one_section(LogTensorStats={"enabled": False, "stats": "nonsense"})
+    assert load(disabled).sections["one"].features == {}
+
+
+@pytest.mark.parametrize("config", [{}, {"off": {"enabled": False}}])
+def test_no_enabled_section_is_odd_and_no_error(config: dict[str, Any]) -> None:
+    found = load(config)
+    assert not found.sections
+    assert [warning.text for warning in found.warnings] == ["no section is enabled"]
+    assert found.given
+
+
+def test_all_problems_are_found_at_once_and_the_good_section_is_read() -> None:
+    config = {
+        "good": one_section(LogTensorStats=LOG)["one"],
+        "bad": {
+            "enabled": True,
+            "layers": {"layer_numbers": ["x"], "exact_layer_names": 4},
+            "Nonsense": {},
+            "transformer_engine": {
+                "FakeQuant": {"enabled": True, "gemms": ["a", "b"], "margin": "x", "bits": 8},
+                "LogTensorStats": {"enabled": True, "stats": ["x"], "tensors": ["y"], "freq": 0},
+                "DisableFp8Layer": {},
+            },
+        },
+        "worse": {"enabled": True, "layer_type": "fc1"},
+    }
+    read, problems = examine(config)
+    assert read
+    assert list(read.sections) == ["good"]
+    assert sorted((problem.where, problem.kind.__name__) for problem in problems) == [
+        ("bad.Nonsense", "AssertionError"),
+        ("bad.layers.exact_layer_names", "ValueError"),
+        ("bad.layers.layer_numbers", "ValueError"),
+        ("bad.transformer_engine.DisableFp8Layer.enabled", "AssertionError"),
+        ("bad.transformer_engine.FakeQuant.bits", "ValueError"),
+        ("bad.transformer_engine.FakeQuant.gemms", "AssertionError"),
+        ("bad.transformer_engine.FakeQuant.margin", "ValueError"),
+        ("bad.transformer_engine.LogTensorStats.freq", "ValueError"),
+        ("bad.transformer_engine.LogTensorStats.stats", "ValueError"),
+        ("bad.transformer_engine.LogTensorStats.tensors", "AssertionError"),
+        ("worse.layer_type", "AssertionError"),
+        ("worse.layers", "AssertionError"),
+    ]
+    (gemms,) = (problem.text for problem in problems if problem.where.endswith("gemms"))
+    assert "'a'" in gemms
+    assert "'b'" in gemms
+    with pytest.raises(InspectError, match="and 11 more"):
+        load(config)
+
+
+def test_every_entry_of_a_list_is_told() -> None:
+    config = one_section(
+        {"layer_numbers": [1, "2-", "5-3", "all of them"]},
+        LogTensorStats={**LOG, "start_end_list": [[1, 2], [1, 2, 3], [5, 2], "x"]},
+    )
+    _, problems = examine(config)
+    numbers, pairs = (problem.text for problem in problems)
+    for wrong in ("'2-'", "'5-3'", "'all of them'"):
+        assert wrong in numbers
+    for wrong in ("[1, 2, 3]", "[5, 2]", "'x'"):
+        assert wrong in pairs
+
+
+@pytest.mark.parametrize(
+    ("feature", "keys", "kind"),
+    [
+        ("LogTensorStats", {"tensors": []}, "tensors"),
+        ("LogTensorStats", {"tensors_struct": []}, "tensors"),
+        ("DisableFp8Gemm", {"gemms": []}, "gemms"),
+        ("FakeQuant", {"gemms": ["fprop"], "tensors": [], "quant_format": "E4M3"}, "tensors"),
+    ],
+)
+def test_a_list_without_names_is_odd(feature: str, keys: dict[str, Any], kind: str) -> None:
+    (warning,) = load(one_section(**{feature: {"enabled": True, **keys}})).warnings
+    assert f"one.transformer_engine.{feature}" in warning.where
+    assert warning.text == f"without effect: {kind} is empty"
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ({"start_end_list": [[5, 9], [0, 6]]}, "not in order"),
+        ({"start_end_list": [[0, -1], [9, 12]]}, "overlaps"),
+        ({"start_step": 5, "end_step": 4}, "never"),
+        ({"freq": 10, "start_step": 1, "end_step": 9}, "never"),
+    ],
+)
+def test_odd_windows_are_told(keys: dict[str, Any], word: str) -> None:
+    (warning,) = load(one_section(LogTensorStats={**LOG, **keys})).warnings
+    assert word in warning.text
+    assert warning.where == "one.transformer_engine.LogTensorStats"
+
+
+def test_windows_that_touch_are_in_order() -> None:
+    keys = {**LOG, "start_end_list": [[0, 5], [5, 9], [12, -1]]}
+    assert load(one_section(LogTensorStats=keys)).warnings == ()

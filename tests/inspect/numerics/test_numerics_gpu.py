@@ -21,11 +21,10 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import scale_of
-from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
+from dftrace_ai.inspect.numerics.plain import ROW_FIELDS, VALUES
+from dftrace_ai.inspect.numerics.plain import values_of_row as plain_values
 from dftrace_ai.inspect.numerics.record import FIELDS
 from dftrace_ai.inspect.numerics.ring import Ring
-from dftrace_ai.inspect.numerics.statistics_on_device import VALUES
-from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row as plain_values
 from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton
 
 needs_triton = pytest.mark.skipif(not has_triton(), reason="Triton is not installed")

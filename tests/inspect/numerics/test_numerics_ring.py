@@ -26,10 +26,10 @@ class SlowCopies:
             self.rows, self.on_host = rows, on_host
             self.come = self.waited_for = False
 
-        def has_come(self) -> bool:
+        def query(self) -> bool:
             return self.come
 
-        def wait(self) -> None:
+        def synchronize(self) -> None:
             self.waited_for = not self.come
             self.arrive()
 

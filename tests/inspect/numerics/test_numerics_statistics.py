@@ -1,20 +1,26 @@
-"""Records and statistics of tensors against fp64, for every kernel."""
+"""Records and statistics of tensors against fp64, for every kernel, and by their formulas bit for bit."""
 
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Callable
 
 import pytest
 import torch
-from awkward_tensors import TENSORS, N, normal
+from awkward_tensors import TENSORS, N, normal, random_bits
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
+import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.memory import ELEMENTS
 from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, final_values
-from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS
+from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, FP8_STATS, TENSOR_STATS
 
 
 def expected_record(tensor: Tensor) -> Record:
@@ -61,23 +67,12 @@ def check_record(found: Record | None, tensor: Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", TENSORS)
-def test_fp32(kind: str, instructions: str) -> None:
-    tensor = TENSORS[kind]()
-    check_record(collect(tensor), tensor)
-
-
-@pytest.mark.parametrize("kind", TENSORS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_other_floating_point_formats(kind: str, dtype: torch.dtype, instructions: str) -> None:
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_every_kind_in_every_format(kind: str, dtype: torch.dtype, instructions: str) -> None:
     tensor = TENSORS[kind]().to(dtype)
     check_record(collect(tensor), tensor)
-
-
-@pytest.mark.parametrize("kind", TENSORS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_torchs_own_operations(kind: str, dtype: torch.dtype) -> None:
-    tensor = TENSORS[kind]().to(dtype)
-    check_record(tuple(plain.row_of(tensor).tolist()), tensor)
+    if instructions == "portable" and dtype in (torch.float32, torch.bfloat16):
+        check_record(tuple(plain.row_of(tensor).tolist()), tensor)
 
 
 def test_every_16_bit_number_counts_once(instructions: str) -> None:
@@ -242,3 +237,139 @@ def test_final_values_of_nothing_and_of_names_that_are_not_known() -> None:
     assert record is not None
     with pytest.raises(InspectValueError, match="medain"):
         final_values(record, ["mean", "medain"])
+
+
+def _infinite_mean(r: Record) -> float:
+    if r.min > -math.inf:
+        return math.inf
+    return math.nan if r.max == math.inf else -math.inf
+
+
+def _dynamic_range(r: Record) -> float:
+    if r.n_inf:
+        return math.nan if math.isinf(r.amin_nonzero) else math.inf
+    if math.isnan(r.amin_nonzero):
+        return math.nan
+    return math.log2(r.amax) - math.log2(r.amin_nonzero) if r.amax else 0.0
+
+
+def _mean(r: Record) -> float:
+    return _infinite_mean(r) if r.n_inf else r.mean
+
+
+def _std(r: Record) -> float:
+    return math.sqrt(r.m2 / (r.n_finite - 1)) if r.n_finite > 1 and not r.n_inf else math.nan
+
+
+def _l2_norm(r: Record) -> float:
+    return math.inf if r.n_inf else math.sqrt(r.m2 + r.n_finite * r.mean * r.mean)
+
+
+FORMULAS: dict[str, Callable[[Record], float]] = {
+    "min": lambda r: r.min,
+    "max": lambda r: r.max,
+    "mean": _mean,
+    "std": _std,
+    "l1_norm": lambda r: math.inf if r.n_inf else r.absolute_sum,
+    "l2_norm": _l2_norm,
+    "cur_amax": lambda r: r.amax,
+    "dynamic_range": _dynamic_range,
+    "underflows%": lambda r: 100 * r.n_under / r.n_total,
+    "overflows%": lambda r: 100 * r.n_over / r.n_total,
+    "mse": lambda r: r.square_error / r.n_total,
+    "scale_inv_min": lambda r: 1 / r.scale_max,
+    "scale_inv_max": lambda r: 1 / r.scale_min,
+}
+
+
+def bits(value: float) -> bytes:
+    """All there is to a number; one NaN is as good as another."""
+    return b"nan" if math.isnan(value) else struct.pack("d", value)
+
+
+def wanted(record: Record, stat: str) -> float:
+    """The statistic by its formula, rounded to fp32."""
+    plain = stat
+    for prefix in FP8_PREFIXES:
+        plain = plain.removeprefix(prefix)
+    if record.n_nan and stat in TENSOR_STATS:
+        return math.nan
+    return float(torch.tensor(FORMULAS[plain](record), dtype=torch.float64).float())
+
+
+kinds = st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64])
+numbers = st.one_of(
+    st.floats(width=32),
+    st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -3.4e38, 1.0, 1.0]),
+)
+tensors = st.one_of(
+    st.builds(
+        lambda values, dtype: torch.tensor(values, dtype=torch.float64).to(dtype),
+        *(st.lists(numbers, min_size=1, max_size=40), kinds),
+    ),
+    st.builds(
+        lambda count, seed, dtype: random_bits(count, seed).to(dtype),
+        *(st.integers(1, 70), st.integers(0, 99), kinds),
+    ),
+    st.builds(
+        lambda count, seed, scale, dtype: (normal(count, seed) * scale + scale).to(dtype),
+        *(st.integers(1, 3000), st.integers(0, 99), st.sampled_from([1e-3, 1.0, 1e4]), kinds),
+    ),
+    st.builds(lambda count: torch.arange(-3, count), st.integers(-2, 50)),
+)
+asked = st.lists(st.sampled_from([*TENSOR_STATS, *FP8_STATS]), max_size=10)
+
+
+@settings(max_examples=400, derandomize=True, database=None, deadline=None)
+@given(tensor=tensors, stats=asked, zeros=st.booleans(), cast=st.booleans())
+def test_every_value_is_that_of_its_formula(
+    tensor: Tensor, stats: list[str], zeros: bool, cast: bool
+) -> None:
+    record = (
+        collect(tensor, scale=50.0, format=Format.E4M3) if cast else collect(tensor, zeros=zeros)
+    )
+    assert record is not None
+    found = final_values(record, stats)
+    assert list(found) == list(dict.fromkeys(stats))
+    for stat, value in found.items():
+        assert bits(value) == bits(wanted(record, stat)), (stat, record)
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_every_statistic_of_awkward_tensors(kind: str) -> None:
+    record = collect(TENSORS[kind]())
+    assert record is not None
+    for stat, value in final_values(record, TENSOR_STATS).items():
+        assert bits(value) == bits(wanted(record, stat)), stat
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("count", [2, 17, 1000, 20_000, 300_000])
+def test_a_tensor_is_read_where_and_as_it_lies(dtype: torch.dtype, count: int) -> None:
+    """Whatever holds the elements: a parameter, one with a gradient, a view into another."""
+    whole = (normal(count + 9) * 3).to(dtype)
+    part = whole[4 : 4 + count]
+    kernels = _native.tensor_record(part.data_ptr(), count, ELEMENTS[dtype], 1, 1, 1.0, 0)
+    for same in (
+        part,
+        torch.nn.Parameter(part),
+        part.clone().requires_grad_(),
+        part.clone().requires_grad_() * 1,
+        part.reshape(1, -1, 1),
+        part.view(-1, 1).expand(-1, 1),
+    ):
+        assert list(map(bits, collect(same) or ())) == list(map(bits, kernels))
+
+
+def test_memory_that_is_not_there_is_not_read() -> None:
+    """Sharded training frees that of parameters; a view of it still has an address and a size."""
+    whole = torch.ones(2000)
+    parts = [whole[:1000], whole[1000:], torch.nn.Parameter(whole[7:])]
+    whole.untyped_storage().resize_(16)
+    for gone in parts:
+        with pytest.raises(InspectTypeError, match="freed"):
+            collect(gone)
+    whole.untyped_storage().resize_(0)
+    for gone in parts:
+        with pytest.raises(InspectTypeError, match="freed"):
+            collect(gone)

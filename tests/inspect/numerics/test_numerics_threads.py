@@ -27,14 +27,11 @@ def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype, instructions: 
     for threads in (2, 3, 7):
         assert collect(x, scale=50.0, format=Format.E4M3, threads=threads) == alone
     assert _native.tensor_threads() >= 1
-
-
-def test_quantising_on_several_threads_is_the_same() -> None:
-    x = normal(LARGE)
-    alone = fake_quantise(x, Format.E4M3, 20.0, with_counts=True, threads=1)
-    shared = fake_quantise(x, Format.E4M3, 20.0, with_counts=True, threads=4)
-    assert torch.equal(alone[0], shared[0])
-    assert alone[1] == shared[1]
+    if dtype is torch.float32:
+        by_one = fake_quantise(x, Format.E4M3, 20.0, with_counts=True, threads=1)
+        shared = fake_quantise(x, Format.E4M3, 20.0, with_counts=True, threads=4)
+        assert torch.equal(by_one[0], shared[0])
+        assert by_one[1] == shared[1]
 
 
 def test_threads_that_call_at_once_get_each_their_own() -> None:
@@ -76,31 +73,6 @@ def in_fresh_process(code: str) -> str:
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
-
-
-def test_a_forked_child_has_a_pool_of_its_own() -> None:
-    out = in_fresh_process("""
-        import os, torch
-        from dftrace_ai import _native
-        from dftrace_ai.inspect.numerics.collect import collect
-        x = torch.randn(1_000_000)
-        wanted = repr(collect(x, threads=3))
-        print(_native.tensor_threads(), flush=True)
-        for _ in range(5):
-            child = os.fork()
-            if not child:
-                none_yet = _native.tensor_threads() == 0
-                good = repr(collect(x, threads=3)) == wanted and _native.tensor_threads() == 2
-                grandchild = os.fork()
-                if not grandchild:
-                    os._exit(0 if repr(collect(x, threads=2)) == wanted else 1)
-                good &= os.waitpid(grandchild, 0)[1] == 0
-                os._exit(0 if good and none_yet else 1)
-            assert os.waitpid(child, 0)[1] == 0
-        assert repr(collect(x, threads=3)) == wanted
-        print(_native.tensor_threads())
-    """)
-    assert out.split() == ["2", "2"]
 
 
 def test_a_child_forked_while_others_compute_computes_too() -> None:

@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,76 +21,54 @@ from .steps import measure as steps
 from .tensors import inspection, statistics
 from .trainings import training
 
-OTHERS = (
-    "threads_check",
-    "bursts",
-    "drain",
-    "recovery",
-    "size",
-    "reading",
-    "judging",
-    "training",
-    "steps",
-    "import",
-    "tensors",
-    "inspection",
-    "loggers",
+# How often, or of how much: in a full run, and in a quick one.
+FULL = {
+    "generations": 3,
+    "span_rounds": 12,
+    "check_spans": 20_000,
+    "drain_events": 2_000_000,
+    "drain_rounds": 5,
+    "recovery_events": 3_000_000,
+    "recovery_rounds": 5,
+    "reading_events": 3_000_000,
+    "reading_rounds": 1,
+    "judged_events": 100_000,
+    "size_rounds": 2,
+    "training_epochs": 20,
+    "training_rounds": 15,
+    "step_rounds": 25,
+    "import_rounds": 15,
+    "tensor_rounds": 15,
+    "logger_rounds": 15,
+    "idle_s": 60,
+    "burst_rounds": 9,
+}
+QUICK = dict(
+    zip(FULL, (1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 9, 5, 5, 5, 60, 5))
 )
 
-
-@dataclass(frozen=True)
-class Effort:
-    """How much of everything a run does."""
-
-    generations: int
-    span_rounds: int
-    check_spans: int
-    drain_events: int
-    drain_rounds: int
-    recovery_events: int
-    recovery_rounds: int
-    reading_events: int
-    reading_rounds: int
-    judged_events: int
-    size_rounds: int
-    training_epochs: int
-    training_rounds: int
-    step_rounds: int
-    import_rounds: int
-    tensor_rounds: int
-    logger_rounds: int
-    idle_s: int
-    burst_rounds: int
-
-
-FULL = Effort(
-    *(
-        3,
-        12,
-        20_000,
-        2_000_000,
-        5,
-        3_000_000,
-        5,
-        3_000_000,
-        1,
-        100_000,
-        2,
-        20,
-        15,
-        25,
-        15,
-        15,
-        15,
-        60,
-        9,
-    )
-)
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 9, 5, 5, 5, 60, 5)
+# The benches that are not about the cost of a span, with how much each does.
+OTHERS: dict[str, list[tuple[Callable[..., list[Bench]], tuple[str, ...]]]] = {
+    "threads_check": [(thread_check.measure, ("check_spans",))],
+    "bursts": [(bursts.measure, ("burst_rounds",))],
+    "drain": [(drain.measure, ("drain_events", "drain_rounds"))],
+    "recovery": [(recovery.measure, ("recovery_events", "recovery_rounds"))],
+    "size": [(sizes.measure, ("size_rounds",))],
+    "reading": [
+        (reading.measure, ("reading_events", "reading_rounds")),
+        (many_files.measure, ("reading_rounds",)),
+    ],
+    "judging": [(analysts.measure, ("judged_events",))],
+    "training": [(training.measure, ("training_epochs", "training_rounds"))],
+    "steps": [(steps.measure, ("step_rounds",))],
+    "import": [(imports.measure, ("import_rounds",))],
+    "tensors": [(statistics.measure, ("tensor_rounds",))],
+    "inspection": [(inspection.measure, ("tensor_rounds",))],
+    "loggers": [(calls.measure, ("logger_rounds", "idle_s"))],
+}
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
     names = [item.bench.id for item in span_benches()] + list(OTHERS)
     made = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     made.add_argument("--quick", action="store_true", help="some minutes less; less sure")
@@ -105,55 +83,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
-    """Run the benches that are not about the cost of a span."""
-    benches: list[Bench] = []
-    if "threads_check" in wanted:
-        benches += thread_check.measure(homes, effort.check_spans, 1)
-    if "bursts" in wanted:
-        benches += bursts.measure(homes, effort.burst_rounds)
-    if "drain" in wanted:
-        benches += drain.measure(homes, effort.drain_events, effort.drain_rounds)
-    if "recovery" in wanted:
-        benches += recovery.measure(homes, effort.recovery_events, effort.recovery_rounds)
-    if "size" in wanted:
-        benches += sizes.measure(homes, effort.size_rounds)
-    if "reading" in wanted:
-        benches += reading.measure(homes, effort.reading_events, effort.reading_rounds)
-        benches += many_files.measure(homes, 3 * effort.reading_rounds)
-    if "judging" in wanted:
-        benches += analysts.measure(homes, effort.judged_events)
-    if "training" in wanted:
-        benches += training.measure(homes, effort.training_epochs, effort.training_rounds)
-    if "steps" in wanted:
-        benches += steps.measure(homes, effort.step_rounds)
-    if "import" in wanted:
-        benches += imports.measure(homes, effort.import_rounds)
-    if "tensors" in wanted:
-        benches += statistics.measure(homes, effort.tensor_rounds)
-    if "inspection" in wanted:
-        benches += inspection.measure(homes, effort.tensor_rounds)
-    if "loggers" in wanted:
-        benches += calls.measure(homes, effort.logger_rounds, effort.idle_s)
-    return benches
-
-
 def absolute(python: str | None) -> str | None:
     """Return an interpreter's absolute path without following its link out of its venv."""
     if python is None:
         return None
     found = shutil.which(python)
     return str(Path(found).absolute()) if found else None
-
-
-def missing_of(benches: list[Bench]) -> dict[str, str]:
-    """Return who was not measured, and why, each once."""
-    return {
-        series.contestant: series.missing or "not run"
-        for bench in benches
-        for series in bench.series
-        if not series.there
-    }
 
 
 def command_of(chosen: argparse.Namespace) -> str:
@@ -164,7 +99,6 @@ def command_of(chosen: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Run what was asked for; print the tables and write the results."""
     chosen = parser().parse_args()
     begun = time.monotonic()
     effort = QUICK if chosen.quick else FULL
@@ -175,11 +109,15 @@ def main() -> int:
     spans = span_benches()
     wanted = set(chosen.only or [item.bench.id for item in spans] + list(OTHERS))
     spans = [item for item in spans if item.bench.id in wanted]
-    ledger = rounds.run(spans, homes, effort.generations, effort.span_rounds)
-    benches = [item.bench for item in spans] + others(homes, effort, wanted)
+    ledger = rounds.run(spans, homes, effort["generations"], effort["span_rounds"])
+    benches = [item.bench for item in spans]
+    for name, parts in OTHERS.items():
+        for measure, amounts in parts if name in wanted else ():
+            benches += measure(homes, *(effort[amount] for amount in amounts))
     if chosen.callgrind:
         benches += callgrind.measure(homes)
-    missing = missing_of(benches)
+    series = [series for bench in benches for series in bench.series]
+    missing = {one.contestant: one.missing or "not run" for one in series if not one.there}
     extra: dict[str, Any] = {
         "command": command_of(chosen),
         "seconds": round(time.monotonic() - begun, 1),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Verdict = Literal["met", "missed", "unmeasured"]
 
@@ -18,22 +21,13 @@ class Interval:
     low: float
     high: float
 
-    def as_json(self) -> dict[str, float]:
-        """Return the three numbers by name."""
-        return {"median": self.median, "low": self.low, "high": self.high}
-
 
 def interval(samples: list[float]) -> Interval:
-    """Return the median and its distribution-free 95 % interval, from order statistics.
+    """Return the median of one sample or more with its distribution-free interval, from order statistics.
 
     The ranks are n/2 -+ 0.98 sqrt(n) (Conover, Practical Nonparametric Statistics, 3.2), which
     needs no assumption about how a noisy machine scatters its timings.
-
-    Raises:
-        ValueError: there are no samples.
     """
-    if not samples:
-        raise ValueError("no samples")
     ordered = sorted(samples)
     n = len(ordered)
     reach = 0.98 * math.sqrt(n)
@@ -61,7 +55,7 @@ class Series:
         if not self.there:
             return {"contestant": self.contestant, "missing": self.missing or "not run"}
         shown: dict[str, Any] = {"contestant": self.contestant, "rounds": len(self.samples)}
-        shown |= interval(self.samples).as_json()
+        shown |= asdict(interval(self.samples))
         if self.cpu_samples:
             shown["cpu_median"] = median(self.cpu_samples)
         return shown
@@ -69,21 +63,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Target:
-    """What a bench must reach.
+    """What a bench must reach."""
 
-    Args:
-        subject: whose figure is judged.
-        limit: the bound.
-        against: whose figure it is divided by, round by round; empty for the figure itself.
-        at_least: the bound is a lower one.
-        noise_of: a contestant that does the same as `against`; the target is met when the
-            subject's interval reaches down to 1, or to the top of that contestant's interval.
-    """
-
-    subject: str
+    subject: str  # whose figure is judged
     limit: float
-    against: str = ""
-    at_least: bool = False
+    against: str = ""  # whose figure it is divided by, round by round; empty for the figure itself
+    at_least: bool = False  # the bound is a lower one
+    # A contestant that does the same as `against`; the target is met when the subject's interval
+    # reaches down to 1, or to the top of that contestant's interval.
     noise_of: str = ""
 
 
@@ -102,7 +89,7 @@ class Judged:
         return {
             "subject": self.target.subject,
             "against": self.target.against,
-            "value": self.value.as_json() if self.value else None,
+            "value": asdict(self.value) if self.value else None,
             "wanted": self.wanted,
             "verdict": self.verdict,
             "interval_clears_the_limit": self.clear,
@@ -111,25 +98,39 @@ class Judged:
 
 @dataclass
 class Bench:
-    """One thing that is measured, with everyone who took part.
+    """One thing that is measured, with everyone who took part."""
 
-    Args:
-        id: its name on the command line and in the JSON.
-        title: its name in the tables.
-        unit: of the samples.
-        series: one per contestant, in the order shown.
-        targets: what is to be reached.
-        reference: contestant by whose figure the others' are divided in the table.
-        notes: what a reader must know to read the figures rightly.
-    """
+    id: str  # its name on the command line and in the JSON
+    title: str  # its name in the tables
+    unit: str  # of the samples
+    series: list[Series] = field(default_factory=list)  # one per contestant, in the order shown
+    targets: list[Target] = field(default_factory=list)  # what is to be reached
+    reference: str = ""  # contestant by whose figure the others' are divided in the table
+    notes: list[str] = field(default_factory=list)  # what is needed to read the figures rightly
 
-    id: str
-    title: str
-    unit: str
-    series: list[Series] = field(default_factory=list)
-    targets: list[Target] = field(default_factory=list)
-    reference: str = ""
-    notes: list[str] = field(default_factory=list)
+    def fill(
+        self,
+        samples: dict[str, list[float]],
+        labels: Iterable[str] | dict[str, str],
+        missing: str,
+        factor: float = 1.0,
+    ) -> Bench:
+        """Add a series for each label, with the samples under it, or under its key."""
+        named = labels if isinstance(labels, dict) else {label: label for label in labels}
+        for key, label in named.items():
+            taken = [factor * sample for sample in samples.get(key, [])]
+            self.series.append(Series(label, taken, missing=missing))
+        return self
+
+    def take(self, contestant: str, answer: dict[str, Any], key: str, cpu: str = "") -> None:
+        """Take what a process has answered for one round, or why it has not."""
+        series = self.find(contestant)
+        if "missing" in answer:
+            series.missing = answer["missing"]
+            return
+        series.samples.append(float(answer[key]))
+        if cpu:
+            series.cpu_samples.append(float(answer[cpu]))
 
     def find(self, contestant: str) -> Series:
         """Return a contestant's series; an empty one where it took no part."""
@@ -138,11 +139,20 @@ class Bench:
                 return series
         return Series(contestant, missing="not in this bench")
 
-    def ratio(self, subject: str, against: str) -> Interval | None:
+    def ratio(self, subject: str, against: str, *, cpu: bool = False) -> Interval | None:
         """Return the median of the per-round ratios, or None where one of the two is missing."""
-        pairs = zip(self.find(subject).samples, self.find(against).samples, strict=False)
+        both = self.find(subject), self.find(against)
+        pairs = zip(*(one.cpu_samples if cpu else one.samples for one in both), strict=False)
         ratios = [ours / theirs for ours, theirs in pairs if theirs > 0]
         return interval(ratios) if ratios else None
+
+    def cpu_note(self, subject: str, against: str) -> list[str]:
+        """Return the ratio of processor times, which other work disturbs less than the clock's."""
+        found = self.ratio(subject, against, cpu=True)
+        if found is None:
+            return []
+        ratio = f"{found.median:.3f} [{found.low:.3f} .. {found.high:.3f}]"
+        return [f"Processor time, all threads, {subject}: {ratio} x {against}"]
 
     def judged(self) -> list[Judged]:
         """Return every target with its verdict."""

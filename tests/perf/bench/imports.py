@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from .figures import Bench, Series, Target, interval
+from .figures import Bench, Series, Target
 from .processes import Homes, run_once
 
 PROBE = """
@@ -30,11 +31,7 @@ OF_KEYWORDS = "dftrace_ai, keywords"
 BY_PYDANTIC = "dftrace_ai, a Config"
 SETTINGS = "log_file='trace', flush_interval_ms=500, data_dir='data'"
 FIRST = {
-    OF_KEYWORDS: (
-        "main",
-        "import dftrace_ai",
-        f"dftrace_ai.initialize({SETTINGS})",
-    ),
+    OF_KEYWORDS: ("main", "import dftrace_ai", f"dftrace_ai.initialize({SETTINGS})"),
     BY_PYDANTIC: (
         "main",
         "import dftrace_ai",
@@ -61,17 +58,6 @@ CONTESTANTS = {
 }
 
 
-def cpu_ratio(bench: Bench, subject: str, against: str) -> list[str]:
-    """Return the ratio of processor times, which other work disturbs less than the wall's."""
-    pairs = zip(bench.find(subject).cpu_samples, bench.find(against).cpu_samples, strict=False)
-    ratios = [ours / theirs for ours, theirs in pairs]
-    if not ratios:
-        return []
-    found = interval(ratios)
-    ratio = f"{found.median:.3f} [{found.low:.3f} .. {found.high:.3f}]"
-    return [f"Processor time, all threads, {subject}: {ratio} x {against}"]
-
-
 def measure(homes: Homes, rounds: int) -> list[Bench]:
     """Import each package in fresh interpreters, in turn."""
     wall = Bench(
@@ -95,32 +81,26 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         reference=OF_KEYWORDS,
         notes=["A Config is a model of pydantic's, by which all settings went once."],
     )
-    for name in FIRST:
-        first.series.append(Series(name))
-    for name in CONTESTANTS:
-        wall.series.append(Series(name))
-    torch.series.append(Series("dftrace_ai"))
+    wall.series = [Series(name) for name in CONTESTANTS]
+    torch.series = [Series("dftrace_ai")]
+    first.series = [Series(name) for name in FIRST]
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+
+        def answer(home: str, code: str) -> dict[str, Any]:
+            env = {"DFTRACER_ENABLE": "1"} if home == "peers" else {}
+            return run_once(homes.python(home), ["-c", code], Path(scratch), env)
+
         # Round 0 fills the bytecode and page caches and is not counted.
         for number in range(rounds + 1):
             for name, (home, statement) in CONTESTANTS.items():
-                env = {"DFTRACER_ENABLE": "1"} if home == "peers" else {}
-                code = PROBE.format(statement=statement)
-                answer = run_once(homes.python(home), ["-c", code], Path(scratch), env)
-                if "missing" in answer:
-                    wall.find(name).missing = answer["missing"]
-                elif number > 0:
-                    wall.find(name).samples.append(answer["ms"])
+                told = answer(home, PROBE.format(statement=statement))
+                if number:
+                    wall.take(name, told, "ms")
                     if name == "dftrace_ai":
-                        torch.find(name).samples.append(float(answer["torch"]))
+                        torch.take(name, told, "torch")
             for name, (home, before, statement) in FIRST.items():
-                env = {"DFTRACER_ENABLE": "1"} if home == "peers" else {}
-                code = FIRST_PROBE.format(before=before, statement=statement)
-                answer = run_once(homes.python(home), ["-c", code], Path(scratch), env)
-                if "missing" in answer:
-                    first.find(name).missing = answer["missing"]
-                elif number > 0:
-                    first.find(name).samples.append(answer["ms"])
-                    first.find(name).cpu_samples.append(answer["cpu_ms"])
-    first.notes += cpu_ratio(first, OF_KEYWORDS, BY_PYDANTIC)
+                told = answer(home, FIRST_PROBE.format(before=before, statement=statement))
+                if number:
+                    first.take(name, told, "ms", cpu="cpu_ms")
+    first.notes += first.cpu_note(OF_KEYWORDS, BY_PYDANTIC)
     return [wall, torch, first]

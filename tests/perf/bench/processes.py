@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,17 +51,7 @@ def run_once(
     workdir: Path,
     extra: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Run one process to its end and return the JSON object on its last line.
-
-    Args:
-        python: the interpreter; None answers that it is missing.
-        arguments: what follows the interpreter.
-        workdir: where it runs.
-        extra: added to the environment.
-
-    Returns:
-        What the process printed last, or `{"missing": why}`.
-    """
+    """Run one process to its end and return the JSON object on its last line, or `{"missing": why}`."""
     if python is None:
         return {"missing": "no interpreter with the peers"}
     done = subprocess.run(
@@ -77,3 +68,18 @@ def run_once(
         return {"missing": f"ended with {done.returncode}: {said[-1] if said else 'no message'}"}
     answer: dict[str, Any] = json.loads(lines[-1])
     return answer
+
+
+def probe(
+    python: str | None,
+    module: str,
+    *arguments: object,
+    extra: dict[str, str] | None = None,
+    within: str | None = None,
+) -> dict[str, Any]:
+    """Run a module of the bench to its end, with a directory for it as the last argument."""
+    with tempfile.TemporaryDirectory(
+        prefix="bench-", dir=within, ignore_cleanup_errors=True
+    ) as scratch:
+        command = ["-m", f"bench.{module}", *map(str, arguments), scratch]
+        return run_once(python, command, Path(scratch), extra)

@@ -118,22 +118,11 @@ def text(benches: list[Bench], machine: dict[str, str], missing: dict[str, str])
 
 def _figure_rows(bench: Bench) -> Iterator[list[str]]:
     for series in bench.series:
-        name, median_text, spread, cpu, ratio = (
-            cell.replace(",", "") for cell in _cells(bench, series)
-        )
+        cells = (cell.replace(",", "") for cell in _cells(bench, series)[1:])
+        median_text, spread, cpu, ratio = cells
         low, _, high = spread.partition(" .. ")
-        reference = bench.reference or "" if ratio else ""
-        yield [
-            bench.title,
-            series.contestant,
-            bench.unit,
-            median_text,
-            low,
-            high,
-            cpu,
-            ratio,
-            reference,
-        ]
+        named = [bench.title, series.contestant, bench.unit]
+        yield [*named, median_text, low, high, cpu, ratio, bench.reference]
 
 
 def _write_csv(path: Path, head: str, rows: Iterable[list[str]]) -> None:
@@ -152,12 +141,7 @@ def write(
 ) -> None:
     """Write results.json, results.txt, figures.csv and targets.csv.
 
-    Args:
-        directory: made where it is missing.
-        benches: what was measured.
-        machine: from `machine.describe`.
-        versions: of the contestants, by name.
-        extra: goes into the JSON beside the benches; `command` and `missing` are needed.
+    `extra` goes into the JSON beside the benches; `command` and `missing` are needed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     result = {

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from bench.machine import describe
 
-MIB = 1 << 20
-
 PARTS = {
     "flight": ("events in flight-recorder mode", 10**9),
     "written": ("events written", 10**8),
@@ -35,10 +33,11 @@ def main() -> int:
     for part in arguments.part or PARTS:
         what, full = PARTS[part]
         number = max(1000, int(full * arguments.share))
+        program = ["soak.round_trip"] if part == "round_trip" else ["soak.runs", part]
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="dftrace-soak-") as folder:
             done = subprocess.run(
-                [sys.executable, "-m", f"soak.{part}", str(number), folder],
+                [sys.executable, "-m", *program, str(number), folder],
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,

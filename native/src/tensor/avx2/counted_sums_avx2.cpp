@@ -1,6 +1,6 @@
 // Sums of a block and counts of its elements, with AVX2. Built for processors that have it: nothing here
 // may have external linkage but what the table names.
-#include "tensor/avx2/counted_sums_avx2.hpp"
+#include "tensor/block_kernels.hpp"
 
 #include <immintrin.h>
 

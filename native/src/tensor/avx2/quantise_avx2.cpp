@@ -1,6 +1,6 @@
 // Quantising a block with AVX2. Built for processors that have it: nothing here may have external
 // linkage but the three entries.
-#include "tensor/avx2/quantise_avx2.hpp"
+#include "tensor/block_kernels.hpp"
 
 #include <immintrin.h>
 

@@ -2,8 +2,6 @@
 // linkage but the table.
 #include <immintrin.h>
 
-#include "tensor/avx2/counted_sums_avx2.hpp"
-#include "tensor/avx2/quantise_avx2.hpp"
 #include "tensor/avx2/quick_lanes.hpp"
 #include "tensor/block_kernels.hpp"
 

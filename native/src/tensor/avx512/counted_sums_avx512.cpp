@@ -1,6 +1,6 @@
 // Sums of a block of 16-bit elements and counts of them, with AVX-512; the sums are to the bit those of AVX2.
 // Built for processors that have it: nothing here may have external linkage but what the table names.
-#include "tensor/avx512/counted_sums_avx512.hpp"
+#include "tensor/block_kernels.hpp"
 
 #include <immintrin.h>
 

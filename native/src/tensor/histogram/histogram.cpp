@@ -8,7 +8,6 @@
 
 #include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
-#include "tensor/histogram/bins.hpp"
 #include "tensor/histogram/pair_counts.hpp"
 
 namespace dftrace::tensor {

@@ -6,10 +6,8 @@
 #include <new>
 
 #include "dftrace/tensor/collect.hpp"
-#include "tensor/block_shift.hpp"
-#include "tensor/careful_sums.hpp"
+#include "tensor/block_sums.hpp"
 #include "tensor/default_arithmetic.hpp"
-#include "tensor/histogram/bins.hpp"
 
 namespace dftrace::tensor {
 

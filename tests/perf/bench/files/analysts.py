@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.figures import Bench, Series
-from bench.files.reading import Cost, cost_of
-from bench.processes import Homes, run_once
+from bench.files.reading import Cost, cost_of, recorded
+from bench.files.traces import events as events_of
+from bench.processes import Homes
 
 WHY, SUMMARY = "dftrace why", "dftrace summary"
 DFANALYZER = "dfanalyzer, preset dlio"
@@ -35,11 +34,7 @@ BREAKDOWN = (
 
 
 def profile_events(events: int) -> Iterator[dict[str, object]]:
-    """Yield events as torch.profiler writes them: launches on the host, kernels on a stream.
-
-    Args:
-        events: about how many.
-    """
+    """Yield about so many events as torch.profiler writes them: launches on the host, kernels on a stream."""
     yield {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}}
     for step in range(events // (2 * KERNELS + 1)):
         begin = 1_000_000 + step * STEP_US
@@ -75,12 +70,7 @@ def profile_events(events: int) -> Iterator[dict[str, object]]:
 
 
 def write_profile(events: int, path: Path) -> None:
-    """Write a file as torch.profiler does for one of two ranks.
-
-    Args:
-        events: about how many.
-        path: ends in ``.json.gz``.
-    """
+    """Write a file as torch.profiler does for one of two ranks."""
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as out:
         out.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}],')
         out.write('"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2},')
@@ -89,156 +79,98 @@ def write_profile(events: int, path: Path) -> None:
         out.write("\n]}\n")
 
 
-class Figures(NamedTuple):
-    """What is in a trace, or what somebody says is: events, and the seconds from first to last."""
-
-    events: int
-    job_s: float
-
-    def text(self) -> str:
-        """Return it for a table's notes."""
-        return f"{self.events:,} events in {self.job_s:.3f} s"
-
-
-def figures_of(folder: Path) -> Figures:
-    """Return what converted traces hold, by reading them line by line with nothing of ours."""
-    events, begin, end = 0, math.inf, 0.0
-    for path in folder.glob("*.pfw.gz"):
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                if not line.startswith("{"):
-                    continue
-                event = json.loads(line.rstrip().rstrip(","))
-                if event["ph"] == "X":
-                    events += 1
-                    begin = min(begin, event["ts"])
-                    end = max(end, event["ts"] + event["dur"])
-    return Figures(events, (end - begin) / 1e6 if events else 0.0)
+def figures_of(folder: Path) -> tuple[int, float]:
+    """Return how many spans converted traces hold, and the seconds from first to last."""
+    spans = [
+        event for path in folder.glob("*.pfw.gz") for event in events_of(path) if event["ph"] == "X"
+    ]
+    begin = min((span["ts"] for span in spans), default=0)
+    end = max((span["ts"] + span["dur"] for span in spans), default=0)
+    return len(spans), (end - begin) / 1e6
 
 
-def told_figures(printed: str) -> Figures | None:
-    """Return what dfanalyzer says of a trace, or None where it does not say it."""
-    found = {name: value.replace(",", "") for name, value in PRINTED.findall(printed)}
+def fault_of_dfanalyzer(printed: str, truth: tuple[int, float]) -> str:
+    """Say what of its table is not what the trace holds."""
+    found = {name: float(value.replace(",", "")) for name, value in PRINTED.findall(printed)}
     if len(found) < 2:
-        return None
-    return Figures(int(found["Trace Count"]), float(found["Job Time"]))
+        return "prints neither events nor job time"
+    if found["Trace Count"] != truth[0] or abs(found["Job Time"] - truth[1]) > ROUNDED_S:
+        return f"tells of {found}; the trace has {truth}"
+    return ""
 
 
-def checked(cost: Cost, printed: str, truth: Figures) -> Cost:
-    """Return a cost with a fault where what was found is not what the trace holds.
-
-    Args:
-        cost: of the analysis.
-        printed: by dfanalyzer.
-        truth: what is in the trace.
-    """
-    if cost.fault:
-        return cost
-    said = told_figures(printed)
-    if said is None:
-        return cost._replace(fault="prints neither events nor job time")
-    if said.events != truth.events or abs(said.job_s - truth.job_s) > ROUNDED_S:
-        return cost._replace(fault=f"tells of {said.text()}; the trace has {truth.text()}")
-    return cost
-
-
-def checked_breakdown(cost: Cost, printed: str, events: int) -> Cost:
-    """Return a cost with a fault where the kernels' time is not that of the profile.
-
-    Args:
-        cost: of the analysis.
-        printed: by HolisticTraceAnalysis.
-        events: that the profile was written with.
-    """
-    if cost.fault:
-        return cost
+def fault_of_breakdown(printed: str, events: int) -> str:
+    """Say whether the kernels' time is not that of the profile."""
     busy_us = KERNEL_US * sum(one.get("cat") == "kernel" for one in profile_events(events))
     lines = [line for line in printed.splitlines() if line.startswith("[{")]
     if not lines:
-        return cost._replace(fault="prints no breakdown")
+        return "prints no breakdown"
     (rank,) = json.loads(lines[-1])
     told_us = rank["compute_time(us)"] + rank["non_compute_time(us)"]
-    if told_us != busy_us:
-        fault = f"tells of {told_us:,.0f} us in kernels; the trace has {busy_us:,}"
-        return cost._replace(fault=fault)
-    return cost
+    return "" if told_us == busy_us else f"tells of {told_us:,.0f} us; the trace has {busy_us:,}"
+
+
+def analysed(command: list[str], trace: Path, fault_of: Callable[[str], str]) -> Cost:
+    """Return what an analysis cost, with a fault where it does not find what the trace holds."""
+    answer = trace.parent / "answer.txt"
+    cost = cost_of(command, trace, answer)
+    return cost._replace(
+        fault=cost.fault or fault_of(answer.read_text(encoding="utf-8", errors="replace"))
+    )
 
 
 def measure(homes: Homes, events: int) -> list[Bench]:
-    """Have a trace of ours judged, and one of torch.profiler.
-
-    Args:
-        homes: the interpreters; the peers' has the analysts beside it.
-        events: in each file.
-    """
+    """Have a trace of ours judged, and one of torch.profiler, by us and by the analysts beside the peers."""
     program = Path(homes.peers or "").parent.parent / "analysts" / "bin"
     there = homes.peers is not None and (program / "python").exists()
-    ours: dict[str, Callable[[Path], list[str]]] = {
-        SUMMARY: lambda path: [homes.main, "-m", "dftrace_ai.cli", "summary", str(path)],
-        WHY: lambda path: [homes.main, "-m", "dftrace_ai.cli", "why", str(path)],
-    }
+
+    def ours(command: str, *words: object) -> list[str]:
+        return [homes.main, "-m", "dftrace_ai.cli", command, *map(str, words)]
+
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         place = Path(scratch)
         profile = place / "profile" / "rank-0.pt.trace.json.gz"
-        trace = place / "trace"
+        trace, converted = place / "trace", place / "converted"
         for folder in (profile.parent, trace):
             folder.mkdir()
         write_profile(events, profile)
-        made = ["-m", "bench.files.reading_trace", str(events), str(trace)]
-        run_once(homes.main, made, place)
-        converted = place / "converted"
-        to = ["convert", str(trace), "--to", "dftracer", "--out", str(converted)]
-        told = cost_of([homes.main, "-m", "dftrace_ai.cli", *to], trace)
+        recorded(homes, events, trace)
+        told = cost_of(ours("convert", trace, "--to", "dftracer", "--out", converted), trace)
         if told.fault:
             raise RuntimeError(told.fault)
-        analyzer = [str(program / "dfanalyzer"), "analyzer=dftracer", "analyzer/preset=dlio"]
-        analyzer += ["cluster=local", f"trace_path={converted}"]
-        breakdown = [str(program / "python"), "-c", BREAKDOWN, str(profile.parent)]
-        analysed, broken_down, notes = None, None, []
+        peers: dict[str, Cost] = {}
+        notes = []
         if there:
-            answer = place / "analysed.txt"
             truth = figures_of(converted)
-            cost = cost_of(["env", "USER=bench", *analyzer], trace, answer)
-            analysed = checked(cost, answer.read_text("utf-8", "replace"), truth)
-            if not analysed.fault:
-                notes = [f"{DFANALYZER}, finds what the trace holds: {truth.text()}"]
-            answer = place / "breakdown.txt"
-            cost = cost_of(breakdown, trace, answer)
-            broken_down = checked_breakdown(cost, answer.read_text("utf-8", "replace"), events)
-        return [
-            *_benches(
-                "judged",
-                f"a trace of {events:,} events of ours",
-                {name: cost_of(command(trace), trace) for name, command in ours.items()},
-                (DFANALYZER, analysed),
-                notes,
-            ),
-            *_benches(
-                "judged_profile",
-                f"a trace of {events:,} events of torch.profiler",
-                {name: cost_of(command(profile), trace) for name, command in ours.items()},
-                (HTA, broken_down),
-            ),
-        ]
-
-
-def _benches(
-    id: str,
-    title: str,
-    ours: dict[str, Cost],
-    peer: tuple[str, Cost | None],
-    notes: Sequence[str] = (),
-) -> list[Bench]:
-    name, cost = peer
-    found: dict[str, Cost | None] = {**ours, name: cost}
-    cpu = Bench(id, f"{title}: processor time of all threads and processes", "s", reference=WHY)
-    cpu.notes += notes
-    memory = Bench(f"{id}_memory", f"{title}: peak of memory of a process", "MiB", reference=WHY)
-    for label, one in found.items():
-        missing = NOT_INSTALLED if one is None else one.fault
-        is_there = one is not None and not missing
-        cpu.series.append(Series(label, [one.cpu_s] if one and is_there else [], missing=missing))
-        memory.series.append(
-            Series(label, [one.peak_mib] if one and is_there else [], missing=missing)
-        )
-    return [cpu, memory]
+            analyzer = ["env", "USER=bench", str(program / "dfanalyzer"), "analyzer=dftracer"]
+            analyzer += ["analyzer/preset=dlio", "cluster=local", f"trace_path={converted}"]
+            peers[DFANALYZER] = analysed(
+                analyzer, trace, lambda said: fault_of_dfanalyzer(said, truth)
+            )
+            if not peers[DFANALYZER].fault:
+                text = f"{truth[0]:,} events in {truth[1]:.3f} s"
+                notes = [f"{DFANALYZER}, finds what the trace holds: {text}"]
+            breakdown = [str(program / "python"), "-c", BREAKDOWN, str(profile.parent)]
+            peers[HTA] = analysed(breakdown, trace, lambda said: fault_of_breakdown(said, events))
+        benches = []
+        for id, what, path, peer in (
+            ("judged", "ours", trace, DFANALYZER),
+            ("judged_profile", "torch.profiler", profile, HTA),
+        ):
+            costs = {
+                SUMMARY: cost_of(ours("summary", path), trace),
+                WHY: cost_of(ours("why", path), trace),
+                peer: peers.get(peer, Cost(0, 0, NOT_INSTALLED)),
+            }
+            title = f"a trace of {events:,} events of {what}"
+            cpu = f"{title}: processor time of all threads and processes"
+            memory = f"{title}: peak of memory of a process"
+            benches += [
+                Bench(id, cpu, "s", reference=WHY, notes=notes if peer == DFANALYZER else []),
+                Bench(f"{id}_memory", memory, "MiB", reference=WHY),
+            ]
+            for bench, figure in zip(benches[-2:], ("cpu_s", "peak_mib"), strict=True):
+                for label, cost in costs.items():
+                    samples = [] if cost.fault else [getattr(cost, figure)]
+                    bench.series.append(Series(label, samples, missing=cost.fault))
+    return benches

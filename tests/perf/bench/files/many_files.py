@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 from bench.figures import Bench, Series, Target
-from bench.processes import Homes, run_once
+from bench.processes import Homes
 
-from .reading import cost_of
+from .reading import cost_of, recorded
 
 FILES = 1000
 FEW = 100
@@ -53,14 +53,12 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     )
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         place = Path(scratch)
-        made = run_once(
-            homes.main, ["-m", "bench.files.reading_trace", str(EVENTS), scratch], place
-        )
-        few = write_files(Path(made["path"]), place / "few", FEW)
-        all_of_them = write_files(Path(made["path"]), place / "all", FILES)
+        trace = recorded(homes, EVENTS, place)
+        few = write_files(trace, place / "few", FEW)
+        all_of_them = write_files(trace, place / "all", FILES)
         for label, words in COMMANDS.items():
             per_file, growth = Series(label), Series(label)
-            for _ in range(rounds):
+            for _ in range(3 * rounds):
                 costs = [
                     cost_of([homes.main, "-m", "dftrace_ai.cli", *words, str(folder)], folder)
                     for folder in (few, all_of_them)

@@ -1,19 +1,27 @@
-"""What it costs to read a trace, in processor time and memory, beside other readers of its file."""
+"""What it costs to read a trace, in processor time and memory, beside other readers of its file.
+
+`python -m bench.files.reading EVENTS DIR` records one: nested spans on four threads.
+"""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import dftrace_ai
 from bench.figures import Bench, Series, Target
 from bench.processes import PACKAGE_PARENT, Homes, environment, run_once
+from dftrace_ai import ai
 
 WITH_INDEX = "dftrace summary"
 WITHOUT = "dftrace summary, no index"
@@ -21,6 +29,8 @@ STATS = "dftracer_stats, new index"
 VIEW = "dftracer_view --group-by, new index"
 
 PIECE_BYTES = 1 << 20
+THREADS = 4
+EVENTS_A_STEP = 10
 # The same question for all who answer questions.
 BY_NAME = "select cat, name, count(*), sum(dur) from {} group by cat, name"
 
@@ -153,10 +163,7 @@ def measure(homes: Homes, events: int, rounds: int) -> list[Bench]:
         memory.series.append(Series(reader.label, missing=missing))
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         place = Path(scratch)
-        made = run_once(
-            homes.main, ["-m", "bench.files.reading_trace", str(events), scratch], place
-        )
-        indexed = Path(made["path"])
+        indexed = recorded(homes, events, place)
         bare = place / "bare.pfw.gz"
         without_index(indexed, bare)
         for number in range(rounds):
@@ -174,3 +181,45 @@ def measure(homes: Homes, events: int, rounds: int) -> list[Bench]:
                 cpu.series[at].samples.append(cost.cpu_s)
                 memory.series[at].samples.append(cost.peak_mib)
     return [cpu, memory]
+
+
+def recorded(homes: Homes, events: int, folder: Path) -> Path:
+    """Record a trace of so many events, and return where it is."""
+    made = run_once(homes.main, ["-m", "bench.files.reading", str(events), str(folder)], folder)
+    return Path(made["path"])
+
+
+def train(steps: int) -> None:
+    """Ten spans a step, up to four deep."""
+    with ai.pipeline.train:
+        for step in range(steps):
+            ai.update(step=step)
+            with ai.dataloader.fetch:
+                pass
+            with ai.pipeline.epoch:
+                with ai.compute.forward:
+                    for _ in range(3):
+                        with ai.data.item:
+                            pass
+                with ai.compute.backward, ai.comm.all_reduce:
+                    pass
+                with ai.compute.step:
+                    pass
+                with ai.data.preprocess:
+                    pass
+
+
+def main() -> None:
+    events, folder = int(sys.argv[1]), Path(sys.argv[2])
+    with dftrace_ai.tracing(log_file=folder / "trace", overflow="wait", spool_bytes=1 << 30) as run:
+        steps = events // THREADS // EVENTS_A_STEP
+        threads = [threading.Thread(target=train, args=(steps,)) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    print(json.dumps({"path": run.path}))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,15 +10,7 @@ from typing import Any
 
 
 def events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield every event of a plain or gzip trace.
-
-    Args:
-        path: a `.pfw` or `.pfw.gz` file.
-
-    Raises:
-        json.JSONDecodeError: a line is no JSON.
-        EOFError: a gzip file ends in the middle of a member.
-    """
+    """Yield every event of a plain or gzip trace."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         for line in lines:
             text = line.strip().rstrip(",")

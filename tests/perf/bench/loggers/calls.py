@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from bench.figures import Bench, Series, Target
-from bench.processes import Homes, run_once
+from bench.figures import Bench, Target
+from bench.processes import Homes, probe
 
 from . import peers, step
 
@@ -33,9 +31,7 @@ PLANS: dict[str, tuple[str, str, float, list[str], list[Target]]] = {
         1e6,
         [LOCAL, ALL, TENSORS, WRITER],
         [
-            Target(LOCAL, 20.0),
-            Target(ALL, 20.0),
-            Target(TENSORS, 20.0),
+            *(Target(name, 20.0) for name in (LOCAL, ALL, TENSORS)),
             Target(ALL, 1 / 20, WRITER),
         ],
     ),
@@ -44,29 +40,21 @@ PLANS: dict[str, tuple[str, str, float, list[str], list[Target]]] = {
         "us",
         1e6,
         [LOCAL, ALL, TENSORS],
-        [Target(LOCAL, 1000.0), Target(ALL, 1000.0), Target(TENSORS, 1000.0)],
+        [Target(name, 1000.0) for name in (LOCAL, ALL, TENSORS)],
     ),
     "loggers_step": (
         f"a step of 50 ms of a training, {METRICS} metrics logged in each",
         "ms",
         1e3,
         [WITHOUT, AGAIN, LOCAL, TENSORBOARD, HANGING],
-        [
-            Target(LOCAL, 1.01, WITHOUT, noise_of=AGAIN),
-            Target(TENSORBOARD, 1.01, WITHOUT, noise_of=AGAIN),
-            Target(HANGING, 1.01, WITHOUT, noise_of=AGAIN),
-        ],
+        [Target(name, 1.01, WITHOUT, noise_of=AGAIN) for name in (LOCAL, TENSORBOARD, HANGING)],
     ),
     "loggers_step_cpu": (
         "the same, processor time of all threads",
         "ms",
         1e3,
         [WITHOUT, AGAIN, LOCAL, TENSORBOARD, HANGING],
-        [
-            Target(LOCAL, 1.01, WITHOUT),
-            Target(TENSORBOARD, 1.01, WITHOUT),
-            Target(HANGING, 1.01, WITHOUT),
-        ],
+        [Target(name, 1.01, WITHOUT) for name in (LOCAL, TENSORBOARD, HANGING)],
     ),
     "loggers_idle": (
         "loggers while nothing is logged: processor time of the process",
@@ -79,33 +67,23 @@ PLANS: dict[str, tuple[str, str, float, list[str], list[Target]]] = {
 
 
 def measure(homes: Homes, rounds: int, idle_s: int) -> list[Bench]:
-    """Log in one process, everyone in turn; be idle in another one.
-
-    Args:
-        homes: the interpreters.
-        rounds: how often everyone has his turn.
-        idle_s: seconds without a call.
-    """
+    """Log in one process, everyone in turn; be idle in another one, seconds long, without a call."""
+    # Who is idle does not disturb the other.
+    with ThreadPoolExecutor(2) as pool:
+        parts = [
+            pool.submit(probe, homes.main, "loggers.calls_probe", part, number)
+            for part, number in (("calls", rounds), ("idle", idle_s))
+        ]
     answer: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-
-        def run(part: str, number: int) -> dict[str, Any]:
-            arguments = ["-m", "bench.loggers.calls_probe", part, str(number), scratch]
-            return run_once(homes.main, arguments, Path(scratch))
-
-        # Who is idle does not disturb the other.
-        with ThreadPoolExecutor(2) as pool:
-            parts = [pool.submit(run, "calls", rounds), pool.submit(run, "idle", idle_s)]
-        for part in parts:
-            answer |= part.result()
-    benches = []
-    for id, (title, unit, factor, contestants, targets) in PLANS.items():
-        bench = Bench(id, title, unit, targets=targets, reference=contestants[0])
-        for name in contestants:
-            samples = [figure * factor for figure in answer.get(id, {}).get(name, [])]
-            missing = answer.get("missing", "not run")
-            bench.series.append(Series(name, samples=samples, missing=missing))
-        benches.append(bench)
+    for part in parts:
+        answer |= part.result()
+    missing = answer.get("missing", "not run")
+    benches = [
+        Bench(id, title, unit, targets=targets, reference=contestants[0]).fill(
+            answer.get(id, {}), contestants, missing, factor
+        )
+        for id, (title, unit, factor, contestants, targets) in PLANS.items()
+    ]
     return [
         *benches,
         *step.measure(homes, rounds),

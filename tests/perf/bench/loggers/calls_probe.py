@@ -19,7 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 import dftrace_ai
 from dftrace_ai.loggers import Loggers, make_loggers
 
-from . import hanging  # noqa: F401 - its trackers are known by this
+from . import trackers  # noqa: F401 - its trackers are known by this
 from .calls import (
     AGAIN,
     ALL,
@@ -40,16 +40,22 @@ STEP_S = 0.05
 Data = dict[str, Any]
 
 
-def made(folder: str, *trackers: str, system_metrics_s: float | None = None) -> Loggers:
+def made(folder: str, *names: str, options: dict[str, str] | None = None, **how: Any) -> Loggers:
     """Return loggers to trackers."""
     config = {
         "log_dir": folder,
         "status_line": False,
-        "system_metrics_s": system_metrics_s,
+        "system_metrics_s": None,
         "limit_s": 2.0,
-        "run_name": "-".join(trackers),
+        "run_name": "-".join(names),
+        "options": options or {},
+        **how,
     }
-    return make_loggers({name: {"config": config} for name in trackers})
+    return make_loggers({name: {"config": config} for name in names})
+
+
+def metrics_of(count: int) -> Data:
+    return {f"metric{number}": number / 7 for number in range(count)}
 
 
 def seconds(call: Callable[[Data], object], data: Data, calls: int) -> float:
@@ -81,15 +87,12 @@ def training_step() -> Callable[[], object]:
 def calls(rounds: int, folder: str) -> dict[str, dict[str, list[float]]]:
     """Time calls and steps."""
     dftrace_ai.initialize(log_file=f"{folder}/trace")
-    local, everywhere = (
-        made(folder, "local"),
-        made(folder, "local", "tensorboard", "trace", "quiet"),
-    )
+    local = made(folder, "local")
+    everywhere = made(folder, "local", "tensorboard", "trace", "quiet")
     writer = SummaryWriter(f"{folder}/writer")
-    numbers: Data = {f"metric{number}": number / 7 for number in range(METRICS)}
-    tensors: Data = {name: torch.tensor(value) for name, value in numbers.items()}
-    many: Data = {f"metric{number}": number / 7 for number in range(MANY)}
-    many_tensors: Data = {name: torch.tensor(value) for name, value in many.items()}
+    numbers, many = metrics_of(METRICS), metrics_of(MANY)
+    tensors = {name: torch.tensor(value) for name, value in numbers.items()}
+    many_tensors = {name: torch.tensor(value) for name, value in many.items()}
 
     def write(data: Data) -> None:
         for name, value in data.items():
@@ -181,7 +184,6 @@ def idle(idle_s: int, folder: str) -> dict[str, dict[str, list[float]]]:
 
 
 def main() -> None:
-    """Run one of the two parts."""
     part, number, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
     print(json.dumps((calls if part == "calls" else idle)(number, folder)))

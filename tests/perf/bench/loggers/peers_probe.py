@@ -22,10 +22,8 @@ Call = Callable[[dict[str, float], int], object]
 
 
 def ours(folder: str) -> Call:
-    """Log to several interfaces of dftrace_ai."""
     import dftrace_ai
 
-    from . import hanging  # noqa: F401 - its trackers are known by this
     from .calls_probe import made
 
     dftrace_ai.initialize(log_file=f"{folder}/trace")
@@ -34,7 +32,6 @@ def ours(folder: str) -> Call:
 
 
 def writer(folder: str) -> Call:
-    """Write scalars by torch."""
     from torch.utils.tensorboard import SummaryWriter
 
     made = SummaryWriter(folder)
@@ -47,7 +44,6 @@ def writer(folder: str) -> Call:
 
 
 def wandb_offline(folder: str) -> Call:
-    """Log to a run without the network."""
     import wandb  # type: ignore[import-not-found]
 
     run = wandb.init(project="bench", dir=folder, mode="offline")
@@ -55,7 +51,6 @@ def wandb_offline(folder: str) -> Call:
 
 
 def mlflow_sqlite(folder: str) -> Call:
-    """Log to a database in a file."""
     import mlflow  # type: ignore[import-not-found]
 
     mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
@@ -73,7 +68,6 @@ def trackio_local(folder: str) -> Call:
 
 
 def accelerated(folder: str, kind: str) -> Call:
-    """Log by a tracker of accelerate."""
     from accelerate import Accelerator
 
     import_module(kind)  # without it accelerate logs nothing, and is quick about it
@@ -94,7 +88,6 @@ PACKAGES: dict[str, tuple[str, Callable[[str], Call]]] = {
 
 
 def main() -> None:
-    """Log as often as it is told."""
     name, folder = sys.argv[1:3]
     sys.path.extend(sys.argv[3:])
     # What a tracker prints is not for who reads the figures.

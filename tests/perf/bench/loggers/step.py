@@ -7,15 +7,12 @@ the processor time of all other threads, as though they took it from the step.
 
 from __future__ import annotations
 
-import tempfile
 from itertools import product
-from pathlib import Path
-from typing import Any
 
-from bench.figures import Bench, Series, Target
-from bench.processes import Homes, run_once
+from bench.figures import Bench, Target
+from bench.processes import Homes, probe
 
-from .faulty import HOWS, WHERES
+from .trackers import HOWS, WHERES
 
 METRICS, STEPS = 20, 10
 NOTHING = "nothing logged"
@@ -36,9 +33,7 @@ PAID_US, CALL_US = 500.0, 20.0
 
 def measure(homes: Homes, rounds: int) -> list[Bench]:
     """Add up what a step pays, everyone in one process, one after the other."""
-    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
-        arguments = ["-m", "bench.loggers.step_probe", str(max(3, rounds // 3)), scratch]
-        answer: dict[str, Any] = run_once(homes.main, arguments, Path(scratch))
+    answer = probe(homes.main, "loggers.step_probe", max(3, rounds // 3))
     names = [*TRACKERS, *FAULTY]
     paid = Bench(
         "loggers_paid",
@@ -59,13 +54,18 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         "us",
         notes=["The system counts it in hundredths of a second: 1,000 us a step are one of them."],
     )
-    for name in names:
-        found = answer.get(name, {})
-        calls, threads = found.get("call", []), found.get("threads", [])
-        missing = answer.get("missing", "not run")
-        sums = [sum(both) for both in zip(calls, threads, strict=True)]
-        paid.series.append(Series(name, samples=sums, missing=missing))
-        call.series.append(Series(name, samples=calls, missing=missing))
-        processes = found.get("processes", [])
-        apart.series.append(Series(name, samples=processes, missing=missing))
-    return [paid, call, apart]
+    missing = answer.get("missing", "not run")
+    figures = {name: answer.get(name, {}) for name in names}
+    parts = {
+        part: {name: found.get(part, []) for name, found in figures.items()}
+        for part in ("call", "threads", "processes")
+    }
+    sums = {
+        name: [sum(both) for both in zip(calls, parts["threads"][name], strict=True)]
+        for name, calls in parts["call"].items()
+    }
+    return [
+        paid.fill(sums, names, missing),
+        call.fill(parts["call"], names, missing),
+        apart.fill(parts["processes"], names, missing),
+    ]

@@ -17,27 +17,13 @@ from typing import Any
 import torch
 
 import dftrace_ai
-from dftrace_ai.loggers import Loggers, make_loggers
+from dftrace_ai.loggers import Loggers
 
-from . import faulty, hanging  # noqa: F401 - their trackers are known by this
-from .calls_probe import training_step
+from .calls_probe import made, metrics_of, training_step
 from .step import FAULTY, METRICS, NOTHING, STEPS, TRACKERS
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PARTS = ("call", "threads", "processes")
-
-
-def made(folder: str, trackers: tuple[str, ...], options: dict[str, str]) -> Loggers:
-    """Return loggers, one of which may be out of order."""
-    config = {
-        "log_dir": folder,
-        "status_line": False,
-        "system_metrics_s": None,
-        "limit_s": 1.0,
-        "run_name": "run",
-        "options": options,
-    }
-    return make_loggers({name: {"config": config} for name in trackers})
 
 
 def of_processes(folder: str) -> float:
@@ -81,7 +67,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dftrace_ai.initialize(log_file=f"{scratch}/trace")
     step = training_step()
-    data = {f"metric{number}": number / 7 for number in range(METRICS)}
+    data = metrics_of(METRICS)
     plans: list[tuple[str, tuple[str, ...], dict[str, str]]] = [
         *((label, trackers, {}) for label, trackers in TRACKERS.items()),
         *((label, ("faulty",), options) for label, options in FAULTY.items()),
@@ -89,7 +75,8 @@ def main() -> None:
     answer: dict[str, dict[str, list[float]]] = {}
     for number, (label, trackers, options) in enumerate(plans):
         folder = f"{scratch}/plan{number}/"
-        loggers = None if label == NOTHING else made(folder, trackers, options)
+        how = {"options": options, "limit_s": 1.0, "run_name": "run"}
+        loggers = None if label == NOTHING else made(folder, *trackers, **how)
         # The beginning of a tracker, with what it imports, is no step's.
         for _ in range(3):
             block(loggers, folder, step, data)

@@ -1,22 +1,35 @@
-"""What a span costs in the first burst of a run, and where spans follow each other for long."""
+"""What a span costs in the first burst of a run, and where spans follow each other for long.
+
+`python -m bench.spans.bursts FIRST SUSTAINED DIR` times both in a run that has just begun. The last line has
+nanoseconds of the thread's processor time for each, an empty loop's taken off, those of an empty context
+manager of Python's beside them, and how many spans were lost.
+"""
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from time import thread_time_ns
 
+import dftrace_ai
 from bench.figures import Bench, Series, Target
-from bench.processes import Homes, run_once
+from bench.processes import Homes, probe
+from dftrace_ai import ai
+
+from .contestants import EmptyContext
+from .loops import timed, with_loop
 
 OURS, EMPTY = "dftrace_ai", "empty class"
 FIRST, SUSTAINED = 500_000, 1_500_000
 TAKEN = ", other cores taken"
 LIMITS = {"first": (0.55, None), "sustained": (0.4, 0.7)}
+WARM = 500
 
 
 @contextmanager
@@ -31,12 +44,8 @@ def other_cores_taken() -> Iterator[None]:
 
 
 def measure(homes: Homes, rounds: int) -> list[Bench]:
-    """Time spans back to back, each round in a process that has just begun.
-
-    Args:
-        homes: the interpreters; ours is asked alone.
-        rounds: each once with all cores free, as far as that is ours, and once with all but one taken.
-    """
+    """Time spans back to back, each round in a process that has just begun: once with all cores free, as
+    far as that is ours, and once with all but one taken."""
     titles = {
         "first": f"the first {FIRST:,} spans of a run back to back: the thread's processor time",
         "sustained": f"{SUSTAINED:,} more back to back: the thread's processor time",
@@ -54,19 +63,38 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     for number in range(rounds):
         print(f"  bursts ({number + 1}/{rounds})", file=sys.stderr)
         for taken in ("", TAKEN):
-            with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-                if taken:
-                    stack.enter_context(other_cores_taken())
-                arguments = ["-m", "bench.spans.bursts_probe", str(FIRST), str(SUSTAINED), scratch]
-                answer = run_once(homes.main, arguments, Path(scratch))
+            with other_cores_taken() if taken else nullcontext():
+                answer = probe(homes.main, "spans.bursts", FIRST, SUSTAINED)
             lost += int(answer.get("dropped", 0))
             for name, bench in benches.items():
-                for key, label in ((name, OURS), (f"{name}_empty", EMPTY)):
-                    series = bench.find(label + taken)
-                    if "missing" in answer:
-                        series.missing = answer["missing"]
-                    else:
-                        series.samples.append(float(answer[key]))
+                bench.take(OURS + taken, answer, name)
+                bench.take(EMPTY + taken, answer, f"{name}_empty")
     for bench in benches.values():
         bench.notes.append(f"{lost:,} spans were lost.")
     return list(benches.values())
+
+
+def main() -> None:
+    first, sustained, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    gc.disable()
+    nothing = timed("pass", clock=thread_time_ns)
+    empty = with_loop(EmptyContext(), clock=thread_time_ns)
+    empty(WARM)
+    nothing(WARM)
+    took: dict[str, float] = {}
+    with dftrace_ai.tracing(log_file=folder / "spans") as run:
+        ai.update(epoch=1, step=2)
+        recorded = with_loop(ai.compute.forward, clock=thread_time_ns)
+        # Not as many as fill the first unit of the spool: what comes then is in the burst.
+        recorded(WARM)
+        for name, n in (("first", first), ("sustained", sustained)):
+            bare = nothing(n)
+            took[name] = (recorded(n) - bare) / n
+            run.flush()
+            took[f"{name}_empty"] = (empty(n) - bare) / n
+        dropped = run.stats()["dropped"]
+    print(json.dumps(took | {"dropped": dropped}))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,232 +3,129 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter_ns
-from types import FunctionType
 from typing import Any
 
 Loop = Callable[[int], int]
-Context = AbstractContextManager[Any]
+
+# What a body names comes in as a default argument: the quickest that Python looks up.
+LOOP = """
+def run(n, *, {names}):
+    start = clock()
+    for i in {items}:
+        {body}
+    return clock() - start
+"""
+
+
+WITH = "with {}:\n    pass"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A loop to time and the loop whose cost is taken off.
-
-    Args:
-        loop: what is measured.
-        baseline: the same loop without the thing measured.
-        block_ns: how long one timed block should last, nanoseconds.
-        pairs: how many blocks of baseline and loop, in turn, make one round.
-    """
+    """A loop to time and the loop whose cost is taken off."""
 
     loop: Loop
     baseline: Loop
-    block_ns: int = 1_000_000
-    pairs: int = 5
+    block_ns: int = 1_000_000  # how long one timed block should last
+    pairs: int = 5  # blocks of baseline and loop, in turn, in one round
 
 
-def private(loop: Loop) -> Loop:
-    """Return the loop on a code object of its own.
-
-    The interpreter specialises bytecode in place, so contestants that share a code object would
-    spoil each other's inline caches.
-    """
-    if not isinstance(loop, FunctionType):
-        raise TypeError(f"a loop must be a plain function, not {type(loop).__name__}")
-    return FunctionType(
-        loop.__code__.replace(),
-        loop.__globals__,
-        loop.__name__,
-        loop.__defaults__,
-        loop.__closure__,
-    )
+def timed(
+    body: str,
+    items: str = "repeat(None, n)",
+    clock: Callable[[], int] = perf_counter_ns,
+    **names: Any,
+) -> Loop:
+    """A loop on a code object of its own: bytecode is specialised in place, so that contestants with one
+    code object would spoil each other's inline caches."""
+    given = {"clock": clock, "repeat": repeat, **names}
+    text = "\n        ".join(body.splitlines())
+    defined: dict[str, Any] = {**given}
+    taken = ", ".join(f"{name}={name}" for name in given)
+    exec(LOOP.format(names=taken, items=items, body=text), defined)
+    loop: Loop = defined["run"]
+    return loop
 
 
 def empty_loop() -> Loop:
-    """Return a loop with nothing in it."""
-
-    def run(n: int) -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            pass
-        return perf_counter_ns() - start
-
-    return private(run)
+    return timed("pass")
 
 
-def with_loop(context: Context) -> Loop:
+def with_loop(context: Any, **how: Any) -> Loop:
     """Enter and leave one shared context manager."""
-
-    def run(n: int, context: Context = context) -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            with context:
-                pass
-        return perf_counter_ns() - start
-
-    return private(run)
+    return timed(WITH.format("context"), context=context, **how)
 
 
-def named_with_loop(make: Callable[[str], Context]) -> Loop:
+def named_with_loop(make: Callable[[str], Any]) -> Loop:
     """Make a context manager from a name each time, enter and leave it."""
-
-    def run(n: int, make: Callable[[str], Context] = make, name: str = "forward") -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            with make(name):
-                pass
-        return perf_counter_ns() - start
-
-    return private(run)
-
-
-def step_with_loop(node: Callable[..., Context]) -> Loop:
-    """Give the node a new step each time, enter and leave what it returns."""
-
-    def run(n: int, node: Callable[..., Context] = node) -> int:
-        start = perf_counter_ns()
-        for i in range(n):
-            with node(step=i):
-                pass
-        return perf_counter_ns() - start
-
-    return private(run)
+    return timed(WITH.format("make(name)"), make=make, name="forward")
 
 
 def call_loop(function: Callable[[Any], Any]) -> Loop:
-    """Call a function of one argument."""
-
-    def run(n: int, function: Callable[[Any], Any] = function) -> int:
-        argument = object()
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            function(argument)
-        return perf_counter_ns() - start
-
-    return private(run)
+    return timed("function(argument)", function=function, argument=object())
 
 
-def iterate_loop(wrap: Callable[[Iterable[Any]], Iterable[Any]]) -> Loop:
+def iterate_loop(wrap: Callable[[Any], Any]) -> Loop:
     """Go through a wrapped iterable of n items."""
-
-    def run(n: int, wrap: Callable[[Iterable[Any]], Iterable[Any]] = wrap) -> int:
-        start = perf_counter_ns()
-        for _ in wrap(repeat(None, n)):
-            pass
-        return perf_counter_ns() - start
-
-    return private(run)
+    return timed("pass", "wrap(repeat(None, n))", wrap=wrap)
 
 
-def start_stop_loop(node: Any) -> Loop:
-    """Start and stop one node by hand."""
-
-    def run(n: int, node: Any = node) -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            node.start()
-            node.stop()
-        return perf_counter_ns() - start
-
-    return private(run)
-
-
-def update_loop(root: Any) -> Loop:
-    """Set epoch and step on a whole tree."""
-
-    def run(n: int, root: Any = root) -> int:
-        start = perf_counter_ns()
-        for i in range(n):
-            root.update(epoch=1, step=i)
-        return perf_counter_ns() - start
-
-    return private(run)
+def tree_subjects(ai: Any, function: Callable[[Any], Any]) -> dict[str, Subject]:
+    """What can be timed of a tree of nodes, ours or pydftracer's."""
+    node, compute = ai.compute.forward, ai.compute
+    step = [WITH.format(name) for name in ("fetch", "move", "forward", "backward", "update")]
+    nodes = {"fetch": ai.dataloader.fetch, "move": ai.device.transfer, "forward": node}
+    nodes |= {"backward": compute.backward, "update": compute.step}
+    empty = empty_loop()
+    return {
+        "with": Subject(with_loop(node), empty),
+        "walked_with": Subject(timed(WITH.format("ai.compute.forward"), ai=ai), empty),
+        "call": Subject(call_loop(node(function)), call_loop(function)),
+        "start_stop": Subject(timed("node.start()\nnode.stop()", node=node), empty),
+        "step_with": Subject(timed(WITH.format("node(step=i)"), "range(n)", node=node), empty),
+        "iter": Subject(iterate_loop(ai.dataloader.fetch.iter), iterate_loop(iter)),
+        "update": Subject(timed("ai.update(epoch=1, step=i)", "range(n)", ai=ai), empty),
+        "training_step": Subject(
+            timed("\n".join(["ai.update(epoch=1, step=i)", *step]), "range(n)", ai=ai, **nodes),
+            empty,
+        ),
+        **threaded(lambda: with_loop(node)),
+    }
 
 
-def training_step_loop(ai: Any) -> Loop:
-    """One step's worth of annotation: the tree updated, then five spans."""
-
-    def run(n: int, ai: Any = ai) -> int:
-        fetch, move = ai.dataloader.fetch, ai.device.transfer
-        forward, backward, update = ai.compute.forward, ai.compute.backward, ai.compute.step
-        start = perf_counter_ns()
-        for i in range(n):
-            ai.update(epoch=1, step=i)
-            with fetch:
-                pass
-            with move:
-                pass
-            with forward:
-                pass
-            with backward:
-                pass
-            with update:
-                pass
-        return perf_counter_ns() - start
-
-    return private(run)
+def peer_subjects(
+    make: Callable[[str], Any], decorated: Callable[[Any], Any]
+) -> dict[str, Subject]:
+    """What can be timed of a library that makes a span from a name, and of a function it decorates."""
+    return {
+        "with": Subject(named_with_loop(make), empty_loop()),
+        "call": Subject(call_loop(decorated), call_loop(function)),
+    }
 
 
-def walked_with_loop(ai: Any) -> Loop:
-    """Enter a node that is looked up from the root each time."""
-
-    def run(n: int, ai: Any = ai) -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            with ai.compute.forward:
-                pass
-        return perf_counter_ns() - start
-
-    return private(run)
+def function(argument: Any) -> Any:
+    """The function that every contestant decorates."""
+    return argument
 
 
-def instant_loop(root: Any) -> Loop:
-    """Record an instant without arguments."""
-
-    def run(n: int, root: Any = root) -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            root.instant("mark")
-        return perf_counter_ns() - start
-
-    return private(run)
-
-
-def counter_loop(root: Any) -> Loop:
-    """Record a counter with one value."""
-
-    def run(n: int, root: Any = root) -> int:
-        start = perf_counter_ns()
-        for _ in repeat(None, n):
-            root.counter("loss", values={"loss": 0.5})
-        return perf_counter_ns() - start
-
-    return private(run)
+def threaded(make: Callable[[], Loop]) -> dict[str, Subject]:
+    """The same loop on one thread and on eight, whose iterations they share."""
+    return {
+        f"threads_{threads}": Subject(
+            _threaded_loop(threads, make),
+            _threaded_loop(threads, empty_loop),
+            block_ns=50_000_000,
+            pairs=1,
+        )
+        for threads in (1, 8)
+    }
 
 
-def drain_loop(door: Callable[[int, str], Any], compression: str) -> Loop:
-    """Hand made-up records to the native drain; for counting instructions."""
-
-    def run(n: int) -> int:
-        start = perf_counter_ns()
-        door(n, compression)
-        return perf_counter_ns() - start
-
-    return run
-
-
-def threaded_loop(threads: int, make: Callable[[], Loop]) -> Loop:
-    """Share n iterations out among threads; the time is from the first start to the last end.
-
-    Each thread runs a few iterations before the clock starts, so that what is set up once per
-    thread is not counted.
-    """
-
+def _threaded_loop(threads: int, make: Callable[[], Loop]) -> Loop:
     def run(n: int) -> int:
         barrier = threading.Barrier(threads)
         starts: list[int] = []
@@ -236,7 +133,7 @@ def threaded_loop(threads: int, make: Callable[[], Loop]) -> Loop:
 
         def work() -> None:
             loop = make()
-            loop(10)
+            loop(10)  # what is set up once per thread is not counted
             barrier.wait()
             starts.append(perf_counter_ns())
             loop(n // threads)

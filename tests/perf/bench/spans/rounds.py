@@ -33,7 +33,7 @@ class Worker:
         self.log_path = workdir / f"{name}.log"
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                [python, "-m", "bench.spans.worker", kind.module, kind.mode, str(workdir)],
+                [python, "-m", "bench.spans.worker", kind.contestant, kind.mode, str(workdir)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -119,12 +119,7 @@ class Ledger:
 def run(benches: list[SpanBench], homes: Homes, generations: int, rounds: int) -> Ledger:
     """Fill the benches' series: every round runs each contestant once, in turn.
 
-    Args:
-        benches: filled in place.
-        homes: the interpreters.
-        generations: how often all processes are started afresh, so that one process's memory
-            layout does not decide.
-        rounds: rounds of each bench per generation.
+    All processes are started afresh in each generation, so that one process's memory layout does not decide.
     """
     ledger = Ledger()
     names = list(dict.fromkeys(entry.worker for item in benches for entry in item.entries))
@@ -148,10 +143,6 @@ def _round(item: SpanBench, started: dict[str, Worker], number: int) -> None:
     turn = number % len(item.entries)
     order = list(range(len(item.entries)))
     for index in order[turn:] + order[:turn]:
-        entry, series = item.entries[index], item.bench.series[index]
+        entry = item.entries[index]
         answer = started[entry.worker].ask({"subject": entry.subject})
-        if "ns" in answer:
-            series.samples.append(answer["ns"])
-            series.cpu_samples.append(answer["cpu_ns"])
-        else:
-            series.missing = answer.get("missing", "")
+        item.bench.take(entry.label, answer, "ns", cpu="cpu_ns")

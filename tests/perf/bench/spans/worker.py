@@ -1,13 +1,14 @@
-"""The process that hosts one contestant and times its subjects when told to, over its pipes.
+"""The process that hosts one contestant, over its pipes: `worker CONTESTANT MODE DIR`.
 
 One JSON object a line: `{"subject": NAME}` is answered with the nanoseconds per iteration, and
 `{"close": true}` with what the contestant says at its end.
+
+`worker CONTESTANT MODE DIR SUBJECT PART N` runs one loop, or its baseline, for an instruction counter.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import sys
@@ -15,12 +16,12 @@ from statistics import median
 from time import process_time_ns, sleep
 from typing import Any
 
+from . import contestants
 from .loops import Subject
 
 
-def settle(contestant: Any) -> None:
+def settle() -> None:
     """Wait until the threads behind the contestant are done with what was recorded."""
-    contestant.settle()
     used = process_time_ns()
     for _ in range(400):
         sleep(0.005)
@@ -35,27 +36,17 @@ class Stopwatch:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.iterations = self._calibrated()
-
-    def _calibrated(self) -> int:
         iterations = 16
-        while True:
-            took = self.subject.loop(iterations)
-            if took >= self.subject.block_ns // 4:
-                return max(16, iterations * self.subject.block_ns // took)
+        while (took := subject.loop(iterations)) < subject.block_ns // 4:
             iterations *= 4
+        self.iterations = max(16, iterations * subject.block_ns // took)
 
-    def round(self, contestant: Any) -> dict[str, float]:
-        """Time one round.
-
-        Returns:
-            `ns`: median over the pairs of (loop - baseline) per iteration, nanoseconds;
-            `cpu_ns`: CPU time of the whole process per iteration, background threads included,
-            the baseline's taken off.
-        """
+    def round(self) -> dict[str, float]:
+        """The median over the pairs of (loop - baseline) per iteration, and the CPU time of the whole process
+        per iteration, background threads included, the baseline's taken off; in nanoseconds."""
         subject, n = self.subject, self.iterations
         subject.loop(max(n // 4, 1))
-        settle(contestant)
+        settle()
         differences: list[float] = []
         baselines = 0
         used = process_time_ns()
@@ -63,14 +54,21 @@ class Stopwatch:
             baseline = subject.baseline(n)
             differences.append((subject.loop(n) - baseline) / n)
             baselines += 2 * baseline
-        settle(contestant)
+        settle()
         used = process_time_ns() - used - baselines
         return {"ns": median(differences), "cpu_ns": used / (n * subject.pairs)}
 
 
 def main() -> None:
-    """Answer requests until the pipe closes: `worker MODULE MODE WORKDIR`."""
-    module, mode, workdir = sys.argv[1:4]
+    name, mode, workdir, *counted = sys.argv[1:]
+    make = getattr(contestants, name)
+    if counted:
+        subject, part, n = counted
+        chosen = make(mode, workdir).subjects[subject]
+        gc.disable()
+        (chosen.loop if part == "loop" else chosen.baseline)(int(n))
+        # Not closed: what ends a trace would be counted as if it were part of the spans.
+        os._exit(0)
     # What a contestant prints must not end up among the answers.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -79,13 +77,10 @@ def main() -> None:
         channel.write(json.dumps(message) + "\n")
 
     try:
-        contestant = importlib.import_module(f"bench.contestants.{module}").Contestant(
-            mode, workdir
-        )
+        contestant = make(mode, workdir)
     except ImportError as error:
         answer({"missing": f"{error}"})
         return
-    subjects: dict[str, Subject] = contestant.subjects()
     answer({"version": contestant.version, "python": sys.version.split()[0]})
     stopwatches: dict[str, Stopwatch] = {}
     # The collector's pauses would land on whichever contestant is being timed.
@@ -99,8 +94,8 @@ def main() -> None:
             break
         name = request["subject"]
         if name not in stopwatches:
-            stopwatches[name] = Stopwatch(subjects[name])
-        answer(stopwatches[name].round(contestant))
+            stopwatches[name] = Stopwatch(contestant.subjects[name])
+        answer(stopwatches[name].round())
         gc.collect()
     channel.flush()
     # Interpreter teardown is not measured here, and torch's takes long.

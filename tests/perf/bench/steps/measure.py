@@ -51,12 +51,7 @@ MOST_PERCENT = 1.0
 
 
 def measure(homes: Homes, rounds: int) -> list[Bench]:
-    """Run each training under each contestant, in a pair of processes of its own.
-
-    Args:
-        homes: the interpreters.
-        rounds: of 40 steps each, with the tracer and without.
-    """
+    """Run each training under each contestant, in a pair of processes of its own."""
     packages = homes.peer_packages()
     benches = []
     for training, (title, names, bounds) in PLANS.items():

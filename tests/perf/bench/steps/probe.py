@@ -30,28 +30,16 @@ WARM = 1
 
 @dataclass(frozen=True)
 class Tracer:
-    """A contestant.
+    """A contestant."""
 
-    Args:
-        traced: a step as it is traced.
-        begin: called before a block of traced steps.
-        write: called to have written what is left of many steps.
-        end: called behind it.
-    """
-
-    traced: Step
-    begin: Callable[[], object] = lambda: None
-    write: Callable[[], object] = lambda: None
-    end: Callable[[], object] = lambda: None
+    traced: Step  # a step as it is traced
+    begin: Callable[[], object] = lambda: None  # called before a block of traced steps
+    write: Callable[[], object] = lambda: None  # called to have written what is left of many steps
+    end: Callable[[], object] = lambda: None  # called behind it
 
 
 class Contestants:
-    """Makes a tracer of each name.
-
-    Args:
-        training: `transformer`, which nobody has annotated, or `annotated`.
-        folder: takes the traces.
-    """
+    """Makes a tracer of each name, for `transformer`, which nobody has annotated, or `annotated`."""
 
     def __init__(self, training: str, folder: Path) -> None:
         self.of_spans = training == "annotated"
@@ -60,11 +48,9 @@ class Contestants:
         self.plain: Step = annotated(Nothing()) if self.of_spans else plain
 
     def nobody(self) -> Tracer:
-        """Do the same again."""
         return Tracer(self.plain)
 
     def ours(self) -> Tracer:
-        """Trace by dftrace_ai: by annotations, or by `auto`."""
         import dftrace_ai
 
         run = dftrace_ai.initialize(log_file=self.folder / "ours")
@@ -73,7 +59,6 @@ class Contestants:
         return Tracer(self.plain, dftrace_ai.auto, run.flush, dftrace_ai.auto.remove)
 
     def pydftracer(self) -> Tracer:
-        """Trace by pydftracer's annotations."""
         os.environ |= {"DFTRACER_ENABLE": "1", "DFTRACER_INC_METADATA": "1"}
         from dftracer.python import ai, dftracer
 
@@ -81,17 +66,13 @@ class Contestants:
         return Tracer(annotated(ai))
 
     def viztracer(self) -> Tracer:
-        """Trace every call of Python."""
         from viztracer import VizTracer
 
         tracer = VizTracer(verbose=0)
         return Tracer(self.plain, tracer.start, end=lambda: (tracer.stop(), tracer.clear()))
 
     def torch_profiler(self) -> Tracer:
-        """Trace PyTorch's operators, and annotations by `record_function`.
-
-        What it makes of them at the end is not counted.
-        """
+        # Annotations are spans by `record_function`. What it makes of them at the end is not counted.
         running: list[Any] = []
 
         def begin() -> None:
@@ -103,7 +84,7 @@ class Contestants:
         return Tracer(step, begin, end=lambda: running.pop().__exit__(None, None, None))
 
     def traceml(self) -> Tracer:
-        """Trace by TraceML, whose own command has started this process."""
+        # Its own command has started this process.
         import traceml_ai
 
         traceml_ai.init(mode="auto")
@@ -115,10 +96,7 @@ class Contestants:
         return Tracer(step)
 
     def ddtrace(self) -> Tracer:
-        """Trace by ddtrace's integration, which begins with the process group.
-
-        What it gathers is handed to a server that is not there.
-        """
+        # It begins with the process group, and hands what it gathers to a server that is not there.
         import ddtrace
         from ddtrace.contrib.internal.pytorch.patch import unpatch
 

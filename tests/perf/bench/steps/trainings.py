@@ -69,11 +69,7 @@ def transformer() -> tuple[nn.Module, Step]:
 
 
 def annotated(ai: Any) -> Step:
-    """Return a step of 22 spans and an update, in which 5 ms are worked.
-
-    Args:
-        ai: the tree of nodes, or one that records nothing.
-    """
+    """Return a step of 22 spans and an update, in which 5 ms are worked."""
     left, right = torch.randn(128, 128), torch.randn(128, 128)
 
     def work(part: float) -> None:

@@ -20,17 +20,11 @@ def make_batons(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Twin:
-    """One of two processes that do the same, on one processor.
+    """One of two processes that do the same, on one processor."""
 
-    Args:
-        number: 0 or 1.
-        inward: descriptor by which the turn comes.
-        outward: that by which it goes.
-    """
-
-    number: int
-    inward: int
-    outward: int
+    number: int  # 0 or 1
+    inward: int  # descriptor by which the turn comes
+    outward: int  # that by which it goes
 
     @classmethod
     def joined(cls, number: int, folder: Path) -> Twin:
@@ -45,11 +39,7 @@ class Twin:
         return cls(number, inward, outward)
 
     def wait(self) -> None:
-        """Wait for the turn.
-
-        Raises:
-            EOFError: the other one has gone.
-        """
+        """Wait for the turn, or find that the other one has gone."""
         if not os.read(self.inward, 1):
             raise EOFError("the other process has ended")
 
@@ -67,10 +57,6 @@ def percents(one: list[Half], other: list[Half]) -> list[float]:
     A round is two halves. In the first of them the first twin is traced and the other one is not,
     in the second one it is the other way round: what one process is slower than the other, by
     where its memory happens to lie, is in both. Steps are compared with those behind them.
-
-    Args:
-        one: of the twin 0, a half each.
-        other: of the twin 1.
     """
     found = []
     for at in range(0, len(one), 2):

@@ -91,7 +91,6 @@ def timed(calls: dict[str, Call], x: Tensor) -> dict[str, tuple[float, float]]:
 
 
 def single_calls(folder: Path) -> None:
-    """Print what a call costs."""
     debug_api.initialize(CONFIG, log_dir=folder)
     calls: dict[str, Call] = {
         "dftrace_ai": lambda x: debug_api.log_tensor_stats(
@@ -116,7 +115,6 @@ def single_calls(folder: Path) -> None:
 
 
 def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Return the same model each time."""
     torch.manual_seed(0)
     model = nn.Sequential(*[Block() for _ in range(LAYERS)]).to(GPU)
     return model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
@@ -139,15 +137,9 @@ def block(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, *, ends
 
 
 def config_of(tensors: list[str], freq: int) -> dict[str, Any]:
-    """Return a config that looks at tensors of all layers."""
     logged = {"enabled": True, "stats": list(SIX), "tensors": tensors, "freq": freq}
-    layers = {"layer_name_regex_pattern": ".*"}
-    section = {
-        "enabled": True,
-        "layers": layers,
-        "transformer_engine": {"LogTensorStats": logged},
-    }
-    return {"bench": section}
+    of_all = {"enabled": True, "layers": {"layer_name_regex_pattern": ".*"}}
+    return {"bench": {**of_all, "transformer_engine": {"LogTensorStats": logged}}}
 
 
 def trainings(folder: Path) -> None:
@@ -175,7 +167,6 @@ def trainings(folder: Path) -> None:
 
 
 def main() -> None:
-    """Print both tables."""
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
     with tempfile.TemporaryDirectory() as scratch:
         single_calls(Path(scratch))

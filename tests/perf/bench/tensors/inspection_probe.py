@@ -1,4 +1,4 @@
-"""Times calls that log nothing, idle layers and merging: `inspection_probe ROUNDS DIR [PEER_PACKAGES]`.
+"""Times calls that log nothing, idle layers and merging: `inspection_probe ROUNDS PACKAGES DIR`.
 
 Prints seconds by bench and contestant, a list with a figure a round. All take turns in each round.
 With a further argument it is one of the two ranks that merge.
@@ -22,7 +22,7 @@ from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.record import merge_all
 from dftrace_ai.inspect.ranks.exchange import gathered
 
-from .inspection import IDLE, MERGED, NOT_CONFIGURED, NOT_DUE, PEER, PLAIN
+from .inspection import AGAIN, IDLE, MERGED, NOT_CONFIGURED, NOT_DUE, PEER, PLAIN
 from .statistics_probe import CONFIG, rounds_of
 
 RARE = json.loads(json.dumps(CONFIG))
@@ -33,7 +33,7 @@ SHARED = 4 << 20
 RANK_LIMIT_S = 300
 
 
-def no_calls(packages: str | None, workdir: Path) -> dict[str, Callable[[Tensor], object]]:
+def no_calls(packages: str, workdir: Path) -> dict[str, Callable[[Tensor], object]]:
     """The calls of an iteration in which nothing is due."""
     debug_api.initialize(RARE, log_dir=workdir, init_training_step=1)
     log = debug_api.log_tensor_stats
@@ -59,7 +59,7 @@ def no_calls(packages: str | None, workdir: Path) -> dict[str, Callable[[Tensor]
 
 def layer_passes() -> dict[str, Callable[[Tensor], object]]:
     """Forward and backward of equal layers, one of them attached."""
-    layers = {name: nn.Linear(256, 256) for name in (IDLE, PLAIN, "torch.nn.Linear, again")}
+    layers = {name: nn.Linear(256, 256) for name in (IDLE, PLAIN, AGAIN)}
     debug_api.attach(layers[IDLE])
 
     def run(layer: nn.Linear) -> Callable[[Tensor], object]:
@@ -68,7 +68,7 @@ def layer_passes() -> dict[str, Callable[[Tensor], object]]:
     return {name: run(layer) for name, layer in layers.items()}
 
 
-def rank_main(rounds: int, meeting: str, packages: str | None, rank: int) -> None:
+def rank_main(rounds: int, meeting: str, packages: str, rank: int) -> None:
     """Merge what two ranks have, in turn by records and by gathering the tensors."""
     import torch.distributed as dist
 
@@ -97,11 +97,11 @@ def rank_main(rounds: int, meeting: str, packages: str | None, rank: int) -> Non
     print(json.dumps({name: took[1:] for name, took in found.items()}))
 
 
-def merging(rounds: int, workdir: Path, packages: str | None) -> Any:
+def merging(rounds: int, workdir: Path, packages: str) -> Any:
     """Run both ranks; return what the first one measured."""
-    command = [sys.executable, "-m", "bench.tensors.inspection_probe", str(rounds), str(workdir)]
+    command = [sys.executable, "-m", "bench.tensors.inspection_probe", str(rounds), packages]
     ranks = [
-        subprocess.Popen([*command, packages or "", str(rank)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, str(workdir), str(rank)], stdout=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
     told = [rank.communicate(timeout=RANK_LIMIT_S)[0] for rank in ranks]
@@ -111,9 +111,7 @@ def merging(rounds: int, workdir: Path, packages: str | None) -> Any:
 
 
 def main() -> None:
-    """Run every bench."""
-    rounds, workdir = int(sys.argv[1]), Path(sys.argv[2])
-    packages = sys.argv[3] if len(sys.argv) > 3 and sys.argv[3] else None
+    rounds, packages, workdir = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     torch.set_num_threads(1)
     if len(sys.argv) > 4:
         rank_main(rounds, str(workdir / "meeting"), packages, int(sys.argv[4]))

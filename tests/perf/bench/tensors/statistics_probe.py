@@ -1,4 +1,4 @@
-"""Times statistics and quantisation of tensors on one thread: `statistics_probe ROUNDS DIR [PEER_PACKAGES]`.
+"""Times statistics and quantisation of tensors on one thread: `statistics_probe ROUNDS PACKAGES DIR`.
 
 Prints seconds by bench and contestant, a list with a figure a round. All take turns in each round.
 """
@@ -15,18 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.collect import collect, histogram
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import fake_quantise
-from dftrace_ai.inspect.numerics.histogram import histogram
 from dftrace_ai.inspect.numerics.record import final_values
+
+from .statistics import BINS, CHAIN, CLONE, LOST, OPERATIONS, OURS, PEER, QUANTISED, SUM, ZEROS
 
 SIX = ("min", "max", "mean", "std", "l1_norm", "l2_norm")
 EIGHT = (*SIX, "cur_amax", "dynamic_range")
-LOST = (*EIGHT, "underflows%", "overflows%")
-LARGE = 64 << 20
-QUANTISED = 16 << 20
-SMALL = 1 << 10
+TEN = (*EIGHT, "underflows%", "overflows%")
+LARGE, MIDDLE, SMALL = 64 << 20, 16 << 20, 1 << 10
 SMALL_CALLS = 300
 SCALE = 100.0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -47,27 +46,14 @@ CONFIG = {
 }
 
 
-def six(x: Tensor) -> object:
-    """Read the tensor once, without its zeros."""
-    record = collect(x, zeros=False, threads=1)
-    return record and final_values(record, SIX)
+def looked_at(stats: tuple[str, ...], **how: Any) -> Call:
+    """Read the tensor once, for some statistics."""
 
+    def call(x: Tensor) -> object:
+        record = collect(x, threads=1, **how)
+        return record and final_values(record, stats)
 
-def eight(x: Tensor) -> object:
-    """Read the tensor once, zeros and smallest magnitude too."""
-    record = collect(x, threads=1)
-    return record and final_values(record, EIGHT)
-
-
-def lost(x: Tensor) -> object:
-    """Read the tensor once, and count what an 8-bit format would lose."""
-    record = collect(x, scale=SCALE, format=Format.E4M3, threads=1)
-    return record and final_values(record, LOST)
-
-
-def bins(x: Tensor) -> object:
-    """Count elements by their uppermost bits, with the same statistics."""
-    return histogram(x, threads=1)
+    return call
 
 
 def operations(x: Tensor) -> object:
@@ -82,11 +68,9 @@ def operations(x: Tensor) -> object:
     ]
 
 
-def peers_call(packages: str, workdir: Path) -> tuple[Call, str]:
-    """Return nvdlfw-inspect's own call, whose values go nowhere, and its version."""
+def peers_call(packages: str, workdir: Path) -> Call:
+    """Return nvdlfw-inspect's own call, whose values go nowhere."""
     sys.path.append(packages)
-    from importlib.metadata import version
-
     import nvdlfw_inspect.api as debug_api  # type: ignore[import-not-found]
     from nvdlfw_inspect.logging import BaseLogger  # type: ignore[import-not-found]
 
@@ -106,7 +90,7 @@ def peers_call(packages: str, workdir: Path) -> tuple[Call, str]:
             raise RuntimeError(f"{len(found)} statistics instead of six")
         return found
 
-    return call, version("nvdlfw_inspect")
+    return call
 
 
 def cast_chain(x: Tensor) -> Tensor:
@@ -147,28 +131,33 @@ def filled(count: int, dtype: torch.dtype) -> Tensor:
 
 
 def main() -> None:
-    """Run every bench."""
-    rounds, workdir = int(sys.argv[1]), Path(sys.argv[2])
+    rounds, packages, workdir = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     torch.set_num_threads(1)
     peers: dict[str, Call] = {}
     answer: dict[str, Any] = {}
-    if len(sys.argv) > 3:
+    if packages:
         try:
-            call, answer["version"] = peers_call(sys.argv[3], workdir)
-            peers["nvdlfw-inspect"] = call
+            peers[PEER] = peers_call(packages, workdir)
         except ImportError as error:
             answer["missing"] = f"{type(error).__name__}: {error}"
-    large: dict[str, Call] = {"six": six, "eight": eight, "lost": lost, "bins": bins}
-    large |= {**peers, "operations": operations, "sum": torch.sum}
+    both: dict[str, Call] = {OURS: looked_at(SIX, zeros=False), ZEROS: looked_at(EIGHT)}
+    large = {
+        **both,
+        LOST: looked_at(TEN, scale=SCALE, format=Format.E4M3),
+        BINS: lambda x: histogram(x, threads=1),
+        **peers,
+        OPERATIONS: operations,
+        SUM: torch.sum,
+    }
+    chain: dict[str, Call] = {
+        QUANTISED: lambda x: fake_quantise(x, Format.E4M3, SCALE, threads=1),
+        CHAIN: cast_chain,
+        CLONE: torch.clone,
+    }
     for name, dtype in DTYPES.items():
         answer[f"tensor_{name}"] = rounds_of(large, filled(LARGE, dtype), rounds, 1)
-        chain: dict[str, Call] = {
-            "ours": lambda x: fake_quantise(x, Format.E4M3, SCALE, threads=1),
-            "chain": cast_chain,
-            "clone": torch.clone,
-        }
-        answer[f"quantise_{name}"] = rounds_of(chain, filled(QUANTISED, dtype), rounds, 1)
-    small: dict[str, Call] = {"six": six, "eight": eight, **peers, "operations": operations}
+        answer[f"quantise_{name}"] = rounds_of(chain, filled(MIDDLE, dtype), rounds, 1)
+    small = {**both, **peers, OPERATIONS: operations}
     small_x = filled(SMALL, torch.float32)
     answer["tensor_small"] = rounds_of(small, small_x, rounds, SMALL_CALLS)
     print(json.dumps(answer))

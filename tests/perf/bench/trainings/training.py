@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.figures import Bench, Series, Target, interval
+from bench.figures import Bench, Series, Target
 from bench.processes import Homes, environment
 
 CONTESTANTS = {
@@ -19,22 +19,6 @@ CONTESTANTS = {
     "pydftracer": "pydftracer",
     "torch.profiler, CPU, exported": "torch_profiler",
 }
-
-
-def cpu_notes(bench: Bench) -> list[str]:
-    """Return the ratios of CPU time, which a machine's other work disturbs less than the clock."""
-    untraced = bench.find("untraced").cpu_samples
-    notes = []
-    for series in bench.series[1:]:
-        pairs = zip(series.cpu_samples, untraced, strict=False)
-        ratios = [theirs / plain for theirs, plain in pairs]
-        if ratios:
-            found = interval(ratios)
-            notes.append(
-                f"CPU time, all threads, {series.contestant}: {found.median:.3f} "
-                f"[{found.low:.3f} .. {found.high:.3f}] x untraced"
-            )
-    return notes
 
 
 def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
@@ -89,13 +73,10 @@ def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
                     process.stdin.write(CONTESTANTS[label] + "\n")
                     process.stdin.flush()
                     answer = json.loads(process.stdout.readline())
-                    series = bench.find(label)
-                    if "s" in answer:
-                        series.samples.append(answer["s"])
-                        series.cpu_samples.append(answer["cpu_s"])
-                        ends.find(label).samples.append(answer["ends_ms"])
-                    else:
-                        series.missing = answer["missing"]
+                    bench.take(label, answer, "s", cpu="cpu_s")
+                    if not label.startswith("untraced"):
+                        ends.take(label, answer, "ends_ms")
             process.stdin.close()
-    bench.notes += cpu_notes(bench)
+    for label in labels[1:]:
+        bench.notes += bench.cpu_note(label, labels[0])
     return [bench, ends]

@@ -33,12 +33,7 @@ class Tracing:
 
 
 class Bed:
-    """What every child inherits.
-
-    Args:
-        epochs: how many each run trains.
-        workdir: takes the traces.
-    """
+    """What every child inherits."""
 
     def __init__(self, epochs: int, workdir: Path) -> None:
         self.epochs = epochs
@@ -52,11 +47,9 @@ class Bed:
         return lambda: train_annotated(ai, data, self.held_out, self.epochs)
 
     def untraced(self) -> Tracing:
-        """Train and nothing else."""
         return Tracing(lambda: train_plain(self.data, self.held_out, self.epochs))
 
     def ours(self) -> Tracing:
-        """Train under dftrace_ai, from initialize to finalize."""
         import dftrace_ai
         import dftrace_ai.config.sources
         import dftrace_ai.run.settings
@@ -69,13 +62,11 @@ class Bed:
         )
 
     def ours_inert(self) -> Tracing:
-        """Train with the annotations in place and tracing never begun."""
         import dftrace_ai
 
         return Tracing(self.annotated(dftrace_ai.ai))
 
     def pydftracer(self) -> Tracing:
-        """Train under pydftracer, from initialize_log to finalize."""
         os.environ |= {"DFTRACER_ENABLE": "1", "DFTRACER_INC_METADATA": "1"}
         from dftracer.python import ai, dftracer
 

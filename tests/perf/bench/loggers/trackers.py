@@ -1,4 +1,4 @@
-"""A tracker that hangs, raises, or asks somebody who never answers: at its beginning, in a call, at its end."""
+"""Trackers that are out of order, and one that takes everything; `options` of the run say which it is."""
 
 from __future__ import annotations
 
@@ -14,28 +14,43 @@ HOWS = ("hangs", "raises", "is a black hole")
 WHERES = ("at its beginning", "in each call", "at its end")
 
 
-class Faulty(BaseLogint):
+class Quiet(BaseLogint):
+    """Takes everything, and keeps nothing."""
+
+    name: ClassVar[str] = "quiet"
+
+    def open(self) -> None:
+        self._reaches(WHERES[0])
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        self._reaches(WHERES[1])
+
+    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
+        self._reaches(WHERES[1])
+
+    def finish(self, status: Status) -> None:
+        self._reaches(WHERES[2])
+
+    def _reaches(self, where: str) -> None:
+        """Come to a place."""
+
+
+class Hanging(Quiet):
+    """Hangs when it is to log for the first time."""
+
+    name: ClassVar[str] = "hanging"
+
+    def _reaches(self, where: str) -> None:
+        if where == WHERES[1]:
+            time.sleep(1e6)
+
+
+class Faulty(Quiet):
     """Does what its options say: `how`, and `where`."""
 
     name: ClassVar[str] = "faulty"
 
-    def open(self) -> None:
-        """Begin."""
-        self._fail(WHERES[0])
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Take numbers."""
-        self._fail(WHERES[1])
-
-    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
-        """Take a file."""
-        self._fail(WHERES[1])
-
-    def finish(self, status: Status) -> None:
-        """End."""
-        self._fail(WHERES[2])
-
-    def _fail(self, where: str) -> None:
+    def _reaches(self, where: str) -> None:
         if self.run.options["where"] != where:
             return
         how = self.run.options["how"]

@@ -1,1 +1,0 @@
-"""One module per contestant; each builds the subjects that a worker process times."""
