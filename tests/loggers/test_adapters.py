@@ -17,9 +17,8 @@ torch.manual_seed(0)
 data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
 """
 
-PROGRAMS = {
-    "lightning": """
-import warnings
+LIGHTNING = """
+import pickle, warnings
 warnings.simplefilter("ignore")
 import lightning.pytorch as pl
 from dftrace_ai.loggers.adapters.lightning import lightning_logger
@@ -34,13 +33,17 @@ class Module(pl.LightningModule):
     def training_step(self, batch, index):
         loss = self.step(batch)
         self.log("loss", loss)
-        print("loss", loss.item(), self.global_step)
+        print("loss", loss.item(), self.global_step, flush=True)
         return loss
     def test_step(self, batch, index):
         self.log("test_loss", self.step(batch))
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.01)
+"""
 
+PROGRAMS = {
+    "lightning": LIGHTNING
+    + """
 logger = lightning_logger(make_loggers({"local": entry}))
 trainer = pl.Trainer(max_epochs=2, logger=logger, log_every_n_steps=1, enable_progress_bar=False,
                      enable_checkpointing=False, enable_model_summary=False, default_root_dir=out)
@@ -49,25 +52,8 @@ trainer.fit(Module(), loader)
 trainer.test(trainer.lightning_module, loader, verbose=False)
 assert logger.version == "run" and logger.log_dir.startswith(out)
 """,
-    "lightning that forks": """
-import os, pickle, warnings
-warnings.simplefilter("ignore")
-import lightning.pytorch as pl
-from dftrace_ai.loggers.adapters.lightning import lightning_logger
-
-class Module(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.save_hyperparameters({"lr": 0.01})
-        self.layer = torch.nn.Linear(4, 1)
-    def training_step(self, batch, index):
-        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
-        self.log("loss", loss)
-        print("loss", loss.item(), self.global_step, flush=True)
-        return loss
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.01)
-
+    "lightning that forks": LIGHTNING
+    + """
 logger = lightning_logger(make_loggers({"local": entry}))
 trainer = pl.Trainer(max_epochs=1, logger=logger, log_every_n_steps=1, enable_progress_bar=False,
                      accelerator="cpu", strategy="ddp_fork", devices=1,

@@ -51,6 +51,12 @@ class EpochFigures(Figures):
         super().__init__()
         self._recent = {window: deque[float](maxlen=window) for window in windows}
 
+    @property
+    def mean(self) -> float:
+        """Mean of the finite values, of which there are some."""
+        # Each part is rounded by itself: what trackers have had before stays to the last digit.
+        return self._sum / self.count + self._lost / self.count
+
     def add(self, value: float, step: int = 0, time_s: float = 0.0) -> None:
         """Take a value."""
         super().add(value, step, time_s)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from dftrace_ai.loggers.runs.reading import read_runs
+
 from .cases import Case, Left, run_all
 
 STEPS = list(range(20))
@@ -66,7 +68,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
     cases = [case(name, with_loggers=there) for name in ALL for there in (True, False)]
     cases += [Case(f"told-{how}", "ends_while_a_loss_is_told", {"how": how}) for how in TOLD_BY]
     cases += [Case(f"again-{what}", "is_called_again_and_again", {"what": what}) for what in WAITS]
-    cases.append(Case("is_terminated_again_and_again", "is_terminated_again_and_again"))
+    cases += [Case(name, name) for name in ("is_terminated_again_and_again", "is_killed_unsaid")]
     return run_all(cases, tmp_path_factory.mktemp("endings"))
 
 
@@ -88,6 +90,16 @@ def test_ending(left: dict[str, Left], name: str) -> None:
     assert found.ends() == ([] if local is None else [local])
     assert found.steps() == STEPS
     assert found.told_at_last() == told
+    (run,) = read_runs(found.folder / "runs")
+    assert run.status == (local or "killed")
+
+
+def test_of_a_kill_that_nobody_expects_a_second_is_lost_at_most(left: dict[str, Left]) -> None:
+    found = left["is_killed_unsaid"]
+    assert found.status == -9
+    # Each step took a hundredth of a second at least.
+    assert found.steps() == list(range(len(found.steps())))
+    assert len(found.steps()) >= 150 - 100
 
 
 @pytest.mark.parametrize("how", TOLD_BY)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +17,7 @@ from PIL import Image
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.routines.mesh import glb_bytes
 
 
 def logged(folder, kind, *values, **settings):
@@ -166,26 +172,6 @@ def test_mp4_without_its_extra_is_told_with_the_way_to_it(tmp_path, monkeypatch)
         logged(tmp_path, "video", ramps(8, 8, 2), video="mp4")
 
 
-def test_meshes_come_back_from_glb(tmp_path):
-    trimesh = pytest.importorskip("trimesh", reason="reads GLB")
-    vertices = np.random.default_rng(4).normal(size=(20, 3)).astype(np.float32)
-    faces = np.array([[a, a + 1, a + 2] for a in range(18)])
-    colors = np.random.default_rng(5).integers(0, 256, (20, 3), np.uint8)
-    mesh = {"vertices": torch.from_numpy(vertices), "faces": faces, "colors": colors}
-    made = trimesh.Trimesh(vertices, faces, vertex_colors=colors, process=False)
-    plain = trimesh.Trimesh(vertices, faces, process=False)
-    given = [mesh, made, plain]
-    lines = logged(tmp_path, "mesh", *given)
-    assert len(lines) == len(given)
-    for one, (line, path) in zip(given, lines, strict=True):
-        found = trimesh.load(path, process=False, force="mesh")
-        assert np.array_equal(found.vertices.astype(np.float32), vertices)
-        assert np.array_equal(found.faces, faces)
-        if one is not plain:
-            assert np.array_equal(found.visual.vertex_colors[:, :3], colors)
-        assert (line["vertices"], line["faces"]) == (20, 18)
-
-
 def test_everything_of_trimesh_comes_back_from_glb(tmp_path):
     trimesh = pytest.importorskip("trimesh", reason="makes the meshes, and reads GLB")
     drawn = np.random.default_rng(6)
@@ -199,7 +185,10 @@ def test_everything_of_trimesh_comes_back_from_glb(tmp_path):
     scene = trimesh.Scene([box, cloud])
     scene.add_geometry(faced, transform=trimesh.transformations.translation_matrix([7, 0, 0]))
     scene.add_geometry(trimesh.load_path(np.array([[0, 0, 0], [1, 1, 1.0]])))
+    mesh = {"vertices": torch.from_numpy(VERTICES), "faces": FACES, "colors": COLORS}
     given = [
+        (mesh, 20, 18),
+        (trimesh.Trimesh(VERTICES, FACES, vertex_colors=COLORS, process=False), 20, 18),
         (trimesh.Trimesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]], process=False), 3, 1),
         (box, 8, 12),
         (trimesh.primitives.Sphere(), 642, 1280),
@@ -215,6 +204,12 @@ def test_everything_of_trimesh_comes_back_from_glb(tmp_path):
         (vertices, faces) for _, vertices, faces in given
     ]
     found = [trimesh.load(path, process=False) for _, path in lines]
+    for one in found[:2]:
+        (back,) = one.geometry.values()
+        assert np.array_equal(back.vertices, np.float32(VERTICES))
+        assert np.array_equal(back.faces, FACES)
+        assert np.array_equal(back.visual.vertex_colors[:, :3], COLORS)
+    found = found[2:]
     (back,) = found[4].geometry.values()
     assert np.array_equal(back.triangles, faced.triangles.astype(np.float32))
     assert np.array_equal(back.visual.vertex_colors, np.repeat(colors | [0, 0, 0, 255], 3, axis=0))
@@ -225,6 +220,95 @@ def test_everything_of_trimesh_comes_back_from_glb(tmp_path):
     assert back.bounds[1][0] == 7.5
     assert np.array_equal(back.visual.vertex_colors[8:13, :3], colors[:5, :3])
     assert np.array_equal(back.visual.vertex_colors[:8, :3], np.full((8, 3), 102))
+
+
+VERTICES = np.random.default_rng(4).normal(size=(20, 3))
+FACES = np.array([[a, a + 1, a + 2] for a in range(18)], np.int32)
+NO_FACES = np.zeros((0, 3), np.int32)
+COLORS = np.random.default_rng(5).integers(0, 256, (20, 3), np.uint8)
+
+
+class Vectors(list):
+    """What is seen of Vector3dVector: a sequence that NumPy makes an array of."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(list(self), dtype)
+
+
+class TriangleMesh:
+    def __init__(self, vertices: Any, triangles: Any) -> None:
+        self.vertices, self.triangles, self.vertex_colors = vertices, triangles, Vectors()
+
+    def has_vertex_colors(self) -> bool:
+        return len(self.vertex_colors) > 0
+
+
+class PointCloud:
+    def __init__(self, points: Any = ()) -> None:
+        self.points, self.colors = points, Vectors()
+
+    def has_colors(self) -> bool:
+        return len(self.colors) > 0
+
+
+class LineSet(PointCloud):
+    lines = Vectors()
+
+
+class Tensor:
+    """Of Open3D's own, from which NumPy by itself makes an array of objects."""
+
+    def __init__(self, array: Any) -> None:
+        self.cpu = lambda: SimpleNamespace(numpy=lambda: array)
+
+
+def of_legacy(places: str) -> Any:
+    """What makes an object of tensors from one with vectors."""
+
+    def made(mesh: Any) -> Any:
+        vectors = mesh.vertices if places == "vertex" else mesh.points
+        colors = mesh.vertex_colors if places == "vertex" else mesh.colors
+        found = {"positions": Tensor(np.float32(vectors))}
+        if len(colors):
+            found["colors"] = Tensor(np.float32(colors))
+        one = SimpleNamespace(**{places: found})
+        if places == "vertex":
+            one.triangle = {"indices": Tensor(np.int64(mesh.triangles))}
+        return one
+
+    return SimpleNamespace(from_legacy=made)
+
+
+LIKE_OPEN3D = SimpleNamespace(
+    utility=SimpleNamespace(Vector3dVector=Vectors, Vector3iVector=Vectors),
+    geometry=SimpleNamespace(TriangleMesh=TriangleMesh, PointCloud=PointCloud, LineSet=LineSet),
+    t=SimpleNamespace(
+        geometry=SimpleNamespace(TriangleMesh=of_legacy("vertex"), PointCloud=of_legacy("point"))
+    ),
+)
+
+
+def test_meshes_and_clouds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    o3d = import_module("open3d") if find_spec("open3d") else LIKE_OPEN3D
+    of_floats = o3d.utility.Vector3dVector
+    plain = o3d.geometry.TriangleMesh(of_floats(VERTICES), o3d.utility.Vector3iVector(FACES))
+    colored = o3d.geometry.TriangleMesh(of_floats(VERTICES), o3d.utility.Vector3iVector(FACES))
+    colored.vertex_colors = of_floats(COLORS / 255)
+    cloud = o3d.geometry.PointCloud(of_floats(VERTICES))
+    colored_cloud = o3d.geometry.PointCloud(of_floats(VERTICES))
+    colored_cloud.colors = of_floats(COLORS / 255)
+    lines = o3d.geometry.LineSet()
+    lines.points = of_floats(VERTICES)
+    tensors = o3d.t.geometry
+    wanted = [(FACES, None), (FACES, COLORS), (NO_FACES, None), (NO_FACES, COLORS)]
+    given = [plain, colored, cloud, colored_cloud]
+    given += [tensors.TriangleMesh.from_legacy(mesh) for mesh in given[:2]]
+    given += [tensors.PointCloud.from_legacy(points) for points in given[2:4]]
+
+    found = [path.read_bytes() for _, path in logged(tmp_path, "mesh", *given, lines)]
+    assert found == [glb_bytes(np.float32(VERTICES), *parts) for parts in wanted * 2]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "mesh it cannot be logged: a set of lines" in said
 
 
 def test_meshes_that_are_none(tmp_path, caplog):

@@ -7,9 +7,12 @@ import math
 import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import SCRIPT_LIMIT_S, clean_environment
 from loggers.local_lines import entry
 from loggers.runs.made_logs import BEGUN_S, Log, by_key, only_run
 from safety.commands import invoke
@@ -299,3 +302,79 @@ def test_a_line_is_read_where_its_schema_accepts_it(tmp_path: Path) -> None:
     read = {json.dumps(line): line_of(json.dumps(line).encode()) is not None for line in tried}
     assert {text: accepts(json.loads(text)) for text in read} == read
     assert 300 < sum(read.values()) < len(read) - 300
+
+
+WRITERS = 32
+METRICS = 20
+MANY = """
+import os, sys
+from dftrace_ai.loggers import make_loggers
+
+folder, writers, rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+config = {"log_dir": folder, "run_name": "run", "status_line": False, "limit_s": 100}
+config["system_metrics_s"] = None
+children = []
+for writer in range(writers):
+    child = os.fork()
+    if not child:
+        loggers = make_loggers({"local": {"config": config}})
+        for row in range(rows):
+            data = {f"m{n}": writer + row / 1024 + n for n in range(20)}
+            loggers.log_iter(data, step=row)
+        loggers.end_log()
+        os._exit(0)
+    children.append(child)
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def seen(root: Path) -> dict[str, int]:
+    """Counts of what is there, each of which may only grow."""
+    try:
+        runs = read_runs(root)
+    except NoRunsError:
+        return {}
+    (run,) = runs
+    assert runs.notes == []
+    assert run.unreadable == 0
+    assert run.status in {"running", "finished", "unknown"}
+    counts = {name: figures.count for name, figures in run.metrics.items()}
+    return counts | {"rows": run.rows, "processes": len(run.writers), "step": run.step}
+
+
+@pytest.mark.sampled
+def test_nothing_is_lost_of_many_writers_and_a_reader_never_goes_backwards(tmp_path: Path) -> None:
+    rows = times(1000, 0.2)
+    program = subprocess.Popen(
+        [sys.executable, "-c", MANY, str(tmp_path), str(WRITERS), str(rows)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
+    looks = [seen(tmp_path)]
+    running = True
+    while running:
+        try:
+            program.wait(0.2)
+            running = False
+        except subprocess.TimeoutExpired:
+            pass
+        looks.append(seen(tmp_path))
+        assert len(looks) < SCRIPT_LIMIT_S * 5
+        for name, count in looks[-2].items():
+            assert looks[-1][name] >= count
+    _, said = program.communicate()
+    assert program.returncode == 0, said
+    (run,) = read_runs(tmp_path)
+    assert (run.status, run.rows, run.step) == ("finished", WRITERS * rows, rows - 1)
+    assert len(run.writers) == WRITERS
+    with RunTables([run.folder]) as tables:
+        wrong = tables.query(
+            "select name, sum(value), count(*) from metrics group by name order by name"
+        ).rows
+    for name, total, count in wrong:
+        own = int(name[1:])
+        want = sum(w + r / 1024 + own for w in range(WRITERS) for r in range(rows))
+        assert (total, count) == (pytest.approx(want, rel=1e-12), WRITERS * rows)
+    assert len(wrong) == METRICS

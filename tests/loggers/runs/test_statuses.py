@@ -62,6 +62,14 @@ def test_a_process_is_known_by_more_than_its_number(gone) -> None:
     assert is_alive(me._replace(boot="another"), 1.0) is False
 
 
+def test_a_process_that_nobody_has_waited_for_is_gone() -> None:
+    program = "from dftrace_ai.loggers.runs.processes import here; print(repr(tuple(here())))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        ended = ProcessIdentity(*eval(process.stdout.read()))
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert is_alive(ended, time.time()) is False
+
+
 def test_a_process_that_may_not_be_looked_at_is_not_called_dead(monkeypatch) -> None:
     def refused(pid: int, number: int) -> None:
         raise PermissionError

@@ -7,24 +7,11 @@ from types import ModuleType
 import pytest
 
 from trackers.programs import shuffled_steps, six_kinds
-from trackers.readers import (
-    aim,
-    comet,
-    local,
-    mlflow,
-    neptune,
-    swanlab,
-    tensorboard,
-    trackio,
-    wandb,
-)
-from trackers.tracker_runs import TrackerRuns, python_with
+from trackers.readers import IN_PROCESS, READERS, local, mlflow, swanlab, tensorboard
+from trackers.tracker_runs import TrackerRuns, logged_and_read, python_with
 
-READERS = [aim, comet, local, mlflow, neptune, swanlab, tensorboard, trackio, wandb]
 # Values of one step that come in no order; runs that are not called as the loggers call them.
 UNORDERED, UNNAMED = (mlflow, tensorboard), (local, tensorboard)
-# Who writes in the training's own process is killed with it, and has written no end.
-IN_PROCESS = (local, tensorboard)
 KEPT = {
     "each value": shuffled_steps.all_values,
     "the first": shuffled_steps.first_values,
@@ -32,17 +19,22 @@ KEPT = {
 }
 
 
-@pytest.fixture(scope="module", params=READERS, ids=lambda module: module.NAME)
+@pytest.fixture(scope="module")
+def all_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrackerRuns]:
+    there = [module for module in READERS if python_with(module.PACKAGE)]
+    return logged_and_read(there, tmp_path_factory.mktemp("trackers"))
+
+
+@pytest.fixture(params=READERS, ids=lambda module: module.NAME)
 def module(request: pytest.FixtureRequest) -> ModuleType:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def runs(module: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> TrackerRuns:
-    python = python_with(module.PACKAGE)
-    if python is None:
+@pytest.fixture
+def runs(module: ModuleType, all_runs: dict[str, TrackerRuns]) -> TrackerRuns:
+    if module.NAME not in all_runs:
         pytest.skip(f"{module.PACKAGE} is not installed: `make .venv-trackers/made`")
-    return TrackerRuns.made(module, python, tmp_path_factory.mktemp(module.NAME))
+    return all_runs[module.NAME]
 
 
 @pytest.mark.parametrize("kind", six_kinds.KINDS)
@@ -59,14 +51,14 @@ def test_each_kind_is_read_back_as_it_was_logged(
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_what_is_stated(
     module: ModuleType, runs: TrackerRuns
 ) -> None:
-    kept = [KEPT[module.STATED[0]](rank, module.STEP_COUNT) for rank in (0, 1)]
+    kept = [KEPT[module.STATED[0]](rank) for rank in (0, 1)]
     losses = [found["metrics"]["loss"] for found in runs.steps]
     if hasattr(module, "FURTHER"):
         ids = [found["id"] for found in runs.steps]
         assert ids[0] == ids[1] != ids[2]
         again = losses.pop(1)
         if module is swanlab:
-            assert again == list(map(list, shuffled_steps.again(module.STEP_COUNT)))
+            assert again == list(map(list, shuffled_steps.again()))
         else:
             losses[0] = six_kinds.by_step(losses[0] + again)
     if module in UNORDERED:

@@ -22,9 +22,6 @@ STATED = (
     "GLB",
 )
 
-
-STEP_COUNT = 1000
-
 # As ranks are started: one fails, one is killed, and one goes on from before with a trace of its own.
 STEPS = """
 import json, os, signal, sys
@@ -38,7 +35,7 @@ config = {
     "loggers": ["metric"], "log_dir": FOLDER + "/runs", "run_name": "steps", "ranks": "all",
     "system_metrics_s": None, "status_line": False, "limit_s": 120,
 }
-logged = shuffled_steps.again(COUNT) if ENDING == "again" else shuffled_steps.of(RANK, COUNT)
+logged = shuffled_steps.again() if ENDING == "again" else shuffled_steps.of(RANK)
 with tracing(log_file=FOLDER + "/" + ENDING) as run:
     with make_loggers({"trace": {"config": config}, "local": {"config": config}}) as loggers:
         for step, value in logged:
@@ -49,7 +46,7 @@ with tracing(log_file=FOLDER + "/" + ENDING) as run:
             os.kill(os.getpid(), signal.SIGKILL)
         if ENDING == "failed":
             raise RuntimeError("a training that fails")
-""".replace("COUNT", str(STEP_COUNT))
+"""
 
 
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(
@@ -68,9 +65,9 @@ def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(
         values = [e.args["value"] for e in trace.events if (e.ph, e.name) == ("C", "loss")]
         found[trace.path.name.partition("-")[0]] = values
     asked = {
-        "failed": shuffled_steps.of(0, STEP_COUNT),
-        "killed": shuffled_steps.of(1, STEP_COUNT),
-        "again": shuffled_steps.again(STEP_COUNT),
+        "failed": shuffled_steps.of(0),
+        "killed": shuffled_steps.of(1),
+        "again": shuffled_steps.again(),
     }
     # In the order in which they were logged: a track has a time, and no step.
     assert found == {ending: [value for _, value in pairs] for ending, pairs in asked.items()}

@@ -1,4 +1,4 @@
-"""Logs to a tracker from programs that have no network, and has its own reader tell what is there."""
+"""Logs to all trackers from programs that have no network, and has their own readers tell what is there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,23 +30,23 @@ EPOCHS = times(200, 0.025)
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
 
 PRELUDE = """
-import json, os, signal, sys
+import io, json, os, signal, sys
 from pathlib import Path
 import numpy, psutil
 from PIL import Image
 from dftrace_ai.loggers import make_loggers
 import forked_workers, six_kinds, shuffled_steps
 
-NAME, OPTIONS, FOLDER, COUNT, EPOCHS = json.loads(sys.argv[1])
+OPTIONS, FOLDER, EPOCHS, READERS = json.loads(sys.argv[1])
 FOLDER = Path(FOLDER)
 
 def loggers_of(run_name, **config):
     config = {
         "log_dir": str(FOLDER / "runs"), "project": "a project", "run_name": run_name,
-        "tags": ["one", "two"], "options": OPTIONS, "system_metrics_s": None, "status_line": False,
-        "limit_s": 120, **config,
+        "tags": ["one", "two"], "system_metrics_s": None, "status_line": False, "limit_s": 120, **config,
     }
-    return make_loggers({"logger": {NAME: {"config": config}}})
+    entries = {name: {"config": config | {"options": options}} for name, options in OPTIONS.items()}
+    return make_loggers({"logger": entries})
 
 def pixels(file):
     return numpy.array(Image.open(file)).tolist()
@@ -53,9 +54,8 @@ def pixels(file):
 def tell_found(kinds, steps):
     print(json.dumps(six_kinds.plain({"kinds": kinds, "steps": steps})))
 
-def tell():
-    pids = [child.pid for child in psutil.Process().children(recursive=True)]
-    print(json.dumps({"pids": pids}), flush=True)
+def tell_lost(loggers):
+    print(json.dumps({"lost": {logger.name: logger._entry.delivery.lost() for logger in loggers}}))
 """
 
 KINDS = """
@@ -67,17 +67,18 @@ given = FOLDER / "given"
 given.mkdir()
 six_kinds.log(loggers, given)
 loggers.end_log()
-print(json.dumps({"lost": sum(logger._entry.delivery.lost() for logger in loggers)}))
+tell_lost(loggers)
 """
 
 # One rank ends by an exception, the other is killed; then the first goes on from before.
 STEPS = """
 with loggers_of("steps", ranks="all") as loggers:
-    for step, value in shuffled_steps.of(int(os.environ["RANK"]), COUNT):
+    for step, value in shuffled_steps.of(int(os.environ["RANK"])):
         loggers.log_iter({"loss": value}, step=step)
     loggers.flush()
     if os.environ["RANK"] == "1":
-        tell()
+        pids = [child.pid for child in psutil.Process().children(recursive=True)]
+        print(json.dumps({"pids": pids}), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("a training that fails")
 """
@@ -85,16 +86,35 @@ with loggers_of("steps", ranks="all") as loggers:
 # What a forked worker inherits is the most where the tracker lives in the training's own process.
 AGAIN = """
 with loggers_of("steps", ranks="all", resume="must", in_process=True) as loggers:
-    forked_workers.train(loggers, shuffled_steps.again(COUNT), EPOCHS)
+    forked_workers.train(loggers, shuffled_steps.again(), EPOCHS)
     loggers.log_video("clip", six_kinds.FRAMES)
-print(json.dumps({"lost": loggers[0]._entry.delivery.lost()}))
+tell_lost(loggers)
 """
 
 APART = """
 FOLDER = FOLDER / "apart"
 with loggers_of("apart") as loggers:
-    forked_workers.train(loggers, shuffled_steps.again(COUNT), EPOCHS)
-print(json.dumps({"lost": loggers[0]._entry.delivery.lost()}))
+    forked_workers.train(loggers, shuffled_steps.again(), EPOCHS)
+tell_lost(loggers)
+"""
+
+# Each in a fork of one process, for their packages do not all go together.
+READ = """
+children = {}
+for name, reader in READERS.items():
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(FOLDER / f"{name}.found", os.O_WRONLY | os.O_CREAT, 0o600), 1)
+        try:
+            exec(compile(reader, name, "exec"), globals())
+            sys.stdout.flush()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    children[child] = name
+failed = [name for child, name in children.items() if os.waitpid(child, 0)[1]]
+sys.exit(f"cannot be read back: {failed}" if failed else 0)
 """
 
 
@@ -120,6 +140,7 @@ class Refusing:
         self._socket.close()
 
 
+@cache
 def python_with(package: str) -> str | None:
     """An interpreter that has the tracker: of the trackers' own environment, or this one."""
     for python in (ROOT / ".venv-trackers/bin/python", Path(sys.executable)):
@@ -149,82 +170,96 @@ class TrackerRuns:
     Attributes:
         kinds: of the run that logged one of everything.
         steps: of each rank of the run that logged shuffled steps.
-        attempts: who tried to reach the network, one line each.
-        said: what the programs wrote on standard error.
         lost: how many records the tracker did not take, as the loggers tell it.
+        attempts: who tried to reach the network, one line each; of any tracker.
+        said: what the programs wrote on standard error; of all trackers.
     """
 
-    folder: Path
-    kinds: dict[str, Any] = field(default_factory=dict)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    attempts: list[str] = field(default_factory=list)
-    said: str = ""
-    lost: int = -1
+    kinds: dict[str, Any]
+    steps: list[dict[str, Any]]
+    lost: int
+    attempts: list[str]
+    said: str
 
-    @classmethod
-    def made(cls, module: ModuleType, python: str, folder: Path) -> TrackerRuns:
-        """Log and read; `module` has NAME, OPTIONS, STEP_COUNT and READER, a program's text."""
-        runs = cls(folder)
-        proxy = Refusing()
-        attempts = folder / "attempts"
-        environment = without_network(folder, module.NAME) | {
-            **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy.url),
-            **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), proxy.url),
-            "NO_PROXY": "127.0.0.1,localhost",
-        }
 
-        def start(
-            program: str, rank: int | None = None, *, has_moviepy: bool = False
-        ) -> subprocess.Popen[str]:
-            path = environment["PYTHONPATH"] + f":{HERE / 'with_moviepy'}" * has_moviepy
-            ranks = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
-            told = [module.NAME, module.OPTIONS, str(folder), module.STEP_COUNT, EPOCHS]
-            given = json.dumps(told)
-            process = subprocess.Popen(
-                [python, "-c", program, given],
-                cwd=folder,
-                env=environment | ranks | {"PYTHONPATH": path},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            started.append(process)
-            return process
+def told(out: str) -> dict[str, Any]:
+    """What a program has told; trackers print before and after."""
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else {}
 
-        def ended(process: subprocess.Popen[str], codes: tuple[int, ...]) -> dict[str, Any]:
-            out, error = process.communicate(timeout=LIMIT_S)
-            runs.said += error
-            assert process.returncode in codes, f"{process.returncode}\n{out}\n{error}"
-            # Trackers print before and after.
-            told = [line for line in out.splitlines() if line.startswith("{")]
-            return json.loads(told[-1]) if told else {}
 
-        started: list[subprocess.Popen[str]] = []
-        try:
-            kinds = start(PRELUDE + KINDS)
-            failing = start(PRELUDE + STEPS, 0)
-            killed = start(PRELUDE + STEPS, 1)
-            runs.lost = ended(kinds, (0,))["lost"]
-            assert runs.lost == 0, runs.said
-            ended(failing, (1,))
-            _wait_for(ended(killed, (-9,))["pids"])
-            last = [start(PRELUDE + AGAIN, 0, has_moviepy=True)]
-            if share_of(0) > 0:
-                last.append(start(PRELUDE + APART))
-            assert [ended(process, (0,)) for process in last] == [{"lost": 0}] * len(last)
-            found = ended(start(PRELUDE + module.READER), (0,))
-        finally:
-            for process in started:
-                if process.returncode is None:
-                    # With its children, whose pipes are the same.
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-            proxy.close()
-        runs.kinds, runs.steps = found["kinds"], found["steps"]
-        runs.attempts = attempts.read_text().splitlines() if attempts.exists() else []
-        runs.attempts += ["through the proxy"] * proxy.came
-        return runs
+def logged_and_read(modules: list[ModuleType], folder: Path) -> dict[str, TrackerRuns]:
+    """Log to several trackers at once, and read what is there; by the trackers' names.
+
+    A module has NAME, PACKAGE and READER, a program's text.
+    """
+    (python,) = {python_with(module.PACKAGE) for module in modules}
+    names = [module.NAME for module in modules]
+    proxy = Refusing()
+    said, lost = [], dict.fromkeys(names, 0)
+    proxies = ("http_proxy", "https_proxy", "all_proxy")
+    environment = without_network(folder, *names) | {
+        **dict.fromkeys((*proxies, *map(str.upper, proxies)), proxy.url),
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, rank: int | None = None, **more: str) -> subprocess.Popen[str]:
+        ranks = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
+        readers = {module.NAME: module.READER for module in modules if program == READ}
+        given = json.dumps([dict.fromkeys(names, {}), str(folder), EPOCHS, readers])
+        process = subprocess.Popen(
+            [str(python), "-c", PRELUDE + program, given],
+            cwd=folder,
+            env=environment | ranks | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    def ended(process: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
+        out, error = process.communicate(timeout=LIMIT_S)
+        said.append(error)
+        assert process.returncode == code, f"{process.returncode}\n{out}\n{error}"
+        found = told(out)
+        for name, count in found.get("lost", {}).items():
+            lost[name] += count
+        return found
+
+    with_moviepy = {"PYTHONPATH": f"{environment['PYTHONPATH']}:{HERE / 'with_moviepy'}"}
+    try:
+        ended(start(KINDS))
+        failing, killed = start(STEPS, 0), start(STEPS, 1)
+        ended(failing, 1)
+        _wait_for(ended(killed, -9)["pids"])
+        last = [start(AGAIN, 0, **with_moviepy)]
+        if share_of(0) > 0:
+            last.append(start(APART))
+        for process in last:
+            ended(process)
+        ended(start(READ))
+    finally:
+        for process in started:
+            if process.returncode is None:
+                # With its children, whose pipes are the same.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        proxy.close()
+    kept = folder / "attempts"
+    attempts = kept.read_text().splitlines() if kept.exists() else []
+    attempts += ["through the proxy"] * proxy.came
+    return {
+        name: TrackerRuns(
+            **told((folder / f"{name}.found").read_text()),
+            lost=lost[name],
+            attempts=attempts,
+            said="".join(said),
+        )
+        for name in names
+    }
 
 
 def _wait_for(pids: list[int]) -> None:

@@ -86,6 +86,14 @@ def is_killed(with_loggers: bool) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def is_killed_unsaid() -> None:
+    logs = loggers()
+    for step in range(150):
+        logs.log_iter({"loss": float(step)})
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def leaves_at_once(with_loggers: bool) -> None:
     logs = patient(with_loggers)
     some(logs)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-# A millisecond and more for each value: fewer steps, so that it does not take long.
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "aim", "aim", {}, 100
+NAME, PACKAGE = "aim", "aim"
 
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
 STATED = (
@@ -60,7 +59,7 @@ step, clip = one_of(run.get_image_sequence("clip", C))
 kinds["video"] = {"step": step, "sha": six_kinds.sha(clip.storage["data"].load())}
 step, text = one_of(run.get_text_sequence("notes/said", C))
 kinds["text"] = {"step": step, "text": text.data}
-downloads = FOLDER / "downloads"
+downloads = FOLDER / "downloads of aim"
 downloads.mkdir()
 files = {name: Path(one.download(str(downloads))) for name, one in run.artifacts.items()}
 shas = {name: six_kinds.sha(path.read_bytes()) for name, path in files.items()}

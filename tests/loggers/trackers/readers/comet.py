@@ -7,7 +7,7 @@ from typing import Any
 from trackers.programs import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "comet", "comet_ml", {}, 1000
+NAME, PACKAGE = "comet", "comet_ml"
 
 # Comet has no public reader of an archive: it is a zip of files and of messages, a line each.
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
@@ -65,8 +65,7 @@ kinds["histogram"] = {"step": step, "counts": found["counts"], "edges": found["e
 (own,) = [[about["step"], json.loads(data)] for kind, about, _, data in uploads if kind == "histogram3d" and about["fileName"] == "acts"]
 kinds["own_histogram"] = [own[0], sum(count for _, count in own[1]["index_values"])]
 ((about, facts, data),) = [upload[1:] for upload in uploads if upload[0] == "visualization"]
-(FOLDER / "image.png").write_bytes(data)
-kinds["image"] = {"step": about["step"], "pixels": pixels(FOLDER / "image.png"), "caption": facts["caption"]}
+kinds["image"] = {"step": about["step"], "pixels": pixels(io.BytesIO(data)), "caption": facts["caption"]}
 for kind, name in (("video", "clip.gif"), ("mesh", "shape/000000003.glb")):
     kinds[kind] = {"step": files[name][0], "sha": six_kinds.sha(files[name][1])}
 text, alert = [upload[1:] for upload in uploads if upload[0] == "text-sample"]

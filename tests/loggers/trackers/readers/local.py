@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "local", "dftrace_ai", {}, 1000
+NAME, PACKAGE = "local", "dftrace_ai"
 
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
 STATED = ("each value", "as they are", "as they are", "as it is", "PNG, caption", "as it is", "GLB")

@@ -7,7 +7,7 @@ from typing import Any
 from dftrace_ai.loggers.names import told_apart
 from trackers.tracker_runs import TrackerRuns
 
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "mlflow", "mlflow", {}, 1000
+NAME, PACKAGE = "mlflow", "mlflow"
 
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
 STATED = (

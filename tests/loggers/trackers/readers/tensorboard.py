@@ -8,7 +8,7 @@ import numpy as np
 
 from trackers.programs import six_kinds
 
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "tensorboard", "tensorboard", {}, 1000
+NAME, PACKAGE = "tensorboard", "tensorboard"
 
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
 STATED = (
@@ -48,8 +48,7 @@ kinds["params"] = json.loads(text_of(events, "hparams")[1].removeprefix("```json
 found = one.histogram_value
 kinds["histogram"] = {"step": one.step, "counts": found.bucket, "edges": [found.min, *found.bucket_limit]}
 (one,) = events.Images("views/render")
-(FOLDER / "image.png").write_bytes(one.encoded_image_string)
-kinds["image"] = {"step": one.step, "pixels": pixels(FOLDER / "image.png")}
+kinds["image"] = {"step": one.step, "pixels": pixels(io.BytesIO(one.encoded_image_string))}
 (one,) = events.Images("clip")
 kinds["video"] = {"step": one.step, "sha": six_kinds.sha(one.encoded_image_string)}
 kinds["mesh"] = {}

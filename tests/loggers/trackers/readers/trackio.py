@@ -6,7 +6,7 @@ from typing import Any
 
 from dftrace_ai.loggers.names import told_apart
 
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "trackio", "trackio", {}, 1000
+NAME, PACKAGE = "trackio", "trackio"
 
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
 STATED = ("each value", "as they are", "as they are", "as it is", "PNG, caption", "as it is", "GLB")

@@ -7,7 +7,7 @@ from typing import Any
 from trackers.programs import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "wandb", "wandb", {}, 1000
+NAME, PACKAGE = "wandb", "wandb"
 
 # wandb has no public reader of an offline run: frames of LevelDB's log, records of its protobuf.
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
