@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.config.features import register_feature
     from dftrace_ai.inspect.errors import InspectError
     from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
-    from dftrace_ai.inspect.output.logger_interface import BaseLogger
+    from dftrace_ai.inspect.output.sinks import BaseLogger
 
 __all__ = [
     "BaseLogger",
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BaseLogger": "output.logger_interface",
+    "BaseLogger": "output.sinks",
     "InspectError": "errors",
     "NvdlfwTraceLogger": "output.bridge",
     "attach": "attaching",

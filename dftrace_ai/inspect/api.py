@@ -17,7 +17,7 @@ from dftrace_ai.inspect.errors import (
     InspectValueError,
 )
 from dftrace_ai.inspect.naming import assigned_names
-from dftrace_ai.inspect.nonfinite import steps
+from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.session import open_session
 from dftrace_ai.inspect.session.open_session import log_tensor_stats, needed_session
 from dftrace_ai.inspect.session.session import Session
@@ -119,7 +119,7 @@ def initialize(
         session.log.write(
             f"initialize: the argument {keyword} is not known and ignored.", logging.WARNING
         )
-    steps.begin(session.iteration, session.warn)
+    MARKS.begin(session.iteration, session.warn)
     open_session.session = session
 
 
@@ -136,7 +136,7 @@ def step() -> None:
     session = open_session.session
     if session is not None:
         session.step()
-    steps.stepped(None if session is None else session.iteration)
+    MARKS.stepped(None if session is None else session.iteration)
 
 
 def initialize_training_step(train_step: int) -> None:
@@ -156,7 +156,7 @@ def initialize_training_step(train_step: int) -> None:
     if session is not None:
         iteration = iteration_of(train_step, "initialize_training_step")
         session.go_to(iteration)
-        steps.stepped(iteration)
+        MARKS.stepped(iteration)
 
 
 def log_message(
@@ -272,7 +272,7 @@ def end_debug() -> None:
         try:
             session.end()
         finally:
-            steps.end()
+            MARKS.end()
 
 
 def list_features() -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.attaching.custom import CustomCalls
 from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
 from dftrace_ai.inspect.attaching.fp8.recipes import Recipe, recipe_in_force
-from dftrace_ai.inspect.attaching.surroundings import is_computed_again
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics.formats import Format
@@ -264,21 +262,11 @@ class LiveLayer:
 
     def recipe_of_forward(self, *, again: bool, trains: bool) -> Recipe | None:
         """Return by which recipe a forward runs, which a checkpoint is computed again by."""
-        self.ran = True
+        self.ran |= self.acts
         recipe = self._recipe if again else recipe_in_force(self._own_recipe)
         if trains:
             self._recipe = recipe
         return recipe
-
-    def only_watched(self) -> LayerWatch | None:
-        """Return the watch where there is nothing else to do with the layer now."""
-        return None if self.acts else self.watch
-
-    def watched_pass(self, *, training: bool) -> int | None:
-        """Count a forward of a layer that is only watched; see `LayerWatch.follow`."""
-        again = is_computed_again()
-        micro_batch = self.counted(again=again, trains=training or torch.is_grad_enabled())
-        return None if again else micro_batch
 
     def counted(self, *, again: bool, trains: bool) -> int:
         """Count a forward; return which one of the step it is, from 0."""

@@ -279,8 +279,8 @@ class AttachedModel:
             else:
                 FAST_PATH.release()
 
-    def settle(self, iteration: int) -> None:
-        """Be told that what was seen in an iteration is going to be logged."""
+    def settle(self) -> None:
+        """Be told that what was seen up to now is going to be logged."""
         group = self._weight_group if open_session.weights_are_reduced else None
         if group == self._weights_merged_over:
             return
@@ -368,7 +368,7 @@ class AttachedModel:
         LISTENERS.discard(self)
         self._acting.clear()
         self._hold_fast_path()
-        self.settle(self._iteration)
+        self.settle()
         for _, live in self._attached:
             self._session.collector.leave(live.observers.values())
             live.observers = {}

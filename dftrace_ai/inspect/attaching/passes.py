@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -13,6 +14,7 @@ from dftrace_ai.inspect.attaching.fp8.recipes import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
 from dftrace_ai.inspect.collecting.observer import FP8_FEATURE, amax_of
 from dftrace_ai.inspect.collecting.rings import Asked
+from dftrace_ai.inspect.nonfinite.layer_watch import CAUSES
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
@@ -56,6 +58,7 @@ class Pass:
         self._gradients = gradients
         self._micro_batch = micro_batch
         self._amax: dict[str, float | Tensor] = {}
+        self._made_of: dict[str, weakref.ref[Tensor]] = {}
 
     def needs_gemms(self) -> bool:
         """Tell whether the GEMMs have to be run one by one."""
@@ -91,10 +94,13 @@ class Pass:
         record: Record | None = None
         if self.inspects(tensor_name):
             record = self._inspected(tensor_name, tensor, is_operand=is_operand)
-        if layer.watch is not None:
-            layer.watch.look(tensor_name, tensor, record, self._micro_batch)
-        elif record is not None:
-            MARKS.seen(layer.name, tensor_name, record, self._micro_batch)
+        if layer.watch is None:
+            if record is not None:
+                MARKS.seen(layer.name, tensor_name, record, self._micro_batch)
+        elif tensor_name in CAUSES:
+            self._made_of[tensor_name] = weakref.ref(tensor)
+        else:
+            layer.watch.look(tensor_name, tensor, record, self._micro_batch, self._made_of)
 
     def _inspected(self, tensor_name: str, tensor: Tensor, *, is_operand: bool) -> Record | None:
         layer = self._layer
@@ -121,11 +127,9 @@ class Pass:
 
     def made_of(self, activation: Tensor | None, weight: Tensor | None) -> None:
         """Say what the output is made of that will be seen next, where they have been seen."""
-        watch = self._layer.watch
-        if watch is not None:
-            for name, tensor in (("activation", activation), ("weight", weight)):
-                if tensor is not None:
-                    watch.look(name, tensor, None, self._micro_batch)
+        for name, tensor in (("activation", activation), ("weight", weight)):
+            if tensor is not None:
+                self._made_of[name] = weakref.ref(tensor)
 
     def look_back(self, gradient: Tensor) -> None:
         """Show the gradient of the output; a hook for a tensor."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.collecting.rings import Rings
     from dftrace_ai.inspect.config import Schedule
     from dftrace_ai.inspect.numerics.record import Record
-    from dftrace_ai.inspect.output.logger_interface import Statistics
+    from dftrace_ai.inspect.output.sinks import Statistics
     from dftrace_ai.inspect.ranks.exchange import Groups
     from dftrace_ai.run.emitting import Moment
 

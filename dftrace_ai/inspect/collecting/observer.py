@@ -16,7 +16,7 @@ from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_ro
 from dftrace_ai.inspect.numerics.plain import row_with_quantisation
 from dftrace_ai.inspect.numerics.record import Record, final_values, merge, with_quantisation
 from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES
-from dftrace_ai.inspect.output.logger_interface import Statistics
+from dftrace_ai.inspect.output.sinks import Statistics
 from dftrace_ai.inspect.ranks.reduction import Slot
 from dftrace_ai.run import emitting
 

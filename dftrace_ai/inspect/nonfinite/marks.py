@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.inspect.output.log_files import tell_on_stderr
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.record import Record
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["MARKS", "Counts", "Marks", "Place"]
+__all__ = ["MARKS", "WATCHES", "Counts", "Marks", "Place"]
 
 
 class Counts(NamedTuple):
@@ -65,6 +65,23 @@ class Marks:
         """Forget what was found."""
         self._bad.clear()
         self.told.forget()
+
+    def begin(self, step: int, tell: Callable[[str], None]) -> None:
+        """Begin anew, with a session that has a log."""
+        self.reset()
+        self.step = step
+        self.tell = tell
+
+    def end(self) -> None:
+        """Take in that the session is over."""
+        self.reset()
+        self.tell = None
+
+    def stepped(self, step: int | None) -> None:
+        """Take in the number of the next step; without a session, None, they are counted."""
+        for watch in WATCHES:
+            watch.stepped()
+        self.step = self.step + 1 if step is None else step
 
     def counted(
         self, place: Place, counts: Counts, causes: Callable[[], dict[str, Counts]] | None = None
@@ -132,3 +149,14 @@ class Marks:
 
 MARKS = Marks()
 """Those of the process: attached layers and watches share them."""
+
+
+class Stepping(Protocol):
+    """A watch over a model."""
+
+    def stepped(self) -> None:
+        """Take in that a step has ended."""
+
+
+WATCHES: list[Stepping] = []
+"""Those that are on."""

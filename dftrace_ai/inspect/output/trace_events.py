@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from dftrace_ai._native import Node, told_values
@@ -11,7 +10,6 @@ from dftrace_ai.run import emitting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.output.logger_interface import Statistics
     from dftrace_ai.run.emitting import Moment
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "numbers",
     "outside_of_spans",
     "plan",
-    "statistics",
 ]
 
 STATISTICS_TRACK = "tensor stats"
@@ -41,50 +38,6 @@ def outside_of_spans() -> Moment:
     return (emitting.moment()[0], 0, 0, 0)
 
 
-def _shortened(value: float) -> float:
-    """Return a number of fp32 with the nine digits that tell it from all others."""
-    return float(f"{value:.9g}")
-
-
-def _told(
-    values: Mapping[str, float],
-) -> tuple[dict[str, float | str | None], dict[str, float]]:
-    """Return what an event tells of numbers, and the finite ones."""
-    # JSON has no NaN and no infinities: they become null, with the text beside it.
-    quickly = told_values(values)
-    if quickly is not None:
-        return quickly
-    told: dict[str, float | str | None] = {}
-    finite: dict[str, float] = {}
-    for name, value in values.items():
-        if math.isfinite(value):
-            told[name] = finite[name] = _shortened(value)
-        else:
-            told[name] = None
-            told[f"{name}_str"] = str(value)
-    return told, finite
-
-
-def statistics(found: Statistics) -> None:
-    """Record the statistics of a tensor: an instant with all, and the finite ones plotted."""
-    if not emitting.is_recording():
-        return
-    name = f"{found.layer}:{found.tensor}"
-    counts = {
-        "n": found.record.n_total,
-        "n_nan": found.record.n_nan,
-        "n_inf": found.record.n_inf,
-        "n_zero": found.record.n_zero,
-    }
-    about: dict[str, str | int] = {
-        "iteration": found.iteration,
-        "rank": found.rank,
-        "feature": found.feature,
-    }
-    known = {key: int(count) for key, count in counts.items() if not math.isnan(count)}
-    numbers(name, about, found.values, known, found.moment)
-
-
 def numbers(
     name: str,
     about: Mapping[str, str | int],
@@ -93,7 +46,8 @@ def numbers(
     moment: Moment,
 ) -> None:
     """Record numbers of a tensor, whoever made them."""
-    told, finite = _told(values)
+    # JSON has no NaN and no infinities: they become null, with the text beside it.
+    told, finite = told_values(values)
     args = {**about, **told, **counts}
     emitting.instant(name, args, category="tensor_stats", track=STATISTICS_TRACK, at=moment)
     if finite:

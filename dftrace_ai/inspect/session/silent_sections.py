@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from dftrace_ai.inspect.config import InspectConfig, LayerInfo, Observe, Schedule, Section
-    from dftrace_ai.inspect.session.explicit import ExplicitCalls
 
 __all__ = ["SilentSections", "near"]
 
@@ -30,10 +29,15 @@ class SilentSections:
         self._config = config
         self._layers: dict[str, LayerInfo] = {}
         self._section_of: dict[str, str] = {}
-        self._bits = 0
+        self.bits = 0
+        """Which sections have attached layers on this rank, a bit for each."""
         self._told = ToldOnce()
         self._passed: list[tuple[int, int]] = []
         self._began = iteration
+        self.given: dict[tuple[str, str], Section | None] = {}
+        """The section of each layer and tensor of explicit calls."""
+        self.logged: set[str] = set()
+        """The layers of explicit calls that were due."""
         self.shown: set[str] = set()
         """The layers of which statistics were logged."""
         self.ran: set[str] = set()
@@ -51,7 +55,7 @@ class SilentSections:
         self._section_of |= sections
         found = set(self._section_of.values())
         names = list(self._config.sections)[:BITS]
-        self._bits = sum(1 << index for index, name in enumerate(names) if name in found)
+        self.bits = sum(1 << index for index, name in enumerate(names) if name in found)
 
     def told_of(self, section: str) -> None:
         """Take in that it was told already that a section selects nothing."""
@@ -62,15 +66,10 @@ class SilentSections:
         self._passed.append((self._began, before))
         self._began = iteration
 
-    def bits(self) -> int:
-        """Return which sections have attached layers on this rank, a bit for each."""
-        return self._bits
-
     def tell(
         self,
         say: Callable[[str, int], None],
         iteration: int,
-        explicit: ExplicitCalls,
         *,
         rank: int,
         alone: bool,
@@ -83,13 +82,15 @@ class SilentSections:
         spans = [*self._passed, (self._began, iteration)]
         for index, section in enumerate(self._config.sections.values()):
             mine = [name for name, of in self._section_of.items() if of == section.name]
-            calls = [name for name, of in explicit.sections.items() if of is section]
-            if self._produced(section, mine) or not explicit.logged.isdisjoint(calls):
+            calls = [key for key, of in self.given.items() if of is section]
+            logged = any(layer in self.logged for layer, _ in calls)
+            if logged or self._produced(section, mine):
                 continue
             level = logging.WARNING
             begun = f"Section {section.name} produced nothing: "
             if mine or calls:
-                why = self._why(section, mine, explicit.tensors(calls), spans)
+                tensors = list(dict.fromkeys(tensor for _, tensor in calls))
+                why = self._why(section, mine, tensors, spans)
                 if why is None:
                     continue
                 if why.startswith(_NEVER_DUE) and rank:
@@ -97,7 +98,7 @@ class SilentSections:
             elif not self._told.first(section.name):
                 continue
             else:
-                why = self._nothing_selected(section, list(explicit.sections))
+                why = self._nothing_selected(section)
                 if anywhere is not None and index < BITS and anywhere >> index & 1:
                     begun = f"Section {section.name} has its layers on other ranks: "
                     level = logging.INFO
@@ -184,8 +185,8 @@ class SilentSections:
         never = "" if self.stepped else "; step() was never called"
         return f"{_NEVER_DUE} from {first} to {last} ({rules}); {then}{never}."
 
-    def _nothing_selected(self, section: Section, given: list[str]) -> str:
-        names = [*self._layers, *dict.fromkeys(given)]
+    def _nothing_selected(self, section: Section) -> str:
+        names = [*self._layers, *dict.fromkeys(layer for layer, _ in self.given)]
         if not names:
             return "no model was attached, and there was no call of log_tensor_stats."
         which = f"none of the {len(names)} layers is one {describe_layers(section.layers)}"

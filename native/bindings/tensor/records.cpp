@@ -121,13 +121,14 @@ PyObject* record_with_quantisation(PyObject*, PyObject* const* given, Py_ssize_t
 }
 
 PyObject* told_values(PyObject*, PyObject* values) {
-    if (!PyDict_CheckExact(values)) Py_RETURN_NONE;
+    if (!PyDict_Check(values)) return PyErr_Format(PyExc_TypeError, "a dict of fractions was expected");
     const Ref told(PyDict_New()), finite(PyDict_New());
     if (!told || !finite) return nullptr;
     PyObject *name = nullptr, *value = nullptr;
     Py_ssize_t at = 0;
     while (PyDict_Next(values, &at, &name, &value)) {
-        if (!PyUnicode_CheckExact(name) || !PyFloat_CheckExact(value)) Py_RETURN_NONE;
+        if (!PyUnicode_Check(name) || !PyFloat_Check(value))
+            return PyErr_Format(PyExc_TypeError, "fractions by name were expected");
         if (!std::isfinite(PyFloat_AS_DOUBLE(value))) {
             if (!tell_as_text(told.get(), name, value)) return nullptr;
             continue;

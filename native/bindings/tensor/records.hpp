@@ -18,8 +18,7 @@ PyObject* record_with_quantisation(PyObject* module, PyObject* const* given, Py_
 // final_values(record, names, numbers): a dict of the statistics by name; `numbers` has the number of each.
 PyObject* final_values(PyObject* module, PyObject* const* given, Py_ssize_t given_count);
 
-// told_values(values): of a dict of fractions by name what an event tells of them, and the finite ones alone;
-// None of any other dict.
+// told_values(values): of a dict of fractions by name what an event tells of them, and the finite ones alone.
 PyObject* told_values(PyObject* module, PyObject* values);
 
 }  // namespace dftrace::py

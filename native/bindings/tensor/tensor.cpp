@@ -194,7 +194,7 @@ PyMethodDef tensor_functions[] = {
     {"final_values", fast(final_values), METH_FASTCALL,
      "final_values(record, names, numbers): statistics by name, rounded to fp32."},
     {"told_values", told_values, METH_O,
-     "told_values(values): what an event tells of fractions by name, and the finite ones; or None."},
+     "told_values(values): what an event tells of fractions by name, and the finite ones."},
     {"tensor_histogram", fast(tensor_histogram), METH_FASTCALL,
      "tensor_histogram(address, count, element, threads): statistics, and 4,096 counts of 64 bits by the "
      "uppermost twelve bits of fp32, as bytes."},

@@ -44,12 +44,6 @@ def run_linear(
 ) -> Tensor:
     """Run a linear layer as its plan says."""
     # Where nothing is changed the original runs, and is only looked at.
-    watch = layer.only_watched()
-    if watch is not None:
-        output = original()
-        causes = {"activation": operands.activation, "weight": _observed_weight(operands)}
-        watch.follow(output, causes, layer.watched_pass(training=training))
-        return output
     running = begin_pass(layer, training=training, gradients=torch.is_grad_enabled())
     if running is None:
         return original()

@@ -14,13 +14,12 @@ from dftrace_ai.inspect.attaching.surroundings import not_compiled
 from dftrace_ai.inspect.attaching.weights import has_weight, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
-    from dftrace_ai.inspect.nonfinite.layer_watch import LayerWatch
 
 __all__ = ["first_tensor", "look_into", "observable_tensors", "run_compiled"]
 
@@ -37,11 +36,6 @@ def look_into(
     """Look at the first tensor that a module is given, and its weight; nothing is run."""
     # What is returned looks at the first tensor in what the module returns; it is None where
     # nothing is to be seen.
-    watch = layer.only_watched()
-    if watch is not None:
-        made_of = {"activation": first_tensor(given), "weight": weight_of(module)}
-        causes = {name: tensor for name, tensor in made_of.items() if tensor is not None}
-        return partial(_follow, layer, watch, causes, module.training)
     running = begin_pass(layer, training=module.training, gradients=torch.is_grad_enabled())
     if running is None:
         return None
@@ -62,19 +56,6 @@ def _look_at(running: Pass, returned: Any) -> None:
         if output.requires_grad and running.wants("gradient"):
             hook: Callable[..., Any] = output.register_hook
             hook(running.look_back)
-
-
-@not_compiled
-def _follow(
-    layer: LiveLayer,
-    watch: LayerWatch,
-    causes: Mapping[str, Tensor],
-    training: bool,
-    returned: Any,
-) -> None:
-    output = first_tensor((returned,))
-    if output is not None:
-        watch.follow(output, causes, layer.watched_pass(training=training))
 
 
 def run_compiled(
