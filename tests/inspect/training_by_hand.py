@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from attached_models import FMAX, emulated, exact_statistics, on_grid
+from inspect_sessions import FMAX, emulated, exact_statistics, on_grid
 from torch import Tensor, nn
 
 GEMMS = {
@@ -91,7 +92,7 @@ class ByHand:
             ),
             None,
         )
-        if found is None:
+        if found is None or self.feature == "LogFp8TensorStats current":
             format_ = self.format_of(name)
             found = format_, self.current(tensor, format_, 0)
         seen.append((tensor.detach().clone(), found[1], found[0]))
@@ -172,4 +173,4 @@ def statistics(seen: list[tuple[Tensor, Tensor, str]], stats: list[str]) -> dict
         "scale_inv_min": min(inverse),
         "scale_inv_max": max(inverse),
     }
-    return {stat: float(found[stat.removeprefix("fp8_delayed_scaling_")]) for stat in stats}
+    return {stat: float(found[re.sub("fp8_.*_scaling_", "", stat)]) for stat in stats}

@@ -1,46 +1,19 @@
-"""What attached layers show of a step: which tensors, how often, and merged how."""
+"""What attached layers show of a step: which tensors, how often, of which models; what fails."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from attached_models import ALL, exact_statistics, main_log, section, session, statistics_of
+from inspect_sessions import ALL, main_log, section, session, statistics_of
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.nn.utils import parametrizations, parametrize
 
 import dftrace_ai.inspect as debug_api
+from dftrace_ai.inspect.collecting import observer
 
 
 def close(value, expected):
     return value == pytest.approx(float(expected), rel=1e-5, abs=1e-6)
-
-
-def test_micro_batches_count_as_if_they_were_one_batch(tmp_path):
-    torch.manual_seed(0)
-    stats = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
-    with session(statistics_of(stats, ALL), tmp_path) as values:
-        model = nn.Linear(5, 4)
-        weight = model.weight.detach().clone()
-        debug_api.attach(model)
-        seen = {name: [] for name in ALL}
-        for size in (3, 8, 1):
-            x = torch.randn(size, 5, requires_grad=True)
-            model.weight.grad = None
-            y = model(x)
-            gradient = torch.randn(size, 4) * size
-            y.backward(gradient)
-            tensors = (x, weight, y, gradient, x.grad, model.weight.grad)
-            for name, tensor in zip(ALL, tensors, strict=True):
-                seen[name].append(tensor.detach().reshape(-1))
-        debug_api.step()
-        # Only the first weight of a step counts.
-        del seen["weight"][1:]
-        for name, parts in seen.items():
-            expected = exact_statistics(torch.cat(parts))
-            for stat, value in expected.items():
-                assert close(values[f"model_{name}_{stat}", 0], value), (name, stat)
-        debug_api.step()
-        assert values.iterations("model_weight_min") == [0]
 
 
 def test_nothing_is_logged_before_the_step(tmp_path):
@@ -117,40 +90,6 @@ def test_a_tensor_that_is_never_there_is_absent(tmp_path):
         model(torch.randn(2, 5))
         debug_api.step()
     assert values.names == {f"model_{name}_min" for name in ("activation", "weight", "output")}
-
-
-@pytest.mark.parametrize("use_reentrant", [True, False])
-@pytest.mark.parametrize("tensors", [ALL, ALL[:4]], ids=["all", "looked at"])
-def test_a_checkpoint_counts_once(use_reentrant, tensors, tmp_path):
-    torch.manual_seed(0)
-    block = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 4))
-    attention = nn.MultiheadAttention(4, 2)
-    x = torch.randn(3, 2, 5)
-
-    def run(through):
-        inputs = x.clone().requires_grad_()
-        y = through(block, inputs)
-        through(lambda one: attention(one, one, one)[0], y).square().sum().backward()
-
-    found = []
-    for saved in (True, False):
-        folder = tmp_path / f"{saved}"
-        with session(statistics_of(["l1_norm", "std"], tensors), folder) as values:
-            debug_api.attach(nn.ModuleList([block, attention]))
-            if saved:
-                run(lambda function, given: function(given))
-            else:
-                run(
-                    lambda function, given: checkpoint(function, given, use_reentrant=use_reentrant)
-                )
-            debug_api.step()
-            found.append(values.found)
-    plain, recomputed = found
-    assert set(plain) == set(recomputed)
-    # Of a LayerNorm, dgrad and wgrad are not seen.
-    assert len(plain) == 2 * (4 * len(tensors) + 4)
-    for key, values in plain.items():
-        assert recomputed[key] == pytest.approx(values, rel=1e-6), key
 
 
 def test_a_module_that_is_used_twice_is_one_layer(tmp_path):
@@ -294,3 +233,169 @@ def test_the_trace_shows_statistics_where_the_tensor_was_seen_and_the_plans(trac
     (plan,) = [one for one in events if one.cat == "inspect" and one.name == "model"]
     assert plan.args["weight/dgrad"] == "High precision"
     assert plan.args["weight/fprop"] == "FP8 quantization"
+
+
+# Detached, attached again, and several models
+
+
+def layers():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(4, 4, 3), nn.LayerNorm(6), nn.Linear(6, 6))
+
+
+def test_a_module_that_was_parametrized_while_attached_is_attached_again(tmp_path):
+    model, x = layers(), torch.randn(2, 4, 8)
+    with session(statistics_of(["l1_norm"], ["activation", "weight"]), tmp_path) as values:
+        handle = debug_api.attach(model)
+        for index in (0, 2):
+            parametrizations.weight_norm(model[index])
+        outputs = []
+        for _ in range(3):
+            outputs.append(model(x))
+            debug_api.step()
+            handle.detach()
+            outputs.append(model(x))
+            handle = debug_api.attach(model)
+        handle.detach()
+        for index in (0, 2):
+            parametrize.remove_parametrizations(model[index], "weight")
+        debug_api.attach(model)
+        outputs.append(model(x))
+        debug_api.step()
+        for output in outputs:
+            torch.testing.assert_close(output, outputs[0])
+        for iteration in range(4):
+            for index in range(3):
+                # Once, by whomever the class was made.
+                found = values[f"model.{index}_weight_l1_norm", iteration]
+                assert found == pytest.approx(model[index].weight.abs().sum().item(), rel=1e-6)
+            found = values["model.0_activation_l1_norm", iteration]
+            assert found == pytest.approx(x.abs().sum().item(), rel=1e-6)
+
+
+def test_two_models_with_the_same_names(tmp_path):
+    with session(statistics_of(["max"], ["output"]), tmp_path) as values:
+        models = [nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)) for _ in range(3)]
+        for number, model in enumerate(models):
+            for one in model.parameters():
+                nn.init.constant_(one, number)
+            debug_api.attach(model)
+        handle = debug_api.attach(nn.Linear(1, 1), name="discriminator")
+        handle.detach()
+        debug_api.attach(nn.Linear(1, 1), name="discriminator")
+        for model in models:
+            model(torch.ones(1))
+        debug_api.step()
+        assert {name: values[name, 0] for name in values.names} == {
+            "model.0_output_max": 0,
+            "model.2_output_max": 0,
+            "model.0#2_output_max": 2,
+            "model.2#2_output_max": 3,
+            "model.0#3_output_max": 4,
+            "model.2#3_output_max": 10,
+        }
+    told = [line for line in main_log(tmp_path) if "another attached model" in line]
+    assert len(told) == 2
+    assert all("model.0 and model.2" in line for line in told)
+    assert not any("discriminator#" in line for line in main_log(tmp_path))
+
+
+def total(x):
+    return pytest.approx(x.abs().sum().item(), rel=1e-6)
+
+
+def test_what_was_seen_in_the_step_of_a_detach_is_logged_when_it_ends(tmp_path):
+    x = torch.randn(3, 4)
+    with session(statistics_of(["l1_norm"], ALL), tmp_path) as values:
+        model = nn.Linear(4, 4)
+        handle = debug_api.attach(model)
+        model(x).sum().backward()
+        handle.detach()
+        model(x).sum().backward()
+        assert not values.found
+        debug_api.step()
+        assert values["model_activation_l1_norm", 0] == total(x)
+        assert len(values.found) == len(ALL) - 1
+        debug_api.step()
+        assert len(values.found) == len(ALL) - 1
+        # Detached, and attached again in the same step: one tensor.
+        for part in x:
+            handle = debug_api.attach(model)
+            model(part)
+            handle.detach()
+        debug_api.step()
+        assert values["model_activation_l1_norm", 2] == total(x)
+
+
+def test_what_was_seen_before_a_detach_is_logged_by_the_end_of_the_session(tmp_path):
+    x = torch.randn(3, 4)
+    with session(statistics_of(["l1_norm"], ["activation"], freq=2), tmp_path) as values:
+        model = nn.Linear(4, 4)
+        handle = debug_api.attach(model)
+        model(x)
+        debug_api.step()
+        model(x)
+        handle.detach()
+        debug_api.step()
+        handle = debug_api.attach(model)
+        model(x)
+        handle.detach()
+    assert values["model_activation_l1_norm", 0] == total(x)
+    assert values["model_activation_l1_norm", 2] == total(x)
+    assert len(values.found) == 2
+
+
+# What fails is told once, and the training goes on
+
+
+def train(model, count=3):
+    for _ in range(count):
+        model.zero_grad(set_to_none=True)
+        model(torch.ones(2, 3)).sum().backward()
+        debug_api.step()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def errors_of(folder):
+    return [line for line in main_log(folder) if line.startswith("ERROR")]
+
+
+def test_a_statistic_that_fails(monkeypatch, tmp_path):
+    real = observer.collect
+
+    def failing(tensor, **keywords):
+        if tensor.shape == (2, 3):
+            raise RuntimeError("no such kernel")
+        return real(tensor, **keywords)
+
+    config = statistics_of(["min"], ["activation", "weight", "gradient"])
+    with session(config, tmp_path) as values:
+        model = nn.Linear(3, 4)
+        debug_api.attach(model)
+        monkeypatch.setattr(observer, "collect", failing)
+        gradients = train(model)
+        assert torch.equal(gradients[1], torch.full((4,), 2.0))
+    assert values.names == {"model_weight_min", "model_gradient_min"}
+    (told,) = errors_of(tmp_path)
+    assert "model: the statistics of activation failed" in told
+    assert "no such kernel" in told
+
+
+def test_tensors_that_have_no_statistics(tmp_path):
+    class Spectrum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.window = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return torch.fft.fft(x * self.window)
+
+    with session(statistics_of(["min"], ["activation", "output"]), tmp_path) as values:
+        model = Spectrum()
+        debug_api.attach(model)
+        for _ in range(2):
+            model(torch.ones(2, 3)).abs().sum().backward()
+            debug_api.step()
+    assert values.names == {"model_activation_min"}
+    (told,) = errors_of(tmp_path)
+    assert "complex" in told

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from attached_models import ALL, section, session, statistics_of
+from inspect_sessions import ALL, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
@@ -68,6 +68,32 @@ def test_steps_look_only_at_layers_that_are_due(tmp_path):
             debug_api.step()
             counts.append(len(calls_of(debug_api.step)))
     assert counts[0] == counts[1]
+
+
+def calls_of_a_session(folder, layers):
+    sections = {
+        f"s{number}": statistics_of(["max"], ["output"], start_step=5)["all"]
+        | {"layers": {"layer_numbers": [number]}}
+        for number in range(layers)
+    }
+    model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(layers)))
+    counts = {"initialize": len(calls_of(lambda: debug_api.initialize(sections, log_dir=folder)))}
+    counts["attach"] = len(calls_of(lambda: debug_api.attach(model)))
+    counts["first step"] = len(calls_of(debug_api.step))
+    counts["step"] = len(calls_of(debug_api.step))
+    counts["end_debug"] = len(calls_of(debug_api.end_debug))
+    return counts
+
+
+def test_a_session_takes_no_more_than_its_share_for_each_layer(tmp_path):
+    calls_of_a_session(tmp_path, 2)  # what is done once in a process
+    few = calls_of_a_session(tmp_path, 25)
+    many = calls_of_a_session(tmp_path, 400)
+    for part in ("initialize", "first step", "end_debug"):
+        assert many[part] <= 20 * few[part], part
+    # Each layer is held against each section, which is one call of little cost.
+    assert many["attach"] <= 20 * few["attach"] + 6 * 400 * 400
+    assert many["step"] <= few["step"] + 10
 
 
 # Memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attached_models import emulated, main_log, section, session
+from inspect_sessions import emulated, main_log, section, session
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
@@ -270,39 +270,65 @@ def test_the_gemms_of_a_config_choose_those_that_a_feature_takes_out_of_fp8(feat
     assert off == ["dgrad - High precision"] * 2
 
 
-def test_what_fails_and_what_chooses_nothing_is_told_by_name(features, tmp_path):
-    @features("Breaks")
-    class Breaks:
-        def fp8_gemm_enabled(self, config, layer_name, gemm, iteration):
-            raise ZeroDivisionError
+METHODS = ("modify_tensor_enabled", "inspect_tensor_enabled", "fp8_gemm_enabled")
 
+
+@pytest.mark.parametrize("broken", [*METHODS, "modify_tensor", "inspect_tensor", "shape"])
+def test_a_custom_feature_that_fails(broken, features, tmp_path):
+    def perhaps(name, value):
+        if name == broken:
+            raise KeyError("threshold")
+        return value
+
+    @features("Odd")
+    class Odd:
         def modify_tensor_enabled(self, config, layer_name, gemm, tensor_name, iteration):
-            return tensor_name == "weight"
+            wanted = (gemm, tensor_name) == ("fprop", "activation")
+            return perhaps("modify_tensor_enabled", wanted)
 
-        def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration):
-            return tensor[0]
+        def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration, **kw):
+            perhaps("modify_tensor", None)
+            return tensor[:1] if broken == "shape" else tensor * 2
 
         def inspect_tensor_enabled(self, config, layer_name, tensor_name, iteration):
-            return True
+            return perhaps("inspect_tensor_enabled", tensor_name == "activation")
+
+        def inspect_tensor(self, config, layer_name, tensor_name, tensor, iteration, **kw):
+            perhaps("inspect_tensor", None)
+
+        def fp8_gemm_enabled(self, config, layer_name, gemm, iteration):
+            return perhaps("fp8_gemm_enabled", True)
+
+    with session(section({"Odd": {}}), tmp_path):
+        model = nn.Linear(3, 4)
+        debug_api.attach(model)
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            debug_api.step()
+        found = model(torch.ones(2, 3))
+    doubled = broken not in {"modify_tensor", "modify_tensor_enabled", "shape"}
+    x = torch.full((2, 3), 2.0 if doubled else 1.0)
+    assert torch.equal(found, nn.functional.linear(x, model.weight, model.bias))
+    (told,) = [line for line in main_log(tmp_path) if line.startswith("ERROR")]
+    method = "modify_tensor" if broken == "shape" else broken
+    assert told.startswith(f"ERROR - model: {method} of feature Odd failed")
+    assert "TypeError" in told if broken == "shape" else "KeyError" in told
+
+
+def test_what_chooses_nothing_is_told_by_name(features, tmp_path):
+    @features("Odd")
+    class Odd:
+        def inspect_tensor_enabled(self, config, layer_name, tensor_name, iteration):
+            return False
 
         def inspect_tensor(self, config, tensor):
-            raise ValueError("no such luck")
+            pass
 
-    config = section({"Breaks": {"tensors": ["weight", "hidden"], "gemms": 3}})
-    with session(config, tmp_path):
-        model = nn.Linear(4, 3)
-        debug_api.attach(model)
-        for _ in range(2):
-            model(torch.ones(2, 4)).sum().backward()
-            debug_api.step()
-    place = "all.transformer_engine.Breaks"
+    with session(section({"Odd": {"tensors": ["weight", "hidden"], "gemms": 3}}), tmp_path):
+        pass
     warned = [line for line in main_log(tmp_path) if line.startswith("WARNING")]
+    place = "all.transformer_engine.Odd"
     assert [line.split(" - ")[1].split(":")[0] for line in warned] == [
         f"{place}.gemms",
         f"{place}.tensors",
-    ]
-    errors = [line for line in main_log(tmp_path) if line.startswith("ERROR")]
-    assert [line.split(" failed")[0].removeprefix("ERROR - model: ") for line in errors] == [
-        f"{method} of feature Breaks"
-        for method in ("fp8_gemm_enabled", "inspect_tensor", "modify_tensor")
     ]

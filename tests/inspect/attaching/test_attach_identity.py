@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from attached_models import emulated, main_log, section, session, statistics_of
+from inspect_sessions import emulated, main_log, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api

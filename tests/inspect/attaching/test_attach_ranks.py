@@ -1,4 +1,4 @@
-"""Several ranks: whose statistics are merged, who logs them, and that no rank waits for ever."""
+"""Several ranks: whose statistics are merged, who logs them, and weights that ranks share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch_features
-from attached_models import Values, emulated, scale, statistics_of
+from inspect_sessions import ALL, QUANTISED, Values, emulated, main_log, scale, statistics_of
 from rank_processes import on_ranks
 from torch import nn
 
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.skipif(
     reason="needs gloo",
 )
 
-STD = ["mean", "std", "max"]
+
+def by_name(values):
+    return {f"{name}/{iteration}": found for (name, iteration), found in values.found.items()}
 
 
 def whole(parts):
@@ -32,56 +34,29 @@ def assert_is(values, name, iteration, parts):
 
 
 def merged_over_ranks(rank, folder):
-    stats = ["mean", "std", "max"]
-    config = statistics_of(stats, ["activation", "weight", "gradient"])
-    config["all"]["LogTensorStats"] = {"enabled": True, "stats": stats, "tensors": ["given"]}
+    config = statistics_of(["mean", "std", "max"], ["activation", "weight", "gradient"])
     own = [dist.new_group([one]) for one in range(2)][rank]
     both = dist.new_group([0, 1])
     told = {}
 
-    def case(name, **attach):
-        return Case(name, attach)
+    def case(name, prepare=lambda: None, **keywords):
+        values = Values()
+        debug_api.initialize(config, log_dir=folder / name, statistics_logger=values)
+        prepare()
+        torch.manual_seed(rank)
+        model = nn.Linear(3, 2)
+        debug_api.attach(model, **keywords)
+        # Shards of unequal shapes, far from each other.
+        x = torch.randn(4 + 3 * rank, 3) + 10 * rank
+        model(x).square().sum().backward()
+        debug_api.step()
+        debug_api.end_debug()
+        told[name] = {"values": by_name(values), "x": x.tolist(), "weight": model.weight.tolist()}
 
-    class Case:
-        def __init__(self, name, attach):
-            self.name, self.attach = name, attach
-
-        def __enter__(self):
-            self.values = Values()
-            debug_api.initialize(config, log_dir=folder / self.name, statistics_logger=self.values)
-            torch.manual_seed(rank)
-            self.model = nn.Linear(3, 2)
-            return self
-
-        def __exit__(self, *error):
-            # Shards of unequal shapes, far from each other.
-            debug_api.attach(self.model, **self.attach)
-            x = torch.randn(4 + 3 * rank, 3) + 10 * rank
-            self.model(x).square().sum().backward()
-            debug_api.step()
-            debug_api.end_debug()
-            told[self.name] = {
-                "values": {f"{n}/{i}": v for (n, i), v in self.values.found.items()},
-                "x": x.tolist(),
-                "weight": self.model.weight.tolist(),
-            }
-
-    with case("world"):
-        pass
-    with case("own"):
-        debug_api.set_tensor_reduction_group(own)
-    with case("tp", tp_group=both):
-        pass
-    with case("tp off", tp_group=both):
-        debug_api.set_weight_tensor_tp_group_reduce(False)
-    with case("explicit"):
-        given = torch.arange(2.0 + rank) * (1 + rank)
-        returned = [
-            debug_api.log_tensor_stats("layer", tensor=given, tensor_name="given", **keys)
-            for keys in ({}, {"reduction_group": both}, {"skip_reduction": True})
-        ]
-        told["given"] = given.tolist()
-        told["returned"] = [{k: float(v) for k, v in each.items()} for each in returned]
+    case("world")
+    case("own", lambda: debug_api.set_tensor_reduction_group(own))
+    case("tp", tp_group=both)
+    case("tp off", lambda: debug_api.set_weight_tensor_tp_group_reduce(False), tp_group=both)
     return told
 
 
@@ -100,18 +75,6 @@ def test_who_logs_what(tmp_path):
     )
     assert first == second
     assert any("gradient" in name for name in first)
-    parts = [each["given"] for each in ranks]
-    for rank, each in enumerate(ranks):
-        world, group, local = each["returned"]
-        assert bool(world) == (rank == 1)
-        everywhere = {name: float(value) for name, value in whole(parts).items()}
-        assert group == pytest.approx(everywhere)
-        if rank == 1:
-            assert world == group
-        here = {name: float(value) for name, value in whole([parts[rank]]).items()}
-        assert local == pytest.approx(here)
-        logged = each["explicit"]["values"]["layer_given_max/0"]
-        assert len(logged) == (3 if rank == 1 else 2)
 
 
 def different_layers(rank, folder):
@@ -141,7 +104,7 @@ def different_layers(rank, folder):
                 model(x)
             debug_api.step()
         debug_api.end_debug()
-        told[name] = {f"{n}/{i}": v for (n, i), v in values.found.items()}
+        told[name] = by_name(values)
     return told
 
 
@@ -167,96 +130,64 @@ def test_layers_that_run_on_one_rank_only_and_stages_of_a_pipeline(tmp_path):
     assert ranks[1]["empty"]["model_activation_l1_norm/2"] == [16.0]
 
 
-def data_parallel(rank, folder):
-    from torch.nn.parallel import DistributedDataParallel as Wrapped
-
-    config = statistics_of(["l1_norm", "std"], ["activation", "dgrad", "wgrad"], freq=2)
-
-    def train(order):
+def trained_in_each_order(rank, folder, wrapped):
+    """A training without a session, attached before it is wrapped, and after."""
+    config = statistics_of(["l1_norm", "std"], ALL, freq=2)
+    states, logged = {}, {}
+    for order in ("plain", "before", "after"):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
         values = Values()
-        if order is not None:
+        if order != "plain":
             debug_api.initialize(config, log_dir=folder / order, statistics_logger=values)
         if order == "before":
             debug_api.attach(model)
-        wrapped = Wrapped(model)
+        run = wrapped(model)
         if order == "after":
-            debug_api.attach(wrapped)
-        optimizer = torch.optim.SGD(wrapped.parameters(), 0.1)
+            debug_api.attach(run)
+        optimizer = torch.optim.SGD(run.parameters(), 0.1)
         generator = torch.Generator().manual_seed(rank)
         for _ in range(4):
             optimizer.zero_grad()
-            wrapped(torch.randn(3, 4, generator=generator)).square().sum().backward()
+            run(torch.randn(3, 4, generator=generator)).square().sum().backward()
             optimizer.step()
             debug_api.step()
         debug_api.end_debug()
-        state = [one.tolist() for one in model.parameters()]
-        return state, {f"{n}/{i}": v for (n, i), v in values.found.items()}
-
-    plain, before, after = (train(order) for order in (None, "before", "after"))
-    return {
-        "same": plain[0] == before[0] == after[0],
-        "before": before[1],
-        "after": after[1],
-    }
+        full = [
+            one.full_tensor() if hasattr(one, "full_tensor") else one for one in run.parameters()
+        ]
+        states[order] = [one.tolist() for one in full]
+        logged[order] = by_name(values)
+    same = states["plain"] == states["before"] == states["after"]
+    return {"same": same, "before": logged["before"], "after": logged["after"]}
 
 
-def test_data_parallel_training_has_the_same_bits(tmp_path):
-    ranks = on_ranks(data_parallel, tmp_path)
-    for told in ranks:
-        assert told["same"]
-        assert told["before"] == told["after"] == ranks[0]["before"]
-        assert "model.0_activation_std/2" in told["after"]
-        assert "model.2_wgrad_l1_norm/0" in told["after"]
+def data_parallel(rank, folder):
+    return trained_in_each_order(rank, folder, nn.parallel.DistributedDataParallel)
 
 
 def fully_sharded(rank, folder):
+    return trained_in_each_order(rank, folder, shard)
+
+
+def shard(model):
     fully_shard = torch_features.fully_shard()
-    config = statistics_of(
-        ["l1_norm"], ["activation", "weight", "output", "gradient", "dgrad", "wgrad"], freq=2
-    )
-
-    def train(order):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        values = Values()
-        if order is not None:
-            debug_api.initialize(config, log_dir=folder / order, statistics_logger=values)
-        if order == "before":
-            debug_api.attach(model)
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                fully_shard(layer)
-        fully_shard(model)
-        if order == "after":
-            debug_api.attach(model)
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        generator = torch.Generator().manual_seed(rank)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(3, 4, generator=generator)).square().sum().backward()
-            optimizer.step()
-            debug_api.step()
-        debug_api.end_debug()
-        state = [one.full_tensor().tolist() for one in model.parameters()]
-        return state, {f"{n}/{i}": v for (n, i), v in values.found.items()}
-
-    plain, before, after = (train(order) for order in (None, "before", "after"))
-    return {
-        "same": [plain[0] == before[0], plain[0] == after[0]],
-        "before": before[1],
-        "after": after[1],
-    }
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    return model
 
 
-def test_fully_sharded_training_has_the_same_bits(tmp_path):
-    torch_features.fully_shard()
-    ranks = on_ranks(fully_sharded, tmp_path)
+@pytest.mark.parametrize("way", [data_parallel, fully_sharded], ids=["data parallel", "sharded"])
+def test_a_training_on_ranks_has_the_same_bits(way, tmp_path):
+    if way is fully_sharded:
+        torch_features.fully_shard()
+    ranks = on_ranks(way, tmp_path)
+    names = {name.partition("/")[0] for name in ranks[0]["after"]}
+    assert {"model.0_activation_std", "model.2_wgrad_l1_norm"} <= names
     for told in ranks:
-        assert told["same"] == [True, True]
+        assert told["same"]
         assert told["before"] == told["after"] == ranks[0]["after"]
-        assert len(told["after"]) == 2 * (2 * 6 - 1)
 
 
 def shared_amax(rank, folder):
@@ -295,3 +226,118 @@ def test_ranks_share_the_amax_of_delayed_scaling_where_asked(tmp_path):
     assert first["True"] == [True, False, True]
     assert first["False"] == [False, True, False]
     assert second["True"] == second["False"] == [True] * 4
+
+
+STATISTICS = statistics_of(["l1_norm"], ALL)
+
+
+def tensor_parallel(rank, folder):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh("cpu", (2,))
+
+    def train(config, order):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+        values = Values()
+        if config is not None:
+            place = folder / f"{order}{config is QUANTISED}{rank}"
+            debug_api.initialize(config, log_dir=place, statistics_logger=values)
+        if config is not None and order == "before":
+            debug_api.attach(model)
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        if config is not None and order == "after":
+            debug_api.attach(model)
+        x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        y = model(x)
+        y.square().sum().backward()
+        debug_api.step()
+        debug_api.end_debug()
+        told = [] if config is None else [one for one in main_log(place) if "summand" in one]
+        shards = [one.to_local() for one in model.parameters()]
+        gradients = [one.grad.to_local().tolist() for one in model.parameters()]
+        weight = shards[0].abs().sum().item()
+        found = {name: values[name, 0] for name in values.names}
+        return [y.tolist(), x.grad.tolist(), *gradients], found, weight, told
+
+    plain = train(None, "never")
+    before, after = train(STATISTICS, "before"), train(STATISTICS, "after")
+    changed = train(QUANTISED, "after")
+    return {
+        "same": [plain[0] == before[0], plain[0] == after[0], plain[0] != changed[0]],
+        "close": torch.allclose(torch.tensor(plain[0][0]), torch.tensor(changed[0][0]), atol=0.2),
+        "alike": before[1] == after[1],
+        "found": after[1],
+        "weight": after[2],
+        "told": [line.split(":")[0] for line in after[3]],
+    }
+
+
+def test_shards_of_tensor_parallel_layers(tmp_path):
+    ranks = on_ranks(tensor_parallel, tmp_path)
+    for told in ranks:
+        assert told["same"] == [True, True, True]
+        assert told["close"]
+        assert told["alike"]
+        assert len(told["found"]) == 2 * len(ALL)
+        # Of this rank's shard alone.
+        assert told["found"]["model.0_weight_l1_norm"] == pytest.approx(told["weight"], rel=1e-6)
+        assert "WARNING - model.2" in told["told"]
+    # Both have seen the whole input.
+    total = 2 * torch.linspace(-1, 1, 12).abs().sum().item()
+    assert ranks[0]["found"]["model.0_activation_l1_norm"] == pytest.approx(total, rel=1e-6)
+    output = "model.0_output_l1_norm"
+    assert ranks[0]["found"][output] == ranks[1]["found"][output]
+
+
+def wrapped_while_attached(rank, folder):
+    values = Values()
+    debug_api.initialize(STATISTICS, log_dir=folder, statistics_logger=values)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    handle = debug_api.attach(model)
+    shard(model)
+    x = torch.full((2, 4), 1.0 + rank)
+    for _ in range(3):
+        model(x).sum().backward()
+        debug_api.step()
+        handle.detach()
+        model(x).sum().backward()
+        handle = debug_api.attach(model)
+    debug_api.end_debug()
+    return by_name(values)
+
+
+def test_a_model_that_was_sharded_while_attached_is_attached_again(tmp_path):
+    torch_features.fully_shard()
+    for found in on_ranks(wrapped_while_attached, tmp_path):
+        assert len(found) == 3 * (2 * len(ALL) - 1 + 4)
+        for iteration in range(3):
+            assert found[f"model.0_activation_l1_norm/{iteration}"] == [24.0]
+
+
+def detached_within_a_step(rank, folder):
+    values = Values()
+    debug_api.initialize(STATISTICS, log_dir=folder, statistics_logger=values)
+    model = nn.Linear(4, 2)
+    handle = debug_api.attach(model)
+    if rank:
+        # Here it has run.
+        model(torch.ones(2, 4)).sum().backward()
+    handle.detach()
+    debug_api.step()
+    debug_api.step()
+    debug_api.end_debug()
+    return by_name(values)
+
+
+def test_ranks_that_detach_in_the_same_step_merge_what_they_saw(tmp_path):
+    first, second = on_ranks(detached_within_a_step, tmp_path)
+    assert first["model_activation_l1_norm/0"] == second["model_activation_l1_norm/0"] == [8.0]
+    assert "model_weight_l1_norm/0" in second
+    assert "model_weight_l1_norm/0" not in first

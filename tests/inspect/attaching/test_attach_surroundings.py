@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from attached_models import ALL, QUANTISED, main_log, session, statistics_of
+from inspect_sessions import ALL, QUANTISED, main_log, session, statistics_of
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad

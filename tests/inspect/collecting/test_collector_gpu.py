@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from attached_models import Values, main_log, section, session, statistics_of
+from inspect_sessions import Values, main_log, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api

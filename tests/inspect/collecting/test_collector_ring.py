@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from attached_models import main_log, section, session, statistics_of
+from inspect_sessions import Values, main_log, section, session, statistics_of
 from late_rings import LateCopies, through_rings
 from torch import nn
 
@@ -33,16 +33,6 @@ FP8 = [
     "scale_inv_max",
 ]
 TENSORS = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
-
-
-class InOrder:
-    """A logger that keeps the order of what it is given."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, int, float]] = []
-
-    def log_scalar(self, name: str, value: float, iteration: int, **_: Any) -> None:
-        self.lines.append((name, iteration, value))
 
 
 def config(**schedule: Any) -> dict[str, Any]:
@@ -75,9 +65,9 @@ def train(
     fp8: Any = None,
     explicit: bool = False,
     **of_ring: Any,
-) -> tuple[InOrder, list[int], LateCopies | None]:
+) -> tuple[Values, list[int], LateCopies | None]:
     """Train a network; return what was logged, and how much of it after each step."""
-    logger = InOrder()
+    logger = Values()
     after_step = []
     debug_api.initialize(given, log_dir=folder, statistics_logger=logger)
     try:
@@ -98,16 +88,16 @@ def train(
             if copies is not None:
                 copies.now += 1
             debug_api.step()
-            after_step.append(len(logger.lines))
+            after_step.append(len(logger.got))
     finally:
         debug_api.end_debug()
     return logger, after_step, copies
 
 
-def assert_the_same(found: InOrder, expected: InOrder) -> None:
+def assert_the_same(found: Values, expected: Values) -> None:
     """The same lines in the same order; numbers differ by what two ways of adding do."""
-    assert [line[:2] for line in found.lines] == [line[:2] for line in expected.lines]
-    for (name, iteration, value), (_, _, wanted) in zip(found.lines, expected.lines, strict=True):
+    assert [line[:2] for line in found.got] == [line[:2] for line in expected.got]
+    for (name, iteration, value), (_, _, wanted) in zip(found.got, expected.got, strict=True):
         close = pytest.approx(wanted, rel=1e-5, abs=1e-6, nan_ok=True)
         assert value == close, (name, iteration)
 
@@ -152,9 +142,9 @@ def test_only_steps_that_are_due_take_a_place_in_the_ring(tmp_path: Path) -> Non
         config(**schedule), tmp_path / "late", explicit=True, late_by=2, generations=2
     )
     assert_the_same(late, at_once)
-    assert {iteration for _, iteration, _ in late.lines} == {5, 10}
+    assert {iteration for _, iteration, _ in late.got} == {5, 10}
     # Steps in which nothing is due take in what has come meanwhile.
-    assert after_step[:8] == [0] * 7 + [len(late.lines) // 2]
+    assert after_step[:8] == [0] * 7 + [len(late.got) // 2]
     assert copies is not None
     assert copies.waits == 1
 
@@ -167,7 +157,7 @@ def test_statistics_of_8_bit_formats_are_those_of_the_cpu(tmp_path: Path, fp8: A
     at_once, _, _ = train(given, tmp_path / "cpu", fp8=fp8)
     late, _, _ = train(given, tmp_path / "late", fp8=fp8, late_by=3)
     assert_the_same(late, at_once)
-    of_fp8 = [value for name, _, value in late.lines if name.endswith("flows%")]
+    of_fp8 = [value for name, _, value in late.got if name.endswith("flows%")]
     assert any(value > 0 for value in of_fp8)
 
 
@@ -245,7 +235,7 @@ def test_what_was_seen_before_a_model_is_detached_is_logged_when_it_comes(tmp_pa
 def test_a_tensor_of_the_host_is_logged_after_those_of_a_device_that_were_seen_before(
     tmp_path: Path,
 ) -> None:
-    logger = InOrder()
+    logger = Values()
     debug_api.initialize(config(), log_dir=tmp_path, statistics_logger=logger)
     copies = through_rings(2, device="meta")
     model = network().to("meta")
@@ -257,9 +247,9 @@ def test_a_tensor_of_the_host_is_logged_after_those_of_a_device_that_were_seen_b
         copies.now += 1
         debug_api.step()
     debug_api.end_debug()
-    iterations = [iteration for _, iteration, _ in logger.lines]
+    iterations = [iteration for _, iteration, _ in logger.got]
     assert iterations == sorted(iterations)
-    assert [name for name, _, _ in logger.lines].count("net_hidden_max") == 5
+    assert [name for name, _, _ in logger.got].count("net_hidden_max") == 5
 
 
 @pytest.mark.parametrize("fp8", [{"amax_history_len": 2}, "current", None])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attached_models import Values, main_log, section, session, statistics_of
+from inspect_sessions import Values, main_log, section, session, statistics_of
 from late_rings import through_rings
 from torch import Tensor, nn
 

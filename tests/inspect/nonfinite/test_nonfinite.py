@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from attached_models import main_log, section, session, statistics_of
+from inspect_sessions import main_log, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch_features
-from attached_models import session, statistics_of
 from awkward_tensors import normal
+from inspect_sessions import session, statistics_of
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor

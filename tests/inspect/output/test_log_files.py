@@ -114,19 +114,12 @@ def test_stamps_in_names_and_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for line in path.read_text().splitlines():
             # As `logging` writes it, in both files.
             assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - INFO - ", line)
-
-
-def test_the_stamp_is_left_for_child_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NVDLFW_INSPECT_ENABLE_LOG_TIMESTAMP", "true")
-    monkeypatch.setenv("NVDLFW_INSPECT_LOG_TIMESTAMP", "")
+    # Without one it is made, and left for child processes.
     monkeypatch.delenv("NVDLFW_INSPECT_LOG_TIMESTAMP")
-    session(tmp_path)
+    session(tmp_path / "made")
     stamp = os.environ["NVDLFW_INSPECT_LOG_TIMESTAMP"]
-    assert {path.name for path in tmp_path.rglob("*.log")} == {
-        f"nvdlfw_inspect_{stamp}_globalrank-0.log"
-    }
+    names = {path.name for path in (tmp_path / "made").rglob("*.log")}
+    assert names == {f"nvdlfw_inspect_{stamp}_globalrank-0.log"}
     monkeypatch.delenv("NVDLFW_INSPECT_LOG_TIMESTAMP")
 
 

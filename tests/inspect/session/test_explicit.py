@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from attached_models import exact_statistics
 from conftest import Traced
-from inspect_sessions import SIX, base_config, main_log, scalars, statistics_path
+from inspect_sessions import (
+    SIX,
+    Values,
+    base_config,
+    exact_statistics,
+    main_log,
+    scalars,
+    statistics_path,
+)
+from rank_processes import on_ranks
 
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.config.features import forget_custom_features
@@ -21,26 +29,6 @@ from dftrace_ai.inspect.config.features import forget_custom_features
 def _ended() -> Iterator[None]:
     yield
     debug_api.end_debug()
-
-
-class Kept(debug_api.BaseLogger):
-    """A logger that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[str, float, int]] = []
-
-    def log_scalar(self, name: str, value: float, iteration: int, **kwargs: Any) -> None:
-        self.got.append((name, value, iteration))
-
-
-class Writer:
-    """Takes what TensorBoard's writer takes."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[str, float, int]] = []
-
-    def add_scalar(self, name: str, value: float, iteration: int) -> None:
-        self.got.append((name, value, iteration))
 
 
 def test_values_are_returned_and_logged(tmp_path: Path) -> None:
@@ -59,6 +47,18 @@ def test_values_are_returned_and_logged(tmp_path: Path) -> None:
     ]
 
 
+def test_values_that_are_returned_are_tensors_of_their_own(tmp_path: Path) -> None:
+    debug_api.initialize(base_config(["min", "max"]), log_dir=tmp_path)
+    found = debug_api.log_tensor_stats("fc", torch.tensor([1.0, 2.0]), "activation")
+    debug_api.end_debug()
+    found["min"] += 5
+    assert {stat: value.item() for stat, value in found.items()} == {"min": 6.0, "max": 2.0}
+    for value in found.values():
+        assert (value.dtype, value.shape, value.device.type) == (torch.float32, (), "cpu")
+        assert value.untyped_storage().nbytes() == 4
+        assert not value.requires_grad
+
+
 def test_the_log_tells_what_is_read_and_called(tmp_path: Path) -> None:
     debug_api.initialize(base_config(), log_dir=tmp_path)
     for _ in range(3):
@@ -74,18 +74,9 @@ def test_the_log_tells_what_is_read_and_called(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("keys", "due"),
-    [
-        ({}, range(12)),
-        ({"freq": 3}, [0, 3, 6, 9]),
-        ({"freq": 2, "start_step": 3, "end_step": 8}, [4, 6, 8]),
-        ({"freq": 2, "start_end_list": [[6, 10]]}, [6, 8]),
-        ({"start_end_list": [[1, 3], [9, -1]]}, [1, 2, 9, 10, 11]),
-    ],
-)
-def test_the_schedule_decides(tmp_path: Path, keys: dict[str, Any], due: list[int]) -> None:
-    debug_api.initialize(base_config(["max"], **keys), log_dir=tmp_path)
+def test_the_schedule_decides(tmp_path: Path) -> None:
+    config = base_config(["max"], freq=2, start_end_list=[[1, 4], [9, -1]])
+    debug_api.initialize(config, log_dir=tmp_path)
     told = []
     for iteration in range(12):
         # Twice in an iteration is two lines.
@@ -94,7 +85,7 @@ def test_the_schedule_decides(tmp_path: Path, keys: dict[str, Any], due: list[in
                 told.append(iteration)
         debug_api.step()
     debug_api.end_debug()
-    assert told == [iteration for iteration in due for _ in range(2)]
+    assert told == [2, 2, 10, 10]
     assert [s.iteration for s in scalars(tmp_path)] == told
 
 
@@ -119,7 +110,7 @@ def test_a_given_iteration_overrides_the_counter(tmp_path: Path) -> None:
 
 
 def test_every_sink_gets_every_number(tmp_path: Path, traced: Traced) -> None:
-    logger, writer = Kept(), Writer()
+    logger, writer = Values(), Values()
     with traced() as rec:
         debug_api.initialize(
             base_config(["max", "mean"]),
@@ -164,7 +155,7 @@ def test_every_sink_gets_every_number(tmp_path: Path, traced: Traced) -> None:
 
 
 def test_without_the_file_there_is_no_file(tmp_path: Path) -> None:
-    debug_api.initialize(base_config(), log_dir=tmp_path, tb_writer=Writer())
+    debug_api.initialize(base_config(), log_dir=tmp_path, tb_writer=Values())
     debug_api.log_tensor_stats("fc", torch.ones(1), "activation")
     debug_api.end_debug()
     assert not statistics_path(tmp_path).exists()
@@ -177,7 +168,7 @@ def test_a_logger_that_fails_is_told_once_and_training_goes_on(
         def log_scalar(self, name: str, value: float, iteration: int) -> None:
             raise OSError(28, "No space left on device")
 
-    writer = Writer()
+    writer = Values()
     debug_api.initialize(base_config(), log_dir=tmp_path, logger=Broken(), tb_writer=writer)
     for _ in range(3):
         assert debug_api.log_tensor_stats("fc", torch.ones(4), "activation")
@@ -347,3 +338,66 @@ def test_features_come_from_directories(tmp_path: Path) -> None:
         assert torch.equal(model(x), plain * 2)
     finally:
         forget_custom_features()
+
+
+# Two ranks: who merges what, and who logs it
+
+
+def part(number: int, rank: int) -> torch.Tensor:
+    """Unlike parts: another mean and another size, and none at all in the third of rank 0."""
+    generator = torch.Generator().manual_seed(10 * number + rank)
+    rows = [[1000, 3], [700, 500], [0, 250]][number][rank]
+    return torch.randn(rows, 4, generator=generator) + 5 - 10 * rank
+
+
+def given_on_ranks(rank: int, folder: Path) -> dict[str, dict[str, float]]:
+    world = torch.distributed.group.WORLD
+    told = {}
+
+    def give(way: str, number: int, **keys: Any) -> None:
+        x = part(number, rank)
+        found = debug_api.log_tensor_stats(f"{way}{number}", x, "activation", **keys)
+        told[f"{way}{number}"] = {stat: value.item() for stat, value in found.items()}
+
+    debug_api.initialize(base_config(), log_dir=folder, default_logging_enabled=True)
+    for number in range(3):
+        give("world", number)
+        give("local", number, skip_reduction=True)
+        give("given", number, reduction_group=world)
+    debug_api.set_tensor_reduction_group(world)
+    for number in range(3):
+        give("set", number)
+    debug_api.end_debug()
+    return told
+
+
+def close(found: dict[str, float], tensor: torch.Tensor) -> bool:
+    exact = exact_statistics(tensor)
+    return list(found) == SIX and all(
+        abs(value - exact[stat]) <= 2e-6 * abs(exact[stat]) for stat, value in found.items()
+    )
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="needs gloo",
+)
+def test_who_merges_and_who_logs(tmp_path: Path) -> None:
+    first, second = on_ranks(given_on_ranks, tmp_path)
+    for number in range(3):
+        parts = [part(number, rank) for rank in range(2)]
+        whole = second[f"world{number}"]
+        # Without a group the last rank logs; with one, every member, and the same bits.
+        assert first[f"world{number}"] == {}
+        assert close(whole, torch.cat(parts))
+        for way in ("given", "set"):
+            assert first[f"{way}{number}"] == second[f"{way}{number}"] == whole
+        for told, own in zip((first, second), parts, strict=True):
+            found = told[f"local{number}"]
+            assert close(found, own) if own.numel() else found == {}
+    logged = [{s.name.split("_")[0] for s in scalars(tmp_path, rank)} for rank in range(2)]
+    both = {"given0", "given1", "given2", "set0", "set1", "set2", "local0", "local1"}
+    assert logged == [both, both | {"local2", "world0", "world1", "world2"}]
+    for rank in range(2):
+        warned = [line for line in main_log(tmp_path, rank) if "no reduction group" in line]
+        assert len(warned) == 3

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from attached_models import Values, statistics_of
 from conftest import clean_environment
-from inspect_sessions import base_config, main_log, scalars, statistics_path
+from inspect_sessions import Values, base_config, main_log, scalars, statistics_of, statistics_path
 
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.config.features import custom_features, forget_custom_features
@@ -263,7 +262,6 @@ FULL = """
 import os, resource, signal, sys
 import torch
 import dftrace_ai.inspect as debug_api
-from inspect_sessions import base_config
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from attached_models import main_log, session
-from inspect_sessions import main_log as log_of_rank
+from inspect_sessions import main_log, session
 from rank_processes import on_ranks
 from torch import nn
 
@@ -190,7 +189,7 @@ def of_a_stage(rank: int, folder: Path) -> list[list[str]]:
             for layer in model.values():
                 layer(torch.ones(1, 2))
             debug_api.step()
-        found.append([line for line in log_of_rank(place, rank) if "Section" in line])
+        found.append([line for line in main_log(place, rank) if "Section" in line])
     return found
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attached_models import exact_statistics
-from inspect_sessions import base_config, main_log, scalars
+from inspect_sessions import base_config, exact_statistics, main_log, scalars
 from interruption import Interruption
 from late_rings import through_rings
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from attached_models import main_log, section, session
+from inspect_sessions import main_log, section, session
 from late_rings import through_rings
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -7,11 +7,10 @@ import io
 import pickle
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
-from attached_models import session, statistics_of
+from inspect_sessions import session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
@@ -188,30 +187,3 @@ def test_threads_that_share_a_model(tmp_path):
         debug_api.step()
         total = 2 * x.abs().sum().item()
         assert values["model_activation_l1_norm", 0] == pytest.approx(total, rel=1e-6)
-
-
-def test_threads_that_run_a_layer_at_once_lose_no_count(tmp_path):
-    forwards, rows = 500, 3
-    x = torch.randn(rows, 4)
-    with session(STATISTICS, tmp_path) as values:
-        layer = nn.Linear(4, 4)
-        debug_api.attach(layer)
-
-        def run():
-            with torch.no_grad():
-                for _ in range(forwards):
-                    layer(x)
-
-        crew = [threading.Thread(target=run) for _ in range(4)]
-        switch = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        try:
-            for thread in crew:
-                thread.start()
-            for thread in crew:
-                thread.join()
-        finally:
-            sys.setswitchinterval(switch)
-        debug_api.step()
-    total = len(crew) * forwards * x.abs().sum().item()
-    assert values["model_activation_l1_norm", 0] == pytest.approx(total, rel=1e-6)

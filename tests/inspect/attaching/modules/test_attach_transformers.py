@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from attached_models import ALL, main_log, section, session, statistics_of
+from inspect_sessions import ALL, main_log, section, session, statistics_of
 
 import dftrace_ai.inspect as debug_api
 
