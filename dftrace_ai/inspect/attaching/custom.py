@@ -244,18 +244,15 @@ class CustomCalls:
     def inspect(self, tensor_name: str, tensor: Tensor) -> None:
         """Show a tensor to those who inspect it."""
         for one in self.inspectors.get(tensor_name, ()):
-            self._show(one, tensor_name, tensor)
-
-    def _show(self, one: Implementation, tensor_name: str, tensor: Tensor) -> None:
-        try:
-            with torch.no_grad():
-                one.call(
-                    "inspect_tensor",
-                    config=one.use.keys_for(None, tensor_name),
-                    layer_name=self.layer,
-                    tensor_name=tensor_name,
-                    tensor=tensor.detach(),
-                    iteration=self.iteration,
-                )
-        except Exception as error:  # noqa: BLE001 - a feature must not end the training
-            self._tell(one, "inspect_tensor", error)
+            try:
+                with torch.no_grad():
+                    one.call(
+                        "inspect_tensor",
+                        config=one.use.keys_for(None, tensor_name),
+                        layer_name=self.layer,
+                        tensor_name=tensor_name,
+                        tensor=tensor.detach(),
+                        iteration=self.iteration,
+                    )
+            except Exception as error:  # noqa: BLE001, PERF203 - it must not end the training
+                self._tell(one, "inspect_tensor", error)

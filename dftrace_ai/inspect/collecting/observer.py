@@ -249,7 +249,7 @@ class TensorObserver:
             come = partial(_mark, Place(self.layer, self.tensor, MARKS.step, micro_batch, moment))
         asked = None if self.ahead is None else self.ahead.asked(ring, elements)
         if asked is not None:
-            asked.awaited.when_come(come)
+            asked.awaited.come = come
         else:
             asked = ring.add(elements, come=come)
         if asked is None:

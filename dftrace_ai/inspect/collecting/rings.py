@@ -29,20 +29,11 @@ Made = TypeVar("Made")
 class Awaited:
     """A record that is on its way to the host."""
 
-    __slots__ = ("_come", "record")
+    __slots__ = ("come", "record")
 
     def __init__(self, come: Callable[[Record], None] | None = None) -> None:
         self.record: Record | None = None  # None until then
-        self._come = come
-
-    def when_come(self, come: Callable[[Record], None] | None) -> None:
-        """Say who is given the record when it is there."""
-        self._come = come
-
-    def tell(self) -> None:
-        """Give the record to whoever wants to be told."""
-        if self._come is not None and self.record is not None:
-            self._come(self.record)
+        self.come = come  # is given the record when it is there
 
 
 class Asked(NamedTuple):
@@ -93,41 +84,36 @@ class DeviceRing:
         # The tensor is plain, real, and has an element; see `elements_of`. None is returned while a
         # CUDA graph is captured, and in a signal's handler that has interrupted a call of this
         # thread.
-        return self._alone(lambda: self._added(tensor, cast, come))
-
-    def _added(
-        self,
-        tensor: Tensor,
-        cast: tuple[Format, float | Tensor] | None,
-        come: Callable[[Record], None] | None,
-    ) -> Asked | None:
-        ring = self._ready()
-        if ring is None:
-            return None
         format_, scale = cast or (None, None)
-        place = ring.add(tensor, scale=scale, format=format_)
-        return self._asked_for(ring, place, come)
+        return self._made(lambda ring: ring.add(tensor, scale=scale, format=format_), come)
 
-    def add_all(self, tensors: Sequence[Tensor]) -> list[Asked | None] | None:
+    def add_row(self, row: Tensor) -> Asked | None:
+        """Take in a record that was made on the device in another way; as `add`."""
+        return self._made(lambda ring: ring.add_row(row))
+
+    def add_all(self, tensors: Sequence[Tensor]) -> list[Asked] | None:
         """Have the records of tensors made together; as `add`."""
 
-        def added() -> list[Asked | None] | None:
+        def added() -> list[Asked] | None:
             ring = self._ready()
             places = None if ring is None else ring.add_all(tensors)
             if ring is None or places is None:
                 return None
-            return [self._asked_for(ring, place, None) for place in places]
+            return [self._asked_for(ring, place) for place in places]
 
         return self._alone(added)
 
-    def add_row(self, row: Tensor) -> Asked | None:
-        """Take in a record that was made on the device in another way; as `add`."""
-
-        def added() -> Asked | None:
+    def _made(
+        self,
+        make: Callable[[Ring[list[Awaited]]], int | None],
+        come: Callable[[Record], None] | None = None,
+    ) -> Asked | None:
+        def made() -> Asked | None:
             ring = self._ready()
-            return None if ring is None else self._asked_for(ring, ring.add_row(row), None)
+            place = None if ring is None else make(ring)
+            return None if ring is None or place is None else self._asked_for(ring, place, come)
 
-        return self._alone(added)
+        return self._alone(made)
 
     def _alone(self, change: Callable[[], Made | None], *, tells: bool = True) -> Made | None:
         """Change the ring, unless this is a signal's handler that came into a change of it."""
@@ -154,11 +140,9 @@ class DeviceRing:
     def _asked_for(
         self,
         ring: Ring[list[Awaited]],
-        place: int | None,
-        come: Callable[[Record], None] | None,
-    ) -> Asked | None:
-        if place is None:
-            return None
+        place: int,
+        come: Callable[[Record], None] | None = None,
+    ) -> Asked:
         awaited = Awaited(come)
         self._asked.append(awaited)
         return Asked(awaited, ring.row(place), ring)
@@ -195,7 +179,8 @@ class DeviceRing:
             for awaited, record in zip(generation.tag, generation.records, strict=True):
                 awaited.record = record
             for awaited in generation.tag:
-                awaited.tell()
+                if awaited.come is not None and awaited.record is not None:
+                    awaited.come(awaited.record)
 
 
 def elements_of(tensor: Tensor) -> Tensor | None:

@@ -91,8 +91,7 @@ class WeightsAhead:
             return
         everyone = ring.add_all([elements for _, _, elements in found])
         for (weight, version, _), asked in zip(found, everyone or (), strict=False):
-            if asked is not None:
-                self._asked[weight] = version, asked
+            self._asked[weight] = version, asked
 
     def end_step(self) -> None:
         """Forget what was asked for and not looked at."""

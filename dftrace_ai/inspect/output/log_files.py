@@ -17,7 +17,7 @@ from dftrace_ai.wording import ToldOnce, escaped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LogNames", "MainLog", "StatisticsFile", "open_log", "tell_on_stderr"]
+__all__ = ["LogNames", "MainLog", "StatisticsFile", "tell_on_stderr"]
 
 LEVEL_VARIABLE = "NVDLFW_INSPECT_LOG_LEVEL"
 OVERWRITE_VARIABLE = "NVDLFW_INSPECT_ENABLE_LOG_OVERWRITE"
@@ -64,17 +64,23 @@ class LogNames:
 
 
 class LogFile:
-    """A log whose lines are gathered; a link at its path is not followed.
+    """A log whose lines are gathered; a link at its path is not followed."""
 
-    Any thread may write, and so may the handler of a signal while another call is under way.
-    """
+    # Any thread may write, and so may the handler of a signal while another call is under way.
+    # Lines are appended wherever the file ends, so that another process that begins the same file
+    # anew leaves no gap in it. A new one has the `file_mode` of the run that is on, and without a
+    # run is its owner's alone.
 
-    def __init__(self, path: Path, *, overwrite: bool, mode: int = 0o600) -> None:
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
         self.closed = False
         self._gathered: list[bytes] = []
         self._bytes = 0
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run = current_run()
+        settings = run._settings if run is not None else None
+        mode = int(settings["core"]["file_mode"]) if settings is not None else 0o600
         self._log = HeldLog(path, overwrite=overwrite, mode=mode)
         self.path = self._log.path
 
@@ -121,18 +127,6 @@ class LogFile:
         return self._lock
 
 
-def open_log(path: Path, *, overwrite: bool) -> LogFile:
-    """Open a log for writing; directories are made as needed, and a link is not followed."""
-    # Lines are appended wherever the file ends, so that another process that begins the same file
-    # anew leaves no gap in it. A new one has the `file_mode` of the run that is on, and without a
-    # run is its owner's alone.
-    path.parent.mkdir(parents=True, exist_ok=True)
-    run = current_run()
-    settings = run._settings if run is not None else None
-    mode = int(settings["core"]["file_mode"]) if settings is not None else 0o600
-    return LogFile(path, overwrite=overwrite, mode=mode)
-
-
 def tell_on_stderr(line: str) -> None:
     """Write a line to standard error, if there is one: a process may have closed or replaced it."""
     try:
@@ -156,7 +150,7 @@ class MainLog:
         self._least = LEVELS.get(said, logging.INFO)
         self._stamped = names.stamped
         self._told = ToldOnce()
-        self._file = open_log(names.main, overwrite=names.overwrites)
+        self._file = LogFile(names.main, overwrite=names.overwrites)
 
     def write(self, message: str, level: int = logging.INFO) -> None:
         """Write one line."""
@@ -185,7 +179,7 @@ class StatisticsFile:
 
     def __init__(self, path: Path, *, overwrite: bool = True, stamped: bool = False) -> None:
         self._stamped = stamped
-        self._file = open_log(path, overwrite=overwrite)
+        self._file = LogFile(path, overwrite=overwrite)
 
     def write(self, name: str, value: float, iteration: int) -> None:
         """Write one number in the columns of Transformer Engine's statistics log."""

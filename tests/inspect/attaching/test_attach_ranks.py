@@ -258,7 +258,7 @@ def tensor_parallel(rank, folder):
         y.square().sum().backward()
         debug_api.step()
         debug_api.end_debug()
-        told = [] if config is None else [one for one in main_log(place) if "summand" in one]
+        told = [] if config is None else [one for one in main_log(place, rank) if "summand" in one]
         shards = [one.to_local() for one in model.parameters()]
         gradients = [one.grad.to_local().tolist() for one in model.parameters()]
         weight = shards[0].abs().sum().item()

@@ -135,16 +135,7 @@ def _begin(
     return token_of(running)
 
 
-@_begin.register_fake
-def _begin_shape(
-    activation: Tensor | None,
-    weight: Tensor | None,
-    station: Tensor,
-    part: str,
-    is_operand: bool,
-    gradients: bool,
-) -> Tensor:
-    return torch.empty_like(station)
+_begin.register_fake(lambda _activation, _weight, station, *_others: torch.empty_like(station))
 
 
 @torch.library.custom_op(
@@ -173,14 +164,8 @@ def _gemm(
 
 
 @_gemm.register_fake
-def _gemm_shape(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    whole: Tensor | None,
-    begun: Tensor,
-    transposed: bool,
-) -> Tensor:
+def _gemm_shape(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
+    transposed = others[-1]
     return x.new_empty((*x.shape[:-1], weight.size(1 if transposed else 0)))
 
 
@@ -230,15 +215,8 @@ def _gradients(
 
 
 @_gemm_backward.register_fake
-def _gemm_backward_shape(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    whole: Tensor | None,
-    begun: Tensor,
-    transposed: bool,
-    needs: list[bool],
-) -> list[Tensor]:
+def _gemm_backward_shape(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any) -> list[Tensor]:
+    needs = others[-1]
     shapes = (x.shape, weight.shape, gradient.shape[-1:])
     return [
         gradient.new_empty(shape if needed else (0,))
@@ -283,11 +261,7 @@ def _look(
     return output.clone()
 
 
-@_look.register_fake
-def _look_shape(
-    output: Tensor, begun: Tensor, activation: Tensor | None, weight: Tensor | None
-) -> Tensor:
-    return torch.empty_like(output)
+_look.register_fake(lambda output, *_others: torch.empty_like(output))
 
 
 @torch.library.custom_op(
@@ -300,9 +274,7 @@ def _look_back(gradient: Tensor, begun: Tensor) -> Tensor:
     return gradient.clone()
 
 
-@_look_back.register_fake
-def _look_back_shape(gradient: Tensor, begun: Tensor) -> Tensor:
-    return torch.empty_like(gradient)
+_look_back.register_fake(lambda gradient, _begun: torch.empty_like(gradient))
 
 
 def _keep_token(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -112,13 +112,9 @@ class Station:
     def run_linear(self, module: nn.Linear, given: Tensor) -> Tensor:
         """Run a Linear."""
         weight, bias = module.weight, module.bias
+        linear = nn.functional.linear
         operands = Operands(given, weight, bias)
-        if not torch.compiler.is_compiling():
-            linear = nn.functional.linear
-            return self._run_gemms(module, operands, lambda: linear(given, weight, bias))
-        if left_alone():
-            return nn.functional.linear(given, weight, bias)
-        return compiled_linear(self.token, "", operands)
+        return self._run_layer(module, operands, lambda: linear(given, weight, bias))
 
     def run_conv1d(
         self,
@@ -130,7 +126,11 @@ class Station:
         """Run a linear layer with a transposed weight."""
         (given,) = (*args, *kwargs.values())
         weight, bias = cast("Tensor", module.weight), cast("Tensor | None", module.bias)
-        operands = Operands(given, weight, bias, transposed=True)
+        return self._run_layer(module, Operands(given, weight, bias, transposed=True), original)
+
+    def _run_layer(
+        self, module: nn.Module, operands: Operands, original: Callable[[], Tensor]
+    ) -> Tensor:
         if not torch.compiler.is_compiling():
             return self._run_gemms(module, operands, original)
         if left_alone():
