@@ -209,32 +209,6 @@ def test_detaching_ends_it_and_another_attach_begins_anew(tmp_path):
     assert [type(one) for one in model.modules()] == kinds
 
 
-def test_the_trace_shows_statistics_where_the_tensor_was_seen_and_the_plans(traced, tmp_path):
-    config = section(
-        {
-            "LogTensorStats": {"stats": ["max", "std"], "tensors": ["activation"]},
-            "DisableFp8Gemm": {"gemms": ["dgrad"]},
-        }
-    )
-    import dftrace_ai
-
-    with traced() as recording, session(config, tmp_path):
-        model = nn.Linear(3, 2)
-        debug_api.attach(model, fp8="current")
-        with dftrace_ai.ai.compute.forward:
-            model(torch.ones(1, 3))
-        debug_api.step()
-    events = recording.trace.events
-    (span,) = [one for one in events if one.name == "forward"]
-    (seen,) = [one for one in events if one.cat == "tensor_stats"]
-    assert seen.name == "model:activation"
-    assert span.ts_ns <= seen.ts_ns <= span.end_ns
-    assert (seen.args["iteration"], seen.args["max"], seen.args["n"]) == (0, 1.0, 3)
-    (plan,) = [one for one in events if one.cat == "inspect" and one.name == "model"]
-    assert plan.args["weight/dgrad"] == "High precision"
-    assert plan.args["weight/fprop"] == "FP8 quantization"
-
-
 # Detached, attached again, and several models
 
 

@@ -206,8 +206,8 @@ def test_features_with_the_signatures_of_transformer_engine_run_as_they_are(
     features, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(debug_api, "kept", None, raising=False)
-    folder = tmp_path / "features"
-    folder.mkdir()
+    folder = tmp_path / "features" / "deep"
+    folder.mkdir(parents=True)
     (folder / "te.py").write_text(AS_TRANSFORMER_ENGINE)
     config = section(
         {
@@ -229,7 +229,7 @@ def test_features_with_the_signatures_of_transformer_engine_run_as_they_are(
             "Mine": {"tensors": ["weight"]},
         }
     )
-    with session(config, tmp_path, feature_dirs=[folder]):
+    with session(config, tmp_path, feature_dirs=[folder.parent]):
         model = nn.Linear(4, 3, bias=False)
         debug_api.attach(model)
         x = torch.tensor([[0.0, 1.0, 2.0, 3.0]], requires_grad=True)

@@ -36,24 +36,6 @@ SHAPES = {
 }
 
 
-class Conv1D(nn.Module):
-    """As in transformers: a Linear whose weight is (in, out)."""
-
-    def __init__(self, nf, nx):
-        super().__init__()
-        self.nf = nf
-        self.weight = nn.Parameter(torch.randn(nx, nf) * 0.02)
-        self.bias = nn.Parameter(torch.zeros(nf))
-
-    def forward(self, x):
-        size_out = (*x.size()[:-1], self.nf)
-        x = torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight)
-        return x.view(size_out)
-
-
-Conv1D.__module__ = "transformers.pytorch_utils"
-
-
 def step_of(model, inputs, run=None, autocast=False):
     """Output and all gradients of one forward and backward."""
     inputs = [
@@ -137,16 +119,11 @@ def test_an_output_that_is_changed_in_place(way, tmp_path):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
 def test_conv1d(precision, way, tmp_path):
+    utilities = pytest.importorskip("transformers.pytorch_utils", reason="needs transformers")
     dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
-    model = Conv1D(20, 24).to(dtype)
+    model = utilities.Conv1D(20, 24).to(dtype)
     x = torch.randn(3, 7, 24).to(dtype)
     check(model, [x], way, tmp_path, autocast=precision == "autocast")
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_conv1d_of_transformers(way, tmp_path):
-    utilities = pytest.importorskip("transformers.pytorch_utils", reason="needs transformers")
-    check(utilities.Conv1D(20, 24), [torch.randn(3, 7, 24)], way, tmp_path)
 
 
 def attend(**keywords):

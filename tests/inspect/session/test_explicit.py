@@ -22,7 +22,6 @@ from inspect_sessions import (
 from rank_processes import on_ranks
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.config.features import forget_custom_features
 
 
 @pytest.fixture(autouse=True)
@@ -311,33 +310,6 @@ def test_only_the_first_rank_prints(
     monkeypatch.setenv("RANK", "0")
     debug_api.initialize({**base_config(), **off}, log_dir=tmp_path)
     assert "INFO - Section off is not enabled." in main_log(tmp_path)
-
-
-def test_features_come_from_directories(tmp_path: Path) -> None:
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / "deep" / "er" / "look.py").write_text(
-        "import dftrace_ai.inspect as debug_api\n"
-        "@debug_api.register_feature('Double')\n"
-        "class Double:\n"
-        "    def modify_tensor_enabled(self, config, layer, gemm, tensor, iteration):\n"
-        "        return (gemm, tensor) == ('fprop', 'weight')\n"
-        "    def modify_tensor(self, config, layer, gemm, name, tensor, iteration, **kw):\n"
-        "        return tensor * config['by']\n"
-    )
-    section = {
-        "enabled": True,
-        "layers": {"layer_types": ["all"]},
-        "transformer_engine": {"Double": {"enabled": True, "by": 2}},
-    }
-    model = torch.nn.Linear(3, 2, bias=False)
-    x = torch.randn(4, 3)
-    plain = model(x)
-    try:
-        debug_api.initialize({"s": section}, [str(tmp_path / "deep")], log_dir=tmp_path)
-        debug_api.attach(model)
-        assert torch.equal(model(x), plain * 2)
-    finally:
-        forget_custom_features()
 
 
 # Two ranks: who merges what, and who logs it
