@@ -8,10 +8,10 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from dftrace_ai.inspect.errors import InspectAssertionError, InspectTypeError, InspectValueError
+from dftrace_ai.inspect.errors import InspectAssertionError, InspectValueError
 from dftrace_ai.wording import in_short
 
-__all__ = ["checked_text", "executed", "iteration_of"]
+__all__ = ["executed", "iteration_of"]
 
 BUILT_IN_DIRECTORY = ("transformer_engine", "debug", "features")
 
@@ -27,12 +27,6 @@ def iteration_of(value: Any, argument: str) -> int:
             f"{argument}: {in_short(value)} is not accepted; accepted: a whole number, 0 or more"
         )
     return number
-
-
-def checked_text(value: Any, argument: str) -> None:
-    """Refuse what is no text."""
-    if not isinstance(value, str):
-        raise InspectTypeError(f"{argument}: a text is accepted, not {type(value).__name__}")
 
 
 def executed(feature_dirs: Any) -> list[str]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from torch import Tensor
 
 from dftrace_ai.inspect.attaching.custom import CustomCalls
-from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
-from dftrace_ai.inspect.attaching.fp8.recipes import Recipe, recipe_in_force
+from dftrace_ai.inspect.attaching.fp8 import DelayedScaling, Recipe, recipe_in_force
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics.formats import Format
@@ -73,7 +72,8 @@ class LiveLayer:
         self.name = name
         self.watch: LayerWatch | None = None
         self._own_recipe: Recipe | None = None
-        self._inspected = False
+        self.inspected = False
+        """Whether the layer belongs to an attached model."""
         self.ran = False
         """Whether it ran with something to do since it was attached."""
         self._step = -1
@@ -96,7 +96,8 @@ class LiveLayer:
         self._rings: Rings | None = None
         self._told = ToldOnce()
         self._tables: dict[Recipe | None, Table] = {}
-        self._scalings: dict[tuple[Recipe, str], DelayedScaling] = {}
+        self.scalings: dict[tuple[Recipe, str], DelayedScaling] = {}
+        """What delayed scaling knows, by recipe and tensor."""
 
     def inspect(
         self,
@@ -111,7 +112,7 @@ class LiveLayer:
         _, self.plan, self.observers, self.custom = planned
         self._own_recipe, self.observe_eval, self._say = recipe, observe_eval, say
         self._rings = rings
-        self._inspected, self.ran = True, False
+        self.inspected, self.ran = True, False
         self.has_gemms = planned.layer.kind != "other"
         if recipe is not None:
             # Ranks that share an amax tell each other of all layers, run or not.
@@ -121,13 +122,8 @@ class LiveLayer:
     def uninspect(self) -> None:
         """Forget what the config asks."""
         self._own_recipe = None
-        self._inspected = False
+        self.inspected = False
         self._reset()
-
-    @property
-    def inspected(self) -> bool:
-        """Whether the layer belongs to an attached model."""
-        return self._inspected
 
     @property
     def forwards(self) -> int:
@@ -164,16 +160,12 @@ class LiveLayer:
             found.append(self.custom.next_ask())
         return min((max(one, iteration + 1) for one in found if one is not None), default=None)
 
-    def scalings(self) -> Mapping[tuple[Recipe, str], DelayedScaling]:
-        """Return what delayed scaling knows, by recipe and tensor."""
-        return self._scalings
-
     def scaling(self, recipe: Recipe, tensor: str) -> DelayedScaling:
         """Return what delayed scaling knows of a tensor."""
         key = recipe, tensor
-        if key not in self._scalings:
-            self._scalings[key] = DelayedScaling(recipe, recipe.format_of(tensor))
-        return self._scalings[key]
+        if key not in self.scalings:
+            self.scalings[key] = DelayedScaling(recipe, recipe.format_of(tensor))
+        return self.scalings[key]
 
     def table(self, recipe: Recipe | None) -> Table:
         """Return how tensors are changed under a recipe, or without one."""
@@ -243,7 +235,7 @@ class LiveLayer:
         if where is None:
             return False
         self.ran = True
-        if self._inspected and self._told.first(where):
+        if self.inspected and self._told.first(where):
             self._say(
                 f"{self.name} runs under or on {where}: there it is neither looked at nor "
                 "changed, which is told once.",

@@ -9,18 +9,19 @@ import heapq
 import itertools
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
-from dftrace_ai.inspect.attaching.fp8.amax_history import AmaxSharing
-from dftrace_ai.inspect.attaching.fp8.recipes import LISTENERS, Recipe, recipe_in_force
+from dftrace_ai.inspect.attaching.fp8 import LISTENERS, AmaxSharing, Recipe, recipe_in_force
 from dftrace_ai.inspect.attaching.layer import LiveLayer, PlannedLayer
 from dftrace_ai.inspect.attaching.modules.attention import FAST_PATH
 from dftrace_ai.inspect.attaching.modules.observed import observable_tensors
 from dftrace_ai.inspect.attaching.modules.swap import Station, station_at
-from dftrace_ai.inspect.attaching.weights import is_unready, stored_weight, what_is_the_weight
 from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP
 from dftrace_ai.inspect.collecting.observer import TensorObserver
 from dftrace_ai.inspect.config import Observe, layer_plan
@@ -48,6 +49,36 @@ NAMED_MOST = 8
 """A warning names so many layers."""
 
 
+def _is_unready(module: nn.Module) -> bool:
+    """Tell whether a module gets its parameters and its class when it first runs."""
+    lazy = isinstance(module, LazyModuleMixin)
+    return lazy and any(is_lazy(one) for one in module.parameters(recurse=False))
+
+
+# The weight of a layer, without computing it where a parametrization computes it.
+
+
+def _place_of(layer: NamedLayer) -> tuple[nn.Module, str]:
+    """The module that has the weight of a layer, and under which name."""
+    if layer.kind == "attention" and layer.part == "out_proj":
+        return cast("nn.Module", layer.module.out_proj), "weight"
+    return layer.module, f"{layer.part}_weight" if layer.kind == "attention" else "weight"
+
+
+def _stored_weight(layer: NamedLayer) -> Any:
+    """Return the weight as it is stored, None where it is computed whenever it is asked for."""
+    holder, part = _place_of(layer)
+    return holder._parameters.get(part, vars(holder).get(part))
+
+
+def _what_is_the_weight(layer: NamedLayer) -> Any:
+    """Return the object that two layers share which have the same weight."""
+    holder, part = _place_of(layer)
+    if parametrize.is_parametrized(holder, part):
+        return cast("nn.ModuleDict", holder.parametrizations)[part]
+    return getattr(holder, part)
+
+
 class _Plans:
     """What is to be done with the layers of a model; nothing is changed by it."""
 
@@ -73,7 +104,7 @@ class _Plans:
         weights: dict[int, Any] = {}
         planned = []
         for layer, info in zip(layers, infos, strict=True):
-            if is_unready(layer.module):
+            if _is_unready(layer.module):
                 raise InspectRuntimeError(
                     f"{layer.name}: a {info.class_name} changes its class when it first runs; run "
                     "the model once before `attach`"
@@ -114,7 +145,7 @@ class _Plans:
                 continue
             group: str | None = DEFAULT_GROUP
             if tensor == "weight":
-                weight = what_is_the_weight(layer)
+                weight = _what_is_the_weight(layer)
                 if id(weight) in weights:
                     # Tied: it appears under the name of the first layer that has it.
                     continue
@@ -243,7 +274,7 @@ class AttachedModel:
         self._attached.append(_Attached(station, live))
         for observer in one.observers.values():
             is_weight = observer.tensor == "weight"
-            find = partial(stored_weight, one.layer) if is_weight else None
+            find = partial(_stored_weight, one.layer) if is_weight else None
             session.collector.observe(observer, find)
 
     # Steps
@@ -324,7 +355,7 @@ class AttachedModel:
         silent.ran.update(live.name for _, live in self._attached if live.ran)
         silent.forwards = max([silent.forwards, *(live.forwards for _, live in self._attached)])
         silent.fp8_seen |= self._fp8_seen
-        silent.delayed_seen |= any(live.scalings() for _, live in self._attached)
+        silent.delayed_seen |= any(live.scalings for _, live in self._attached)
 
     def fp8_entered(self) -> None:
         """Be told that FP8 is switched on somewhere: from now on every layer looks for itself."""
@@ -341,7 +372,7 @@ class AttachedModel:
         scalings = {
             (live.name, tensor, recipe): scaling
             for _, live in self._attached
-            for (recipe, tensor), scaling in live.scalings().items()
+            for (recipe, tensor), scaling in live.scalings.items()
         }
         shares = self._recipe is not None and self._recipe.reduce_amax
         self._sharing.share(scalings, self._session.group, anyway=shares)

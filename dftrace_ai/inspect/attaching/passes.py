@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.attaching.fp8.recipes import hybrid_format
+from dftrace_ai.inspect.attaching.fp8 import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
 from dftrace_ai.inspect.collecting.observer import FP8_FEATURE, amax_of
 from dftrace_ai.inspect.collecting.rings import Asked
@@ -23,7 +23,7 @@ from dftrace_ai.inspect.numerics.fp8 import fake_quantise, scale_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dftrace_ai.inspect.attaching.fp8.recipes import Recipe
+    from dftrace_ai.inspect.attaching.fp8 import Recipe
     from dftrace_ai.inspect.attaching.layer import LiveLayer, Table, Treatment
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
@@ -138,7 +138,7 @@ class Pass:
     def _keep(self, tensor_name: str, amax: float | Tensor) -> None:
         self._amax[tensor_name] = amax
         if self._recipe is not None:
-            delayed = self._layer.scalings().get((self._recipe, tensor_name))
+            delayed = self._layer.scalings.get((self._recipe, tensor_name))
             if delayed is not None:
                 # What a checkpoint computes again is told again: of reentrant ones, and in
                 # compiled code, only that belongs to a backward.

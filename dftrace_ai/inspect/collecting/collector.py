@@ -186,14 +186,10 @@ class Collector:
             self.ends_with_step = False
             self.forget(self._leaving)
 
-    def set_group(self, key: str, group: Any) -> None:
+    def set_group(self, key: str, group: Any, *, anew: bool = True) -> None:
         """Say which ranks share the tensors of observers with this key; None: all processes."""
-        self._mergers[key] = GroupMerger(group, self._rules, self.selected)
-
-    def ensure_group(self, key: str, group: Any) -> None:
-        """Set the ranks of a key unless they are set."""
-        if key not in self._mergers:
-            self.set_group(key, group)
+        if anew or key not in self._mergers:
+            self._mergers[key] = GroupMerger(group, self._rules, self.selected)
 
     def end_step(
         self, iteration: int, rank: int, collective_due: Callable[[int], bool] | None

@@ -11,7 +11,7 @@ from dftrace_ai.inspect.numerics.record import NEUTRAL, Record, merge_all
 from dftrace_ai.inspect.ranks.exchange import RECORD_BYTES, Sent, packed, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from dftrace_ai.inspect.config import Schedule
 
@@ -96,14 +96,13 @@ class GroupMerger:
         self, table: SlotTable, records: Mapping[Slot, Record], iteration: int
     ) -> dict[Slot, Record]:
         """Merge what the members saw in an iteration, now; as `stages`."""
-        merged: dict[Slot, Record] = {}
-
-        def whole() -> Iterator[None]:
-            merged.update((yield from self.stages(table, records, iteration)))
-
-        for _ in whole():
-            pass
-        return merged
+        stages = self.stages(table, records, iteration)
+        while True:
+            try:
+                next(stages)
+            except StopIteration as end:  # noqa: PERF203 - a stage is an exchange with other ranks
+                merged: dict[Slot, Record] = end.value
+                return merged
 
     def stages(
         self, table: SlotTable, records: Mapping[Slot, Record], iteration: int

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dftrace_ai.inspect.arguments import checked_text, iteration_of
+from dftrace_ai.inspect.arguments import iteration_of
 from dftrace_ai.inspect.errors import (
     InspectAssertionError,
     InspectRuntimeError,
@@ -91,8 +91,9 @@ def log_tensor_stats(
     if tensor is None or tensor_name is None:
         missing = "tensor" if tensor is None else "tensor_name"
         raise InspectAssertionError(f"log_tensor_stats: the argument {missing} is missing")
-    checked_text(layer_name, "layer_name")
-    checked_text(tensor_name, "tensor_name")
+    for argument, given in (("layer_name", layer_name), ("tensor_name", tensor_name)):
+        if not isinstance(given, str):
+            raise InspectTypeError(f"{argument}: a text is accepted, not {type(given).__name__}")
     if not isinstance(tensor, torch.Tensor):
         raise InspectTypeError(f"tensor: a torch.Tensor is needed, not {type(tensor).__name__}")
     if iteration is not None:

@@ -221,7 +221,7 @@ class Session:
             # The group may be up since a moment ago.
             self.rank = rank_of_process()
         if merges and observed:
-            self.collector.ensure_group(DEFAULT_GROUP, self.group)
+            self.collector.set_group(DEFAULT_GROUP, self.group, anew=False)
         for model in self.attached:
             model.settle()
         self.collector.selected.here = self.silent.bits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from inspect_sessions import Values, main_log, section, session, statistics_of
+from inspect_sessions import Values, main_log, session, statistics_of
 from late_rings import through_rings
 from torch import Tensor, nn
 
@@ -15,7 +15,6 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.plain import values_of_row
 from dftrace_ai.inspect.numerics.record import final_values
-from dftrace_ai.inspect.numerics.ring import Ring
 
 STATS = ["min", "max", "mean", "l2_norm"]
 
@@ -128,35 +127,3 @@ def test_a_weight_is_seen_as_it_is_when_its_layer_runs(tmp_path: Path) -> None:
     # In the first step two are looked at in vain; then those that do not stay are left alone.
     assert launches.together[0] == 6
     assert launches.together[1:] == [4, 4]
-
-
-def test_counts_of_8_bit_formats_go_with_them(tmp_path: Path) -> None:
-    features = {
-        "LogTensorStats": {"stats": ["min"], "tensors": ["weight"]},
-        "LogFp8TensorStats": {"stats": ["underflows%", "mse"], "tensors": ["weight"]},
-    }
-    found = []
-    for late in (False, True):
-        with session(section(features), tmp_path / str(late)) as values:
-            if late:
-                through_rings(1)
-            model = network()
-            debug_api.attach(model)
-            for _ in range(2):
-                run(model, torch.ones(3, 6))
-                debug_api.step()
-        found.append(values.found)
-    assert found[0].keys() == found[1].keys()
-    for key, value in found[0].items():
-        assert found[1][key] == pytest.approx(value, rel=1e-5), key
-
-
-def test_a_ring_takes_many_tensors_across_its_blocks() -> None:
-    ring: Ring[int] = Ring(torch.device("cpu"), slots=3)
-    assert ring.add(torch.full((2,), 9.0)) == 0
-    assert ring.add_all([torch.full((2,), float(number)) for number in range(7)]) == range(1, 8)
-    assert ring.add_all([]) == range(8, 8)
-    assert ring.add(torch.full((2,), 5.0)) == 8
-    ring.end_generation(0)
-    means = [record[1] for record in ring.drain()[0].records]
-    assert means == [9.0, *map(float, range(7)), 5.0]

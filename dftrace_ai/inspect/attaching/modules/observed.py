@@ -6,17 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from dftrace_ai.inspect.attaching.modules.opaque import compiled_begin, compiled_look, pass_of
 from dftrace_ai.inspect.attaching.passes import begin_pass
 from dftrace_ai.inspect.attaching.surroundings import not_compiled
-from dftrace_ai.inspect.attaching.weights import has_weight, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from torch import nn
 
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
@@ -26,8 +24,16 @@ __all__ = ["first_tensor", "look_into", "observable_tensors", "run_compiled"]
 
 def observable_tensors(module: nn.Module) -> tuple[str, ...]:
     """Return the names of the tensors that can be seen of such a module."""
-    weight = ("weight",) if has_weight(module) else ()
+    # A weight that is computed is not asked for: spectral_norm goes on to another one each time.
+    there = parametrize.is_parametrized(module, "weight") or _weight_of(module) is not None
+    weight = ("weight",) if there else ()
     return ("activation", *weight, "gradient", "output")
+
+
+def _weight_of(module: nn.Module) -> Tensor | None:
+    """Return the weight of a module as its forward has it, None where there is none."""
+    weight = getattr(module, "weight", None)
+    return weight if isinstance(weight, Tensor) else None
 
 
 def look_into(
@@ -42,7 +48,7 @@ def look_into(
     activation = first_tensor(given)
     if activation is not None:
         running.see("activation", activation)
-    weight = weight_of(module) if running.wants("weight") else None
+    weight = _weight_of(module) if running.wants("weight") else None
     if weight is not None:
         running.see("weight", weight)
     return partial(_look_at, running)
@@ -63,7 +69,7 @@ def run_compiled(
 ) -> Any:
     """Run a module and look at the same tensors, from code that is being compiled."""
     activation = first_tensor(given)
-    weight = weight_of(module)
+    weight = _weight_of(module)
     begun = compiled_begin(station, activation, weight)
     returned = original()
     found = _with_look(returned, lambda output: compiled_look(output, begun, activation, weight))

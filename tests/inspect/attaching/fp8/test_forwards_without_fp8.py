@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, OrderedDict
 from contextlib import nullcontext
 
 import pytest
@@ -163,23 +163,14 @@ def plans(folder):
     return [line.split(" - ")[-1] for line in main_log(folder) if ", gemm " in line]
 
 
-class TransformerLayer(nn.Module):
+def transformer_layer():
     """The layers of the document's example, by their names."""
-
-    def __init__(self):
-        super().__init__()
-        names = ("self_attention.layernorm_qkv", "self_attention.proj")
-        for name in (*names, "layernorm_mlp.fc1", "layernorm_mlp.fc2"):
-            parent, child = name.split(".")
-            if not hasattr(self, parent):
-                self.add_module(parent, nn.Module())
-            getattr(self, parent).add_module(child, nn.Linear(16, 16))
-
-    def forward(self, x):
-        for parent in (self.self_attention, self.layernorm_mlp):
-            for layer in parent.children():
-                x = x + layer(x)
-        return x
+    names = {"self_attention": ("layernorm_qkv", "proj"), "layernorm_mlp": ("fc1", "fc2")}
+    parts = {
+        part: nn.Sequential(OrderedDict((name, nn.Linear(16, 16)) for name in layers))
+        for part, layers in names.items()
+    }
+    return nn.Sequential(OrderedDict(parts))
 
 
 def test_the_plan_is_told_by_what_forwards_run_in_and_again_where_that_is_otherwise(
@@ -193,7 +184,7 @@ def test_the_plan_is_told_by_what_forwards_run_in_and_again_where_that_is_otherw
         }
     }
     with traced() as recording, session(config, tmp_path):
-        model = TransformerLayer()
+        model = transformer_layer()
         debug_api.attach(model)
         assert not plans(tmp_path)
         for _ in range(3):

@@ -113,6 +113,34 @@ def assert_same_values(found, expected, rel=1e-6):
         assert found[key] == pytest.approx(values, rel=rel, abs=1e-5), key
 
 
+def held_against_eager(
+    make, given, config, folder, steps=1, *, backend="aot_eager", fp8=None, whole=True, around=None
+):
+    """Train as it is and compiled, to the same; return what that is, and the graphs by step."""
+    found = []
+    for compiled in (False, True):
+        with session(config, folder / str(compiled)) as values:
+            torch.manual_seed(0)
+            model = make()
+            debug_api.attach(model, fp8=fp8)
+            graphs = CompileCounterWithBackend(backend)
+            run = torch.compile(model, backend=graphs, fullgraph=whole) if compiled else model
+            counts = []
+
+            def step():
+                counts.append(graphs.frame_count)  # noqa: B023
+                debug_api.step()
+
+            run = run if around is None else around(run)
+            found.append((trained(model, run, given, steps, step), values.found))
+    (eager, logged), (graphed, of_graphed) = found
+    # Inductor does not round as torch does.
+    within = 1e-4 if backend == "inductor" else 1e-6
+    assert_alike(graphed, eager, within)
+    assert_same_values(of_graphed, logged, rel=within)
+    return eager, logged, counts
+
+
 @pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("backend", "kind", "fp8"),
@@ -125,23 +153,13 @@ def test_whole_graphs_of_all_kinds_of_layers(backend, kind, fp8, tmp_path):
     # Torch 2.4 does not compile attention, but calls it.
     whole = kind == "kinds" or compiles_its_own_modules()
     make, given = MODELS[kind]
-    found = []
-    for compiled in (False, True):
-        with session(statistics_of(["l1_norm", "std"], ALL, freq=2), tmp_path / str(compiled)) as v:
-            torch.manual_seed(0)
-            model = make()
-            debug_api.attach(model, fp8=fp8)
-            graphs = CompileCounterWithBackend(backend)
-            run = torch.compile(model, backend=graphs, fullgraph=whole) if compiled else model
-            found.append((trained(model, run, given(), steps=4), v.found))
-            if compiled and whole:
-                assert graphs.frame_count == (2 if fp8 is None or kind == "kinds" else 1)
-    (eager, of_eager), (graphed, of_graphed) = found
-    # Inductor does not round as torch does.
-    within = 1e-4 if backend == "inductor" else 1e-6
-    assert_alike(graphed, eager, within)
-    assert of_eager
-    assert_same_values(of_graphed, of_eager, rel=within)
+    config = statistics_of(["l1_norm", "std"], ALL, freq=2)
+    _, logged, graphs = held_against_eager(
+        make, given(), config, tmp_path, 4, backend=backend, fp8=fp8, whole=whole
+    )
+    assert logged
+    if whole:
+        assert graphs[-1] == (2 if fp8 is None or kind == "kinds" else 1)
 
 
 def test_blocks_that_are_compiled_one_by_one_share_their_graphs(tmp_path):
@@ -182,17 +200,8 @@ class CalledTwiceWithTheSame(CalledTwice):
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
 @pytest.mark.parametrize("model", [CalledTwice, CalledTwiceWithTheSame])
 def test_a_layer_that_is_called_twice_counts_twice(model, backend, tmp_path):
-    found = []
-    for compiled in (False, True):
-        with session(statistics_of(["l1_norm"], ALL), tmp_path / str(compiled)) as values:
-            torch.manual_seed(0)
-            made = model()
-            debug_api.attach(made)
-            run = torch.compile(made, backend=backend, fullgraph=True) if compiled else made
-            x = torch.linspace(-1, 1, 18).reshape(3, 6)
-            trained(made.linear, run, x)
-            found.append(values.found)
-    assert_same_values(found[1], found[0], rel=1e-4)
+    given, config = torch.linspace(-1, 1, 18).reshape(3, 6), statistics_of(["l1_norm"], ALL)
+    held_against_eager(model, given, config, tmp_path, backend=backend)
 
 
 def test_each_backward_has_the_scales_of_its_own_forward(tmp_path):
@@ -295,17 +304,9 @@ class Structures(nn.Module):
 
 
 def test_outputs_within_structures_and_layers_that_are_not_compiled(tmp_path):
-    found = []
-    for compiled in (False, True):
-        with session(statistics_of(["l1_norm"], ALL[:4]), tmp_path / str(compiled)) as values:
-            torch.manual_seed(0)
-            model = Structures()
-            debug_api.attach(model)
-            run = torch.compile(model, backend="aot_eager") if compiled else model
-            found.append((trained(model, run, torch.randn(3, 2, 6), 2), values.found))
-    assert_alike(found[1][0], found[0][0], 1e-6)
-    assert len(found[0][1]) == 2 * 3 * 3
-    assert_same_values(found[1][1], found[0][1])
+    given, config = torch.randn(3, 2, 6), statistics_of(["l1_norm"], ALL[:4])
+    _, logged, _ = held_against_eager(Structures, given, config, tmp_path, 2, whole=False)
+    assert len(logged) == 2 * 3 * 3
 
 
 @pytest.mark.parametrize("config", [statistics_of(["max"], ALL), QUANTISED])
@@ -385,56 +386,36 @@ def test_nothing_of_a_compiled_step_outlives_it(tmp_path):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_two_graphs_are_made_and_taken_in_turn(backend, tmp_path):
     config = statistics_of(["l1_norm", "std"], ALL, freq=2)
-    found = []
-    for compiled in (False, True):
-        with session(config, tmp_path / str(compiled)) as values:
-            model = network()
-            debug_api.attach(model)
-            graphs = CompileCounterWithBackend(backend)
-            run = torch.compile(model, backend=graphs, fullgraph=True) if compiled else model
-            counts = []
-
-            def step():
-                counts.append(graphs.frame_count)  # noqa: B023
-                debug_api.step()
-
-            found.append((trained(model, run, batch(), 6, step), values.found))
+    eager, logged, graphs = held_against_eager(
+        network, batch(), config, tmp_path, 6, backend=backend
+    )
     # One with a plan, one without, and no third.
-    assert counts == [1, 2, 2, 2, 2, 2]
-    (eager, of_eager), (graphed, of_graphed) = found
-    assert_alike(graphed, eager, 0)
+    assert graphs == [1, 2, 2, 2, 2, 2]
     plain = network()
     assert_alike(eager, trained(plain, plain, batch(), 6), 0)
-    assert len(of_eager) == 3 * 2 * 2 * len(ALL)
-    assert_same_values(of_graphed, of_eager)
+    assert len(logged) == 3 * 2 * 2 * len(ALL)
 
 
 def test_operands_are_changed_in_compiled_code_under_autocast(tmp_path):
-    config = section(
-        {
-            "FakeQuant": {
-                "gemms": ["fprop", "dgrad"],
-                "tensors": ["activation", "weight", "gradient"],
-                "quant_format": "E5M2",
-            },
-            "LogTensorStats": {"stats": ["max"], "tensors": ["weight", "dgrad"], "freq": 2},
-        }
+    features = {
+        "FakeQuant": {
+            "gemms": ["fprop", "dgrad"],
+            "tensors": ["activation", "weight", "gradient"],
+            "quant_format": "E5M2",
+        },
+        "LogTensorStats": {"stats": ["max"], "tensors": ["weight", "dgrad"], "freq": 2},
+    }
+
+    def in_bfloat16(run):
+        def run_so(x):
+            with torch.autocast("cpu"):
+                return run(x)
+
+        return run_so
+
+    held_against_eager(
+        network, batch(), section(features), tmp_path, 3, fp8="delayed", around=in_bfloat16
     )
-    found = []
-    for compiled in (False, True):
-        with session(config, tmp_path / str(compiled)) as values:
-            model = network()
-            debug_api.attach(model, fp8="delayed")
-            run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
-
-            def in_precision(x):
-                with torch.autocast("cpu"):
-                    return run(x)  # noqa: B023
-
-            found.append((trained(model, in_precision, batch(), 3), values.found))
-    (eager, of_eager), (graphed, of_graphed) = found
-    assert_alike(graphed, eager, 0)
-    assert of_graphed == of_eager
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

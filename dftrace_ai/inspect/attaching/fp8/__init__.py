@@ -1,1 +1,0 @@
-"""Emulated FP8: its recipes, and the amax and scales of delayed scaling."""
