@@ -9,9 +9,7 @@ import importlib
 import json
 import multiprocessing
 import os
-import re
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -43,8 +41,9 @@ def _prepared() -> ForkServerContext:
 
 def _rank(rank: int, count: int, folder: Path, work: Work, given: tuple[Any, ...]) -> None:
     """What a rank does; it is alone with this module's imports."""
-    for stream, name in ((1, f"said{rank}"), (2, f"complaints{rank}")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+    complaints = os.open(folder / f"complaints{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for stream in (1, 2):
+        os.dup2(complaints, stream)
     # Where one crashes is told, and where one stands that does not end.
     faulthandler.enable(file=2)
     faulthandler.dump_traceback_later(GROUP_LIMIT_S + 15, file=2)
@@ -69,8 +68,8 @@ def _rank(rank: int, count: int, folder: Path, work: Work, given: tuple[Any, ...
         sys.stderr.flush()
 
 
-def _run(work: Work, folder: Path, count: int, *given: Any) -> list[str]:
-    """Let each rank do some work; return what each has printed."""
+def run_on_ranks(work: Work, folder: Path, count: int, *given: Any) -> None:
+    """Let each rank do some work: it is given its rank, a folder that all share, and the rest."""
     context = _prepared()
     processes = [
         context.Process(target=_rank, args=(rank, count, folder, work, given))
@@ -91,9 +90,6 @@ def _run(work: Work, folder: Path, count: int, *given: Any) -> list[str]:
         for process in processes:
             process.kill()
             process.join()
-    said = [(folder / f"said{rank}").read_text() for rank in range(count)]
-    # Some versions of gloo tell there whom they have met.
-    return [re.sub(r"^\[Gloo\].*\n", "", text, flags=re.MULTILINE) for text in said]
 
 
 def _call(rank: int, folder: Path, module: str, name: str) -> None:
@@ -110,26 +106,5 @@ def on_ranks(function: Callable[[int, Path], Any], folder: Path, count: int = 2)
 
     It is given the rank and a folder that all share.
     """
-    _run(_call, folder, count, function.__module__, function.__name__)
+    run_on_ranks(_call, folder, count, function.__module__, function.__name__)
     return [json.loads((folder / f"found{rank}.json").read_text()) for rank in range(count)]
-
-
-def _execute(rank: int, folder: Path, source: str, out: str) -> None:
-    import torch
-    import torch.distributed as dist
-    from inspect_sessions import base_config
-
-    import dftrace_ai.inspect as debug_api
-
-    given = {"torch": torch, "dist": dist, "debug_api": debug_api, "base_config": base_config}
-    exec(source, {"__name__": "__main__", "rank": rank, "out": out, **given})
-
-
-def run_two_ranks(source: str, out: Path) -> list[str]:
-    """Run a program as ranks 0 and 1; `rank`, `out`, `torch`, `dist`, `debug_api` are there.
-
-    Returns:
-        What each has printed.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        return _run(_execute, Path(folder), 2, source, str(out))

@@ -4,136 +4,131 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from conftest import trace_files
-from inspect_sessions import main_log, scalars
-from rank_processes import run_two_ranks
-
-# Each scenario has a session of its own; in the last one rank 1 is gone.
-JOB = """
-import json, os, signal
-from pathlib import Path
+from inspect_sessions import base_config, main_log, scalars, statistics_of
+from rank_processes import run_on_ranks
 from torch import nn
-from dftrace_ai import tracing
 
-def config(freq):
-    feature = {"enabled": True, "stats": ["l1_norm"], "tensors": ["activation"], "freq": freq}
-    layers = {"layer_types": ["all"]}
-    return {"s": {"enabled": True, "layers": layers,
-                  "transformer_engine": {"LogTensorStats": feature}}}
+import dftrace_ai
+import dftrace_ai.inspect as debug_api
 
-told = {}
 
-def begin(name, freq=1, **more):
-    debug_api.initialize(
-        config(freq), log_dir=f"{out}/{name}", default_logging_enabled=True, **more)
+def config(freq: int) -> dict[str, Any]:
+    return statistics_of(["l1_norm"], ["activation"], freq=freq)
 
-def train(name, steps, model, freq=1, **more):
-    begin(name, freq, **more)
+
+def linear() -> nn.Linear:
+    return nn.Linear(1, 1, bias=False)
+
+
+def told_of(found: dict[str, torch.Tensor]) -> dict[str, float]:
+    return {stat: value.item() for stat, value in found.items()}
+
+
+def of_all_scenarios(rank: int, out: Path) -> None:
+    """Each scenario has a session of its own; in the last one rank 1 is gone."""
+    told: dict[str, Any] = {}
+
+    def begin(name: str, freq: int = 1, **more: Any) -> None:
+        debug_api.initialize(config(freq), log_dir=out / name, default_logging_enabled=True, **more)
+
+    def train(name: str, steps: int, model: nn.Module, freq: int = 1, **more: Any) -> None:
+        begin(name, freq, **more)
+        debug_api.attach(model)
+        for _ in range(steps):
+            model(torch.ones(1, 1) * (rank + 1))
+            debug_api.step()
+        debug_api.end_debug()
+
+    def explicit(tensor: torch.Tensor, **keys: Any) -> dict[str, float]:
+        return told_of(debug_api.log_tensor_stats("fc", tensor, "activation", **keys))
+
+    dist.destroy_process_group()
+    with dftrace_ai.tracing(log_file=out / "trace"):
+        begin("late")
+        dist.init_process_group("gloo", init_method=f"file://{out}/meet", rank=rank, world_size=2)
+        late = linear()
+        debug_api.attach(late)
+        late(torch.ones(1, 1))
+        debug_api.step()
+        debug_api.end_debug()
+
+    many = nn.Sequential(*(linear() for _ in range(70)))
+    for layer in many:
+        nn.init.ones_(layer.weight)
+    train("many", 2, many)
+    train("config", 4, linear(), freq=1 + rank)
+    train("iteration", 4, linear(), freq=2, init_training_step=rank)
+
+    begin("child")
+    model = linear()
     debug_api.attach(model)
-    for _ in range(steps):
+    model(torch.ones(1, 1) * (rank + 1))
+    debug_api.step()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        debug_api.step()
+        debug_api.end_debug()
+        os._exit(7)
+    told["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    debug_api.end_debug()
+
+    only_first = dist.new_group([0])
+    debug_api.initialize(base_config(["l1_norm"]), log_dir=out / "stranger")
+    debug_api.set_tensor_reduction_group(only_first)
+    told["stranger"] = [explicit(torch.ones(rank + 1)) for _ in range(2)]
+    debug_api.end_debug()
+
+    debug_api.initialize(base_config(["l1_norm"]), log_dir=out / "destroyed")
+    gone = dist.new_group([0, 1])
+    dist.destroy_process_group(gone)
+    told["destroyed"] = [
+        explicit(torch.ones(rank + 1), reduction_group=group)["l1_norm"]
+        for group in (gone, "a group", gone)
+    ]
+    debug_api.end_debug()
+
+    debug_api.initialize(base_config(["l1_norm"]), log_dir=out / "unusable")
+    tensor = torch.ones(2, device="meta") if rank == 0 else torch.ones(2)
+    told["unusable"] = explicit(tensor, reduction_group=dist.group.WORLD)
+    tensor = torch.ones(2, dtype=torch.complex64) if rank == 0 else torch.ones(2)
+    try:
+        told["complex"] = explicit(tensor, reduction_group=dist.group.WORLD)["l1_norm"]
+    except TypeError as error:
+        told["complex"] = str(error)
+    debug_api.end_debug()
+
+    begin("gone")
+    model = linear()
+    debug_api.attach(model)
+    for number in range(4):
+        if rank == 1 and number == 2:
+            (out / "told1.json").write_text(json.dumps(told))
+            os._exit(0)
         model(torch.ones(1, 1) * (rank + 1))
         debug_api.step()
     debug_api.end_debug()
-
-def with_weight_one(*layers):
-    for layer in layers:
-        nn.init.ones_(layer.weight)
-    return nn.Sequential(*layers)
-
-def linear():
-    return nn.Linear(1, 1, bias=False)
-
-dist.destroy_process_group()
-with tracing(log_file=f"{out}/trace"):
-    begin("late")
-    dist.init_process_group(
-        "gloo", init_method=f"file://{out}/meet", rank=rank, world_size=2)
-    late = linear()
-    debug_api.attach(late)
-    late(torch.ones(1, 1))
-    debug_api.step()
+    debug_api.initialize(base_config(["l1_norm"]), log_dir=out / "explicit")
+    told["explicit"] = [explicit(torch.ones(3))["l1_norm"] for _ in range(2)]
     debug_api.end_debug()
-
-train("many", 2, with_weight_one(*(linear() for _ in range(70))))
-train("config", 4, linear(), freq=1 + rank)
-train("iteration", 4, linear(), freq=2, init_training_step=rank)
-
-begin("child")
-model = linear()
-debug_api.attach(model)
-model(torch.ones(1, 1) * (rank + 1))
-debug_api.step()
-child = os.fork()
-if not child:
-    signal.alarm(20)
-    debug_api.step()
-    debug_api.end_debug()
-    os._exit(7)
-told["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-debug_api.end_debug()
-
-only_first = dist.new_group([0])
-debug_api.initialize(base_config(["l1_norm"]), log_dir=f"{out}/stranger")
-debug_api.set_tensor_reduction_group(only_first)
-told["stranger"] = [
-    {stat: value.item() for stat, value in
-     debug_api.log_tensor_stats("fc", torch.ones(rank + 1), "activation").items()}
-    for _ in range(2)
-]
-debug_api.end_debug()
-
-debug_api.initialize(base_config(["l1_norm"]), log_dir=f"{out}/destroyed")
-gone = dist.new_group([0, 1])
-dist.destroy_process_group(gone)
-told["destroyed"] = [
-    debug_api.log_tensor_stats(
-        "fc", torch.ones(rank + 1), "activation", reduction_group=group)["l1_norm"].item()
-    for group in (gone, "a group", gone)
-]
-debug_api.end_debug()
-
-debug_api.initialize(base_config(["l1_norm"]), log_dir=f"{out}/unusable")
-tensor = torch.ones(2, device="meta") if rank == 0 else torch.ones(2)
-told["unusable"] = {stat: value.item() for stat, value in debug_api.log_tensor_stats(
-    "fc", tensor, "activation", reduction_group=dist.group.WORLD).items()}
-try:
-    complex_ = torch.ones(2, dtype=torch.complex64) if rank == 0 else torch.ones(2)
-    found = debug_api.log_tensor_stats(
-        "fc", complex_, "activation", reduction_group=dist.group.WORLD)
-    told["complex"] = found["l1_norm"].item()
-except TypeError as error:
-    told["complex"] = str(error)
-debug_api.end_debug()
-
-begin("gone")
-model = linear()
-debug_api.attach(model)
-for number in range(4):
-    if rank == 1 and number == 2:
-        print(json.dumps(told), flush=True)
-        os._exit(0)
-    model(torch.ones(1, 1) * (rank + 1))
-    debug_api.step()
-debug_api.end_debug()
-debug_api.initialize(base_config(["l1_norm"]), log_dir=f"{out}/explicit")
-told["explicit"] = [
-    debug_api.log_tensor_stats("fc", torch.ones(3), "activation")["l1_norm"].item()
-    for _ in range(2)
-]
-debug_api.end_debug()
-print(json.dumps(told))
-"""
+    (out / "told0.json").write_text(json.dumps(told))
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """Run the ranks; return where the logs are, and what each has printed."""
+    """Run the ranks; return where the logs are, and what each has told."""
     folder = tmp_path_factory.mktemp("ranks")
-    return folder, [json.loads(told) for told in run_two_ranks(JOB, folder)]
+    run_on_ranks(of_all_scenarios, folder, 2)
+    return folder, [json.loads((folder / f"told{rank}.json").read_text()) for rank in range(2)]
 
 
 def logged(folder: Path, rank: int) -> list[tuple[int, float]]:

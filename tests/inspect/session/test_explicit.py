@@ -250,6 +250,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"statistics_logger": object()}, AssertionError, "log_scalar"),
         ({"tb_writer": object()}, AssertionError, "add_scalar"),
         ({"config_file": {"a": {"layers": {}}}}, AssertionError, "enabled"),
+        ({"feature_dirs": [None]}, ValueError, "feature_dirs"),
+        ({"log_dir": None}, TypeError, "log_dir"),
+        ({"log_dir": __file__}, OSError, "test_explicit"),
+        ({"logger": Values(), "statistics_logger": Values()}, ValueError, "another name"),
     ],
 )
 def test_after_a_refusal_another_try_works(
@@ -291,8 +295,9 @@ def test_features_are_listed_and_explained(
         assert f"transformer_engine.{name}:" in listed
     debug_api.explain_features(["transformer_engine.FakeQuant"])
     assert "quant_format" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="FakeQuart"):
-        debug_api.explain_features("FakeQuart")
+    for unknown in ("FakeQuart", 5):
+        with pytest.raises(ValueError, match="no feature"):
+            debug_api.explain_features(unknown)  # type: ignore[arg-type]
 
 
 def test_only_the_first_rank_prints(

@@ -78,23 +78,6 @@ def test_arguments_of_another_type_are_refused(tmp_path: Path, given: dict[str, 
     assert scalars(tmp_path) == []
 
 
-def test_other_refusals_leave_no_session(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="log_dir"):
-        debug_api.initialize(base_config(), log_dir=None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="another name"):
-        debug_api.initialize(
-            base_config(), log_dir=tmp_path, logger=Values(), statistics_logger=Values()
-        )
-    with pytest.raises(ValueError, match="feature_dirs"):
-        debug_api.initialize(base_config(), [None], log_dir=tmp_path)  # type: ignore[list-item]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        debug_api.initialize(base_config(), log_dir=tmp_path / "file")
-    debug_api.initialize(base_config(), log_dir=tmp_path)
-    with pytest.raises(ValueError, match="no feature"):
-        debug_api.explain_features(5)  # type: ignore[arg-type]
-
-
 def test_features_of_a_failed_initialize_are_not_kept(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import dftrace_ai.inspect as debug_api\n"
