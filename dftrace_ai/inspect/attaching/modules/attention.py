@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
+from dftrace_ai.inspect.attaching.modules.gemms import Call, Operands, run_linear
 from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
 
 if TYPE_CHECKING:
@@ -120,18 +120,14 @@ _forward = _forward_with_layers()
 
 
 def run_attention(
-    layers: Mapping[str, LiveLayer],
-    module: nn.MultiheadAttention,
-    station: Tensor,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    layers: Mapping[str, LiveLayer], module: nn.MultiheadAttention, station: Tensor, call: Call
 ) -> Any:
     """Run an attention as torch does, with each projection run as a layer."""
     # The layers are by part: in_proj, or q_proj, k_proj and v_proj; and out_proj.
     stack = _compiled if torch.compiler.is_compiling() else _current.stack
     stack.append(_Running(layers, module, station))
     try:
-        return _forward(module, *args, **kwargs)
+        return _forward(module, *call.args, **call.kwargs)
     finally:
         stack.pop()
 

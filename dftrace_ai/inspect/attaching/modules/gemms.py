@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
 
-__all__ = ["Operands", "as_autocast", "backward_gemms", "forward_gemm", "rows_of", "run_linear"]
+__all__ = [
+    "Call",
+    "Operands",
+    "as_autocast",
+    "backward_gemms",
+    "forward_gemm",
+    "rows_of",
+    "run_linear",
+]
 
 # Asked beforehand: torch before 2.12 cannot compile the question.
 _WITH_AUTOCAST = frozenset(
@@ -27,6 +35,17 @@ _WITH_AUTOCAST = frozenset(
     )
     if torch.amp.is_autocast_available(device)
 )
+
+
+class Call(NamedTuple):
+    """What a module was called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def values(self) -> tuple[Any, ...]:
+        """Return all of it."""
+        return (*self.args, *self.kwargs.values())
 
 
 class Operands(NamedTuple):

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from dftrace_ai.inspect.attaching.layer import LiveLayer
 from dftrace_ai.inspect.attaching.modules.attention import run_attention
-from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
+from dftrace_ai.inspect.attaching.modules.gemms import Call, Operands, run_linear
 from dftrace_ai.inspect.attaching.modules.observed import first_tensor, look_into, run_compiled
 from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear, token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
@@ -116,15 +116,9 @@ class Station:
         operands = Operands(given, weight, bias)
         return self._run_layer(module, operands, lambda: linear(given, weight, bias))
 
-    def run_conv1d(
-        self,
-        module: nn.Module,
-        original: Callable[[], Tensor],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Tensor:
+    def run_conv1d(self, module: nn.Module, original: Callable[[], Tensor], call: Call) -> Tensor:
         """Run a linear layer with a transposed weight."""
-        (given,) = (*args, *kwargs.values())
+        (given,) = call.values()
         weight, bias = cast("Tensor", module.weight), cast("Tensor | None", module.bias)
         return self._run_layer(module, Operands(given, weight, bias, transposed=True), original)
 
@@ -145,45 +139,23 @@ class Station:
             return original()
         return run_linear(self.layers[""], operands, original, training=module.training)
 
-    def run_attention(
-        self,
-        module: nn.Module,
-        original: Callable[[], Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
+    def run_attention(self, module: nn.Module, original: Callable[[], Any], call: Call) -> Any:
         """Run an attention with its projections as layers."""
         if not torch.compiler.is_compiling():
-            return self._run_projections(module, original, args, kwargs)
+            return self._run_projections(module, original, call)
         if left_alone():
             return original()
-        return run_attention(
-            self.layers, cast("nn.MultiheadAttention", module), self.token, args, kwargs
-        )
+        return run_attention(self.layers, cast("nn.MultiheadAttention", module), self.token, call)
 
     @not_compiled
-    def _run_projections(
-        self,
-        module: nn.Module,
-        original: Callable[[], Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        if self._passes_over(first_tensor((*args, *kwargs.values()))):
+    def _run_projections(self, module: nn.Module, original: Callable[[], Any], call: Call) -> Any:
+        if self._passes_over(first_tensor(call.values())):
             return original()
-        return run_attention(
-            self.layers, cast("nn.MultiheadAttention", module), self.token, args, kwargs
-        )
+        return run_attention(self.layers, cast("nn.MultiheadAttention", module), self.token, call)
 
-    def run_other(
-        self,
-        module: nn.Module,
-        original: Callable[[], Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
+    def run_other(self, module: nn.Module, original: Callable[[], Any], call: Call) -> Any:
         """Run a module of which only what goes in and comes out is seen."""
-        given = (*args, *kwargs.values())
+        given = call.values()
         if torch.compiler.is_compiling():
             if left_alone():
                 return original()
@@ -269,29 +241,21 @@ class _Run(Protocol):
     """How a station runs a module that has something to do."""
 
     def __call__(
-        self,
-        station: Station,
-        module: Any,
-        original: Callable[[], Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        /,
+        self, station: Station, module: Any, original: Callable[[], Any], call: Call, /
     ) -> Any:
         """Return what the module returns."""
 
 
-def _followed(
-    run: _Run,
-    module: Any,
-    original: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any:
+def _followed(run: _Run, module: Any, original: Callable[..., Any], call: Call) -> Any:
     plan: Station = module._inspect_plan
+
+    def unchanged() -> Any:
+        return original(module, *call.args, **call.kwargs)
+
     if parametrize.is_parametrized(module):
         with _computed_once():
-            return run(plan, module, lambda: original(module, *args, **kwargs), args, kwargs)
-    return run(plan, module, lambda: original(module, *args, **kwargs), args, kwargs)
+            return run(plan, module, unchanged, call)
+    return run(plan, module, unchanged, call)
 
 
 def _way(kind: str, run: _Run) -> Callable[..., Any]:
@@ -301,7 +265,7 @@ def _way(kind: str, run: _Run) -> Callable[..., Any]:
         original: Callable[..., Any] = self._inspect_original.forward
         if self._inspect_plan is None:
             return original(self, *args, **kwargs)
-        return _followed(run, self, original, args, kwargs)
+        return _followed(run, self, original, Call(args, kwargs))
 
     # The compiler counts by the code how often it has compiled something: one for each kind.
     forward.__code__ = forward.__code__.replace(co_name=f"forward_{kind}")
@@ -312,7 +276,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     original: Callable[..., Any] = self._inspect_original.__call__
     if self._inspect_plan is None:
         return original(self, *args, **kwargs)
-    return _followed(Station.run_other, self, original, args, kwargs)
+    return _followed(Station.run_other, self, original, Call(args, kwargs))
 
 
 _WAYS: dict[str, Mapping[str, Callable[..., Any]]] = {
