@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.inspect.arguments import executed, iteration_of
 from dftrace_ai.inspect.config import features
-from dftrace_ai.inspect.errors import (
-    InspectTypeError,
-    InspectValueError,
-)
+from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.naming import assigned_names
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.session import open_session

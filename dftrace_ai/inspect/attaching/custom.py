@@ -199,11 +199,7 @@ class CustomCalls:
         answer.asked_at = self.iteration
         try:
             said = one.call(
-                question,
-                config=config,
-                layer_name=self.layer,
-                **about,
-                iteration=self.iteration,
+                question, config=config, layer_name=self.layer, **about, iteration=self.iteration
             )
             if isinstance(said, tuple):
                 yes, ask_at = said

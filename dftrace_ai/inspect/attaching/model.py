@@ -26,11 +26,7 @@ from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP
 from dftrace_ai.inspect.collecting.observer import TensorObserver
 from dftrace_ai.inspect.config import Observe, layer_plan
 from dftrace_ai.inspect.config.names import TENSORS, listed
-from dftrace_ai.inspect.errors import (
-    InspectRuntimeError,
-    InspectTypeError,
-    InspectValueError,
-)
+from dftrace_ai.inspect.errors import InspectRuntimeError, InspectTypeError, InspectValueError
 from dftrace_ai.inspect.naming import NamedLayer, layers_of
 from dftrace_ai.inspect.ranks.exchange import distributed
 from dftrace_ai.inspect.session import open_session

@@ -96,10 +96,7 @@ def unreachable(given: Any, *, there: bool = False) -> str | None:
         ("forward-mode differentiation", forward_ad._current_level >= 0),
         ("torch.jit.trace", torch._C._get_tracing_state() is not None),
         ("torch.export", _is_exporting()),
-        (
-            "tensors without numbers",
-            _has_no_numbers(given) or (given.is_meta and not there),
-        ),
+        ("tensors without numbers", _has_no_numbers(given) or (given.is_meta and not there)),
         ("complex numbers", given.is_complex()),
         ("nested tensors", given.is_nested),
         ("sparse tensors", given.layout is not torch.strided),

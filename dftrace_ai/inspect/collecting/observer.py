@@ -234,11 +234,7 @@ class TensorObserver:
         return collect(tensor, scale=scale, format=format_) or record
 
     def _see_there(
-        self,
-        ring: DeviceRing,
-        tensor: Tensor,
-        scales: ScaleSource | None,
-        micro_batch: int | None,
+        self, ring: DeviceRing, tensor: Tensor, scales: ScaleSource | None, micro_batch: int | None
     ) -> Asked | None:
         elements = elements_of(tensor)
         if elements is None:

@@ -138,10 +138,7 @@ class DeviceRing:
         return self._ring
 
     def _asked_for(
-        self,
-        ring: Ring[list[Awaited]],
-        place: int,
-        come: Callable[[Record], None] | None = None,
+        self, ring: Ring[list[Awaited]], place: int, come: Callable[[Record], None] | None = None
     ) -> Asked:
         awaited = Awaited(come)
         self._asked.append(awaited)

@@ -103,12 +103,7 @@ class Marks:
             place.layer,
             place.tensor,
             place.moment,
-            {
-                "iteration": place.step,
-                "micro_batch": place.micro_batch,
-                "first": first,
-                **found,
-            },
+            {"iteration": place.step, "micro_batch": place.micro_batch, "first": first, **found},
         )
         if first:
             self._say(place, counts, made_of)

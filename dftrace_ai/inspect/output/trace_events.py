@@ -12,14 +12,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.emitting import Moment
 
-__all__ = [
-    "FLUSH",
-    "RING_STALL",
-    "nonfinite",
-    "numbers",
-    "outside_of_spans",
-    "plan",
-]
+__all__ = ["FLUSH", "RING_STALL", "nonfinite", "numbers", "outside_of_spans", "plan"]
 
 STATISTICS_TRACK = "tensor stats"
 NONFINITE_TRACK = "non-finite values"

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dftrace_ai.inspect.arguments import iteration_of
-from dftrace_ai.inspect.errors import (
-    InspectAssertionError,
-    InspectRuntimeError,
-    InspectTypeError,
-)
+from dftrace_ai.inspect.errors import InspectAssertionError, InspectRuntimeError, InspectTypeError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -123,11 +123,7 @@ class SilentSections:
         return changed or not self.shown.isdisjoint(mine)
 
     def _why(
-        self,
-        section: Section,
-        mine: list[str],
-        tensors: list[str],
-        spans: list[tuple[int, int]],
+        self, section: Section, mine: list[str], tensors: list[str], spans: list[tuple[int, int]]
     ) -> str | None:
         """Say why a section that selects layers did nothing, None where that is as it should be."""
         if not section.features:
@@ -156,11 +152,7 @@ class SilentSections:
         )
 
     def _why_no_call(
-        self,
-        section: Section,
-        mine: list[str],
-        tensors: list[str],
-        spans: list[tuple[int, int]],
+        self, section: Section, mine: list[str], tensors: list[str], spans: list[tuple[int, int]]
     ) -> str:
         wanted = section.base_observes()
         if not tensors:

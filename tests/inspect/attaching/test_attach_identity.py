@@ -15,10 +15,7 @@ import dftrace_ai.inspect as debug_api
 # What is asked for decides the way: nothing, a look beside torch's own GEMMs, or GEMMs of ours.
 WAYS = {
     "idle": {"stats": ["mean"], "tensors": ["activation"], "start_step": 5},
-    "looked at": {
-        "stats": ["mean"],
-        "tensors": ["activation", "weight", "output", "gradient"],
-    },
+    "looked at": {"stats": ["mean"], "tensors": ["activation", "weight", "output", "gradient"]},
     "GEMM by GEMM": {
         "stats": ["mean"],
         "tensors": ["activation", "weight", "output", "gradient", "dgrad", "wgrad"],

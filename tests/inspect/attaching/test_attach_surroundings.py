@@ -93,9 +93,7 @@ WAYS = {
     "torch.func: samples": per_sample_gradients,
     "torch.func: models": ensemble,
     "torch.func: gradients": functional_gradients,
-    "torch.func: jvp": lambda model: list(
-        torch.func.jvp(model, (batch(),), (torch.ones(5, 8),)),
-    ),
+    "torch.func: jvp": lambda model: list(torch.func.jvp(model, (batch(),), (torch.ones(5, 8),))),
     "torch.func: second derivatives": lambda model: [
         torch.func.hessian(lambda x: model(x).square().sum())(batch()[0])
     ],

@@ -54,8 +54,7 @@ def trained(folder, evaluate=lambda model, run, when: None, compiled=False):
 
 @pytest.mark.parametrize("when", ["before", "before, a step", "within 1", "after 2", "everywhere"])
 @pytest.mark.parametrize(
-    "mode",
-    ["eval, no_grad", "eval, inference_mode", "train, no_grad", "train, inference_mode"],
+    "mode", ["eval, no_grad", "eval, inference_mode", "train, no_grad", "train, inference_mode"]
 )
 def test_an_evaluation_leaves_no_trace_in_delayed_scaling(mode, when, tmp_path):
     def evaluate(model, run, now):

@@ -226,10 +226,7 @@ def test_what_was_seen_before_a_model_is_detached_is_logged_when_it_comes(tmp_pa
         # That of the step in which it was detached comes as late as any other.
         copies.now = 4
         debug_api.step()
-    assert values.found == {
-        ("model_activation_max", 0): [1.0],
-        ("model_activation_max", 1): [2.0],
-    }
+    assert values.found == {("model_activation_max", 0): [1.0], ("model_activation_max", 1): [2.0]}
 
 
 def test_a_tensor_of_the_host_is_logged_after_those_of_a_device_that_were_seen_before(

@@ -18,8 +18,7 @@ import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS
 
 CONFIG = section(
-    {"LogTensorStats": {"stats": ["max", "min"], "tensors": ALL}},
-    layer_types=["model"],
+    {"LogTensorStats": {"stats": ["max", "min"], "tensors": ALL}}, layer_types=["model"]
 ) | {
     "given": {
         "enabled": True,

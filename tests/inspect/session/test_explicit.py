@@ -125,10 +125,7 @@ def test_every_sink_gets_every_number(tmp_path: Path, traced: Traced) -> None:
     assert (
         logger.got[2:]
         == writer.got[2:]
-        == [
-            ("fc_activation_max", 4.0, 7),
-            ("fc_activation_mean", 2.5, 7),
-        ]
+        == [("fc_activation_max", 4.0, 7), ("fc_activation_mean", 2.5, 7)]
     )
     assert [s.value for s in scalars(tmp_path)] == ["nan", "nan", "4.0000", "2.5000"]
     first, second = rec.trace.named("fc:activation", "tensor_stats")

@@ -226,12 +226,7 @@ def test_a_second_process_leaves_no_gap_in_the_file(tmp_path: Path) -> None:
     for _ in range(5):
         debug_api.log_tensor_stats("mine", ONE, "activation")
     subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            SECOND,
-            str(tmp_path),
-        ],
+        [sys.executable, "-c", SECOND, str(tmp_path)],
         check=True,
         env=clean_environment(),
         timeout=120,

@@ -105,8 +105,7 @@ def _forward_with_layers() -> Any:
         torch_functional.multi_head_attention_forward,
         linear=_out_projection,
         _in_projection_packed=_with_globals(
-            torch_functional._in_projection_packed,
-            linear=_in_projection,
+            torch_functional._in_projection_packed, linear=_in_projection
         ),
         _in_projection=_with_globals(torch_functional._in_projection, linear=_in_projection),
     )

@@ -178,10 +178,7 @@ def backward_gemms(
     if needs[1]:
         x = running.changed("wgrad", "activation", activation)
         of_weight = _wgrad(
-            running.changed("wgrad", "gradient", rows),
-            rows_of(x),
-            weight,
-            transposed=transposed,
+            running.changed("wgrad", "gradient", rows), rows_of(x), weight, transposed=transposed
         )
         running.see("wgrad", of_weight)
         of_weight = running.changed("wgrad", "wgrad", of_weight)

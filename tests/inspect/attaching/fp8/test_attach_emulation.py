@@ -258,11 +258,7 @@ def test_autocast_is_looked_at_as_the_gemm_gets_it_but_for_the_weight(compiled, 
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        True,
-        {"amax_history_len": 2},
-        {"amax_compute_algo": "most_recent", "margin": 1},
-    ],
+    [True, {"amax_history_len": 2}, {"amax_compute_algo": "most_recent", "margin": 1}],
     ids=str,
 )
 def test_delayed_scaling_takes_the_amax_of_earlier_steps(recipe, tmp_path):

@@ -40,10 +40,7 @@ def gpt2(layers):
 
 def bert(layers):
     config = transformers.BertConfig(
-        num_hidden_layers=layers,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        **SIZES,
+        num_hidden_layers=layers, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SIZES
     )
     return transformers.BertForMaskedLM(config)
 
