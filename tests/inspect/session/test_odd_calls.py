@@ -240,6 +240,7 @@ FULL = """
 import os, resource, signal, sys
 import torch
 import dftrace_ai.inspect as debug_api
+from inspect_sessions import base_config
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
