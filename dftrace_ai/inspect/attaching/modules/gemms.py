@@ -11,7 +11,7 @@ from torch import Tensor
 from dftrace_ai.inspect.attaching.passes import begin_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
@@ -41,7 +41,7 @@ class Call(NamedTuple):
     """What a module was called with."""
 
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: Mapping[str, Any]
 
     def values(self) -> tuple[Any, ...]:
         """Return all of it."""
