@@ -156,7 +156,7 @@ def _summary_schema() -> dict[str, Any]:
 
 
 def _convert_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.converting.report import report_adapter
+    from dftrace_ai.analysis.converting import report_adapter
 
     schema = report_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace convert --json` prints"
@@ -204,7 +204,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.analysis.summary.indexing import IndexReport
     from dftrace_ai.cli.demo import demo_adapter
     from dftrace_ai.cli.inspect import Report
-    from dftrace_ai.live.verdict import Verdict
+    from dftrace_ai.live.stuck import Verdict
     from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunReport
     from dftrace_ai.spools.completing import RecoveryReport
 

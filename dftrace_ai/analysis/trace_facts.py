@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
 from dftrace_ai.analysis.reading.held_parts import deleted_told
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
-from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
-from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES, utc_text
-from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
+from dftrace_ai.analysis.reading.index_line import recorded
+from dftrace_ai.analysis.reading.reach import LITTLE_BYTES, utc_text
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_file import (
     Codec,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
+    from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -172,13 +172,15 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
     if reach and length_ns is not None and header and footer and footer.alive_us:
         alive_ns = ((header.time_base_us or 0) + footer.alive_us) * 1000
         length_ns = max(length_ns, alive_ns - (reach.began_ns or alive_ns))
+    # What is read in place of a profile is a copy, of which its user knows nothing.
+    copied = trace.file.copy and trace.file.copy.original
     try:
-        size = trace.file.content.stat().st_size
+        codec, size = copied or (trace.file.codec, trace.file.content.stat().st_size)
     except OSError as error:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     facts = FileFacts(
         path=str(trace),
-        codec=trace.file.codec,
+        codec=codec,
         bytes=size,
         state=end.state,
         ended=footer and footer.ended,

@@ -107,7 +107,7 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
 
 
 def _table(facts: TraceFacts) -> Table:
-    from dftrace_ai.analysis.reading.indexed.reach import local_text
+    from dftrace_ai.analysis.reading.reach import local_text
 
     table = figures_table(
         "", ["file", "process", "began", "ended"], ["length", "events", "bytes", "lost"]

@@ -72,7 +72,7 @@ class Reading:
             self._complete_dead_traces()
 
     def _complete_dead_traces(self) -> None:
-        from dftrace_ai.analysis.reading.patterns import matching_paths
+        from dftrace_ai.analysis.reading.search import matching_paths
         from dftrace_ai.spools.completing import (
             complete_directories,
             processes_that_run,

@@ -202,7 +202,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
 
 def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
     """Yield what stands below the tables: how much there is, and what is missing."""
-    from dftrace_ai.analysis.reading.indexed.reach import local_text
+    from dftrace_ai.analysis.reading.reach import local_text
     from dftrace_ai.trace_format.header_and_footer import LOSSES
 
     if hidden:

@@ -327,7 +327,7 @@ def _read_bytes() -> int:
 
 
 def _bytes_of(paths: Iterable[Path]) -> int:
-    from dftrace_ai.analysis.reading.patterns import matching_paths
+    from dftrace_ai.analysis.reading.search import matching_paths
     from dftrace_ai.errors import TraceError
     from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
 

@@ -22,8 +22,7 @@ from dftrace_ai.live.model import (
 from dftrace_ai.live.observer import Observer, snapshot
 from dftrace_ai.live.outliers import Mark, judge
 from dftrace_ai.live.saved import read_snapshot, snapshot_json
-from dftrace_ai.live.stuck import find_stuck
-from dftrace_ai.live.verdict import Finding, JobVerdict, Verdict
+from dftrace_ai.live.stuck import Finding, JobVerdict, Verdict, find_stuck
 
 __all__ = [
     "Finding",

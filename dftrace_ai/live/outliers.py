@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.live.jobs import jobs_of, ranks_alive
 from dftrace_ai.live.model import NS, place_text
-from dftrace_ai.live.waiting import waiting_of
+from dftrace_ai.live.stuck import waiting_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,26 +1,383 @@
-"""Who has been waiting for too long, and where those stood that died."""
+"""Who has been waiting for too long, for whom, and where those stood that died."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from statistics import median_high
+from typing import TYPE_CHECKING, Literal
 
-from dftrace_ai.live.causes import with_causes
 from dftrace_ai.live.jobs import is_replaced, jobs_of
-from dftrace_ai.live.model import NS, OpenSpanStatus
-from dftrace_ai.live.verdict import Finding, JobVerdict, Verdict, finding_of
+from dftrace_ai.live.model import NS, HiddenProcess, OpenSpanStatus, place_text
+from dftrace_ai.live.wording import age_text
+from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, own_category
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.live.jobs import Job
-    from dftrace_ai.live.model import HiddenProcess, Snapshot
+    from dftrace_ai.live.model import HiddenProcess, RankStatus, Snapshot, ThreadStatus
 
-__all__ = ["died_in", "find_stuck"]
+
+__all__ = [
+    "Finding",
+    "JobVerdict",
+    "Verdict",
+    "Waiting",
+    "died_in",
+    "find_stuck",
+    "waiting_in",
+    "waiting_of",
+    "with_causes",
+]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A thread that is stuck, a process that died, or a rank that the stuck ones may wait for.
+
+    Attributes:
+        what: ``stuck``, ``dead``, ``goes on`` (a rank that is not stuck while others
+            wait in a collective) or ``missing`` (a rank that has no process).
+        label: what people call the process: ``rank 3``.
+        rank: its rank; None where unknown.
+        pid: its id; None for a missing rank.
+        host: its host; None for a missing rank.
+        worker: it is a worker of its rank.
+        thread: name of the thread; empty for the main thread.
+        path: open spans, outermost first, each as category and name.
+        category: that of the innermost open span; empty when none is open, and in the
+            body of a loop, outside of all that is annotated there.
+        moved_ns: when the thread last recorded something or opened a span,
+            nanoseconds since 1970; of a dead process its last sign of life.
+        quiet_s: seconds since then.
+        epoch: newest value of that argument in the process; None where unknown.
+        step: the same.
+        cause: why it is likely to be what the others wait for; empty if it is not.
+    """
+
+    what: Literal["stuck", "dead", "goes on", "missing"]
+    label: str
+    rank: int | None
+    pid: int | None = None
+    host: str | None = None
+    worker: bool = False
+    thread: str = ""
+    path: tuple[str, ...] = ()
+    category: str = ""
+    moved_ns: int = 0
+    quiet_s: float = 0.0
+    epoch: int | None = None
+    step: int | None = None
+    cause: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is: ``comm.all_reduce``, ``the body of dataloader.fetch``; empty for no span."""
+        return place_text(self.path[-1]) if self.path else ""
+
+
+def finding_of(
+    what: Literal["stuck", "dead", "goes on"], process: RankStatus, thread: ThreadStatus | None
+) -> Finding:
+    """Return the finding on a thread of a process, or on a process without any."""
+    path = thread.place if thread else []
+    moved_ns = process.seen_ns
+    if thread and what != "dead":
+        moved_ns = process.seen_ns - round(process.quiet_s(thread) * 1e9)
+    return Finding(
+        what=what,
+        label=process.label,
+        rank=process.rank,
+        pid=process.pid,
+        host=process.host,
+        worker=process.worker,
+        thread="" if thread is None or thread.tid == process.pid else thread.name,
+        path=tuple(span.label for span in path),
+        category=(own_category(path[-1].name, path[-1].cat) or "") if path else "",
+        moved_ns=moved_ns,
+        quiet_s=process.quiet_s(thread) if thread and what != "dead" else process.dead_s(),
+        epoch=process.epoch,
+        step=process.step,
+    )
+
+
+@dataclass(frozen=True)
+class JobVerdict:
+    """What is wrong with one job.
+
+    Attributes:
+        name: stem of its traces, and its run.
+        runs: the runs of its ranks, hexadecimal digits.
+        stuck: something of it is stuck, or one of its ranks died while others live.
+        processes: how many of its processes were looked at.
+        alive: how many of these live.
+        quietest_s: the longest time that a thread of theirs with an open span has
+            recorded nothing.
+        findings: the stuck, the dead, and who else the stuck may wait for.
+    """
+
+    name: str
+    runs: tuple[str, ...]
+    stuck: bool
+    processes: int
+    alive: int
+    quietest_s: float
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with the jobs of a snapshot.
+
+    Attributes:
+        stuck: something is.
+        limit_s: seconds of quiet from which on a thread counts as stuck.
+        jobs: each job by itself.
+        hidden: processes of other hosts, of which nothing is known.
+        problems: spools that could not be read.
+        kind: ``dftrace verdict``, by which its JSON is known.
+        format: version of that.
+    """
+
+    stuck: bool
+    limit_s: float
+    jobs: tuple[JobVerdict, ...]
+    hidden: tuple[HiddenProcess, ...]
+    problems: tuple[str, ...]
+    kind: Literal["dftrace verdict"] = "dftrace verdict"
+    format: Literal[1] = 1
+
+
+# Data-parallel wrappers reduce the gradients inside of it, where no span shows.
+BACKWARD = "compute.backward"
+
+
+class Waiting(IntEnum):
+    """Whether one who is in a span waits for the other ranks; who does so least is looked at."""
+
+    SURELY = 0
+    PERHAPS = 1
+    NOT = 2
+
+
+def waiting_in(category: str, label: str) -> Waiting:
+    """Return what a span means for who is in it, outside of all spans inside.
+
+    Args:
+        category: of the innermost open span, empty for none.
+        label: its category and name, such as ``compute.backward``.
+    """
+    if category == COLLECTIVES:
+        return Waiting.SURELY
+    backward = label == BACKWARD or label.startswith(f"{BACKWARD}.")
+    return Waiting.PERHAPS if backward else Waiting.NOT
+
+
+def waiting_of(process: RankStatus) -> Waiting:
+    """Return whether a rank waits: in any of its threads, since gradients may be reduced in one."""
+    return min(
+        (waiting_in(t.place[-1].cat, t.place[-1].label) for t in process.threads if t.place),
+        default=Waiting.NOT,
+    )
+
+
+def waiting_at(one: Finding) -> Waiting:
+    """Return whether the thread of a finding waits."""
+    return waiting_in(one.category, one.path[-1] if one.path else "")
+
+
+# Ranks that came to a collective closer together than this came together.
+TOGETHER_S = 1.0
+
+OPTIMIZER = "compute.step"
+
+
+def with_causes(
+    found: Sequence[Finding], processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]
+) -> list[Finding]:
+    """Say which findings are likely to be what the others wait for.
+
+    Ranks in a collective wait for those that are not in it, and so may ranks in a
+    backward pass, which reduces the gradients: for one that died or is missing, for
+    one that is stuck elsewhere, or for one that goes on elsewhere. When all wait in the
+    same way, the one is named that is at an earlier step, in another collective than
+    most, or came last.
+
+    Args:
+        found: what is stuck or dead in a job, at least one of them stuck.
+        processes: all processes of the job.
+        hidden: those of other hosts, of this job or another.
+
+    Returns:
+        The findings, with causes, and behind them ranks that go on elsewhere.
+    """
+    findings = [replace(one, cause="it died") if one.what == "dead" else one for one in found]
+    waiting = _Waiters(findings)
+    if not waiting.findings:
+        return findings
+    findings += _missing(processes, hidden)
+    findings = _stuck_elsewhere(findings, waiting)
+    if not any(one.cause for one in findings):
+        findings += _going_on(findings, processes, waiting)
+    if not any(one.cause for one in findings):
+        findings = _last_of_all(findings, waiting.findings)
+    return findings
+
+
+class _Waiters:
+    """The ranks that are stuck, by how surely they wait for others.
+
+    Attributes:
+        findings: where they wait: in collectives, or in backward passes if nobody is in one.
+        place: where most of them are.
+        least: how surely the one of them waits of which it is said least.
+    """
+
+    def __init__(self, found: Iterable[Finding]) -> None:
+        self._ranks: dict[tuple[str | None, int | None], Waiting] = {}
+        stuck = [one for one in found if one.what == "stuck"]
+        for one in stuck:
+            # A worker waits for nobody; any thread of a rank may.
+            at = Waiting.NOT if one.worker else waiting_at(one)
+            self._ranks[_process(one)] = min(at, self.of(one))
+        ranks = [self.of(one) for one in stuck if not one.worker]
+        most = min(ranks, default=Waiting.NOT)
+        self.least = max(ranks, default=Waiting.NOT)
+        self.findings = [
+            one
+            for one in stuck
+            if not one.worker and waiting_at(one) == most and most is not Waiting.NOT
+        ]
+        places = Counter(one.place for one in self.findings).most_common(1)
+        self.place = places[0][0] if places else ""
+
+    def of(self, one: Finding) -> Waiting:
+        """How surely the process of a finding waits."""
+        return self._ranks.get(_process(one), Waiting.NOT)
+
+    def is_waited_for(self, one: Finding) -> bool:
+        """Whether a rank waits less surely than others that are stuck."""
+        return self.of(one) == self.least and any(at < self.least for at in self._ranks.values())
+
+    def have_passed(self, one: Finding) -> bool:
+        """Whether a rank has left behind it what the others are in: the optimizer comes later."""
+        if one.place != OPTIMIZER or one.step is None:
+            return False
+        at = (one.epoch or 0, one.step)
+        return all(
+            waiting_at(other) is Waiting.PERHAPS
+            and other.step is not None
+            and (other.epoch or 0, other.step) <= at
+            for other in self.findings
+        )
+
+
+def _process(one: Finding) -> tuple[str | None, int | None]:
+    return one.host, one.pid
+
+
+def _missing(processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]) -> list[Finding]:
+    sizes = {process.world_size for process in processes if process.world_size is not None}
+    known = {process.rank for process in processes} | {process.rank for process in hidden}
+    # Of which ranks the hidden processes are is not always known.
+    if len(sizes) != 1 or None in known:
+        return []
+    (size,) = sizes
+    # A made-up size would make a list of any length.
+    if size - len(known) > len(known) + 1024:
+        return []
+    return [
+        Finding("missing", f"rank {rank}", rank, cause="no process of it is there")
+        for rank in range(size)
+        if rank not in known
+    ]
+
+
+def _stuck_elsewhere(found: Sequence[Finding], waiting: _Waiters) -> list[Finding]:
+    elsewhere = {
+        one.rank: one.place
+        for one in found
+        if one.what == "stuck"
+        and not one.worker
+        and waiting.is_waited_for(one)
+        and not waiting.have_passed(one)
+    }
+    findings = []
+    for one in found:
+        cause = one.cause
+        if one.what == "stuck" and waiting.is_waited_for(one):
+            if not one.worker:
+                if not waiting.have_passed(one):
+                    cause = f"the others wait for it in {waiting.place}"
+            elif one.rank is not None and one.rank in elsewhere:
+                cause = f"rank {one.rank} waits for it in {elsewhere[one.rank]}"
+        findings.append(one if cause == one.cause else replace(one, cause=cause))
+    return findings
+
+
+def _going_on(
+    found: Sequence[Finding], processes: Sequence[RankStatus], waiting: _Waiters
+) -> list[Finding]:
+    known = {_process(one) for one in found}
+    elsewhere = [
+        replace(
+            finding_of("goes on", process, process.main),
+            cause=f"the others wait for it in {waiting.place}",
+        )
+        for process in processes
+        if process.state == "alive"
+        and not process.worker
+        and (process.host, process.pid) not in known
+        and waiting_of(process) > waiting.least
+    ]
+    return [one for one in elsewhere if not waiting.have_passed(one)]
+
+
+def _last_of_all(found: Sequence[Finding], waiting: Sequence[Finding]) -> list[Finding]:
+    if len(waiting) < 2:
+        return list(found)
+    cause = _earlier_step(waiting) or _other_place(waiting) or _came_last(waiting)
+    return [replace(one, cause=cause.get(id(one), one.cause)) for one in found]
+
+
+def _earlier_step(waiting: Sequence[Finding]) -> dict[int, str]:
+    at = {id(one): (one.epoch or 0, one.step) for one in waiting if one.step is not None}
+    if len(at) < len(waiting) or min(at.values()) == max(at.values()):
+        return {}
+    first, usual = min(at.values()), median_high(at.values())
+    if first == usual:
+        return {}
+    return {
+        one: f"it is at step {first[1]:,}, the others at {usual[1]:,}"
+        for one, position in at.items()
+        if position == first
+    }
+
+
+def _other_place(waiting: Sequence[Finding]) -> dict[int, str]:
+    (place, count), *others = Counter(one.place for one in waiting).most_common()
+    if not others or 2 * count <= len(waiting):
+        return {}
+    return {id(one): f"the others are in {place}" for one in waiting if one.place != place}
+
+
+def _came_last(waiting: Sequence[Finding]) -> dict[int, str]:
+    # Who began the backward pass last has not come last to the collective in it.
+    if any(waiting_at(one) is not Waiting.SURELY for one in waiting):
+        return {}
+    *_, before, last = sorted(waiting, key=lambda one: one.moved_ns)
+    late_s = (last.moved_ns - before.moved_ns) / NS
+    if late_s < TOGETHER_S:
+        return {}
+    return {id(last): f"it came last, {age_text(late_s)} after the others"}
+
 
 DIED = ("died", "reboot")
 # Of a line as the recorder writes it; arguments stand behind.

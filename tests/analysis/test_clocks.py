@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safety.commands import invoke
 
 from dftrace_ai._reader import Totals
-from dftrace_ai.analysis.reading.indexed.set_back import set_back
+from dftrace_ai.analysis.reading.clocks import set_back
 from dftrace_ai.analysis.why import why
 
 HOUR_NS = 3_600_000_000_000

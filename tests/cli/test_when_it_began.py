@@ -136,7 +136,7 @@ def test_what_lies_between_is_not_unpacked_and_where_it_would_have_to_be_nothing
 ) -> None:
     path = small_trace().write(tmp_path / "t.pfw")
     assert told("info", path)["files"][0]["length_us"] is not None
-    monkeypatch.setattr("dftrace_ai.analysis.reading.indexed.recorded.LITTLE_BYTES", 100)
+    monkeypatch.setattr("dftrace_ai.analysis.reading.index_line.LITTLE_BYTES", 100)
     (file,) = told("info", path)["files"]
     assert (file["began_at"], file["length_us"]) == (None, None)
     assert told("summary", path)["length_us"] is not None

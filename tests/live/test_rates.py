@@ -8,7 +8,7 @@ import pytest
 
 from dftrace_ai import _native
 from dftrace_ai.live import Observer, snapshot
-from dftrace_ai.live.spool_looks import rank_status
+from dftrace_ai.live.observer import rank_status
 from live.programs import program
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.cli.live_view import why_now
+from dftrace_ai.cli.live_view import screen
 from dftrace_ai.live import snapshot
 from live.programs import LIMIT_S, Program, dftrace, program
 from live.terminal import ALTERNATE_SCREEN, Terminal
@@ -138,7 +138,7 @@ def test_nothing_is_said_before_there_are_steps_enough_and_where_it_cannot_be_ma
         found = snapshot([tmp_path])
 
         def judged() -> list[str]:
-            judging = why_now.WhyNow()
+            judging = screen.WhyNow()
             judging.look(found)
             assert judging._process is not None
             judging._process.wait(LIMIT_S)
@@ -151,5 +151,5 @@ def test_nothing_is_said_before_there_are_steps_enough_and_where_it_cannot_be_ma
         running.wait_until_ready()
         # Said, where the time goes, and perhaps what to do.
         assert len(judged()) in {2, 3}
-        monkeypatch.setattr(why_now, "FUNCTION", ("dftrace_ai.analysis.closing", "nothing"))
+        monkeypatch.setattr(screen, "FUNCTION", ("dftrace_ai.analysis.closing", "nothing"))
         assert judged() == []

@@ -10,9 +10,8 @@ from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
 from dftrace_ai import database
-from dftrace_ai.analysis.reading import decompression, reader
+from dftrace_ai.analysis.reading import decompression, index_file, reader
 from dftrace_ai.analysis.reading.importing import archives
-from dftrace_ai.analysis.reading.indexed import index_file
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise

@@ -19,7 +19,14 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MANIFEST", "cannot_be_written", "check_place", "in_place", "new_file"]
+
+__all__ = [
+    "MANIFEST",
+    "cannot_be_written",
+    "check_place",
+    "in_place",
+    "new_file",
+]
 
 MANIFEST: Final = "dftrace-convert.json"
 """What stands in a directory of a conversion: the names of its files."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from dftrace_ai.analysis.converting import ConvertedFile
 from dftrace_ai.analysis.converting.placing import new_file
-from dftrace_ai.analysis.converting.report import ConvertedFile
 from dftrace_ai.analysis.converting.to_perfetto import gzip_member
-from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
+from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.trace_format.file_names import without_suffix
 from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, OWN_CATEGORY
@@ -102,7 +102,7 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
         text = line.strip().removesuffix(b",")
         if text in FRAMING:
             continue
-        event = _event(line, text)
+        event = event_of(line)
         if event is None:
             broken += 1
             continue
@@ -129,16 +129,6 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
         notes.append(f"{trace}: {tear_told(reader.tear, 'converted')}")
     notes += trace.file.notes
     return lines
-
-
-def _event(line: bytes, text: bytes) -> JsonObject | None:
-    if isinstance(line, LongLine):
-        return None
-    try:
-        event = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return event if isinstance(event, dict) else None
 
 
 def _is_own(event: JsonObject, name: str) -> bool:

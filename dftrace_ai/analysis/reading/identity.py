@@ -9,15 +9,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.indexed.clocks import lie_apart
-from dftrace_ai.analysis.reading.indexed.reach import (
+from dftrace_ai.analysis.reading.clocks import lie_apart
+from dftrace_ai.analysis.reading.index_line import recorded
+from dftrace_ai.analysis.reading.reach import (
     NOWHERE,
     Reach,
     joined,
     reach_of_lines,
     utc_text,
 )
-from dftrace_ai.analysis.reading.indexed.recorded import recorded
 from dftrace_ai.analysis.reading.reader import TraceReader
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name, trace_of_profile, worker_of_profile

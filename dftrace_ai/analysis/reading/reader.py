@@ -1,22 +1,37 @@
-"""Reading the lines and events of one trace file, with their line numbers."""
+"""Reading the lines and events of one trace file, with their line numbers, and its header line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
 from dftrace_ai.analysis.reading.trace_file import EMPTY, Tear
+from dftrace_ai.trace_format.header_and_footer import header_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dftrace_ai.analysis.reading.trace_file import TraceFile
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["FRAMING", "LINE_BYTES", "LongLine", "Start", "TraceReader", "as_line", "is_whole_line"]
+__all__ = [
+    "FRAMING",
+    "HEADER_LINES",
+    "LINE_BYTES",
+    "LongLine",
+    "Start",
+    "TraceReader",
+    "as_line",
+    "event_of",
+    "header_in",
+    "is_whole_line",
+    "read_header",
+]
 
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
@@ -105,7 +120,7 @@ class TraceReader:
     def texts(self, start: Start | None = None, end: int | None = None) -> Iterator[bytes]:
         """Yield the plain text in pieces of whole lines, from a place on to a byte of the file.
 
-        Each line has its newline, but for a last one that is whole without. A line of more than
+        Each line has its newline, a last one that is whole without, too. A line of more than
         `LINE_BYTES` comes by itself as a `LongLine`, if it is not within what was unpacked at once.
         """
         self.tear = None
@@ -140,7 +155,7 @@ class TraceReader:
                 self.tear = Tear(0, EMPTY)
             return
         if is_whole_line(rest):
-            yield rest
+            yield rest + b"\n"
         elif self.tear is None:
             size = rest.size if isinstance(rest, LongLine) else len(rest)
             self.tear = Tear(plain_bytes - size, f"line {number} is cut; its plain text begins")
@@ -148,32 +163,50 @@ class TraceReader:
     def events(self) -> Iterator[tuple[int, JsonObject]]:
         """Yield line number and object of each event; lines that hold none are counted."""
         self.bad_lines = 0
-        loads = orjson.loads
         for number, line in self.lines():
-            text = line.strip()
-            if text in FRAMING:
+            if line.strip() in FRAMING:
                 continue
-            if isinstance(line, LongLine):
+            event = event_of(line)
+            if event is None:
                 self.bad_lines += 1
-                continue
-            try:
-                event = loads(text.removesuffix(b","))
-            except orjson.JSONDecodeError:
-                self.bad_lines += 1
-                continue
-            if isinstance(event, dict):
-                yield number, event
             else:
-                self.bad_lines += 1
+                yield number, event
+
+
+def event_of(line: bytes) -> JsonObject | None:
+    """Return the object on a line, behind which a comma may stand; None for anything else."""
+    if isinstance(line, LongLine):
+        return None
+    try:
+        value = orjson.loads(line.strip().removesuffix(b","))
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def is_whole_line(line: bytes) -> bool:
     """Return whether a last line without newline is complete all the same."""
-    if isinstance(line, LongLine):
-        return False
-    if line.strip() in FRAMING:
-        return True
-    try:
-        return isinstance(orjson.loads(line.strip().removesuffix(b",")), dict)
-    except orjson.JSONDecodeError:
-        return False
+    is_framing = not isinstance(line, LongLine) and line.strip() in FRAMING
+    return is_framing or event_of(line) is not None
+
+
+# The header stands among the first lines, behind the names of process and thread.
+HEADER_LINES = 64
+
+# As the recorder writes it, and as others do.
+HEADER_NAME = b'"dftrace"'
+
+
+def read_header(file: TraceFile) -> HeaderFacts | None:
+    """Read the header of a trace; None where the first lines hold none."""
+    return header_in(line for _, line in islice(TraceReader(file).lines(), HEADER_LINES))
+
+
+def header_in(lines: Iterable[bytes]) -> HeaderFacts | None:
+    """Return the header among the first lines of a trace; None where these hold none."""
+    for line in lines:
+        event = event_of(line) if HEADER_NAME in line else None
+        facts = header_of(event) if event else None
+        if facts is not None:
+            return facts
+    return None

@@ -1,8 +1,9 @@
-"""The one search for traces: those that a user means by files and directories."""
+"""The one search for traces: those that a user means by files, patterns and directories."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import stat
 from dataclasses import dataclass, replace
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.reading.held_parts import held_parts, was_deleted
 from dftrace_ai.analysis.reading.importing import traces_of
-from dftrace_ai.analysis.reading.patterns import matching_paths
 from dftrace_ai.analysis.reading.source import Source, read_head
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_file import HeldFile
 
-__all__ = ["TraceSearch", "profiles_beside", "search_traces"]
+__all__ = [
+    "TraceSearch",
+    "matching_paths",
+    "profiles_beside",
+    "search_traces",
+]
 
 # Where parts were deleted before they could be opened.
 MOST_LISTINGS: Final = 8
@@ -187,3 +192,27 @@ def _traces_under(directory: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[
         if problem.filename == str(directory):
             raise TraceError(f"{directory}: {reason}")
         yield Path(problem.filename), reason
+
+
+WILD = "*?["
+
+
+def matching_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Return paths, for each pattern (`*`, `?`, `[ab]`, `**`) those that it matches, sorted.
+
+    What exists by its very name is no pattern.
+
+    Raises:
+        TraceError: nothing matches a pattern.
+    """
+    found: list[Path] = []
+    for given in paths:
+        text = os.fspath(given)
+        if not any(letter in text for letter in WILD) or os.path.lexists(text):
+            found.append(Path(given))
+            continue
+        names = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - may be absolute
+        if not names:
+            raise TraceError(f"{text}: no file matches this pattern")
+        found += map(Path, names)
+    return found

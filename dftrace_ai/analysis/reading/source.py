@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
-from dftrace_ai.analysis.reading.regular_file import keep, open_regular
-from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of, codec_of_name
-from dftrace_ai.analysis.reading.trace_header import HEADER_LINES, header_in
+from dftrace_ai.analysis.reading.reader import HEADER_LINES, header_in
+from dftrace_ai.analysis.reading.trace_file import (
+    TraceFile,
+    codec_of,
+    codec_of_name,
+    keep,
+    open_regular,
+)
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.regular_file import KeptFile
-    from dftrace_ai.analysis.reading.trace_file import Codec, Copy, HeldFile, SkippedFile
+    from dftrace_ai.analysis.reading.trace_file import Codec, Copy, HeldFile, KeptFile, SkippedFile
 
 __all__ = ["Head", "Source", "read_head"]
 

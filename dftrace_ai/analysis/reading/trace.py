@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.reading.reader import TraceReader
+from dftrace_ai.analysis.reading.reader import TraceReader, read_header
 from dftrace_ai.analysis.reading.trace_end import read_end
-from dftrace_ai.analysis.reading.trace_header import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-import orjson
-
 from dftrace_ai.analysis.reading.decompression import STEP_BYTES, BrokenBlockError, block_decoder
-from dftrace_ai.analysis.reading.reader import LongLine, TraceReader, is_whole_line
+from dftrace_ai.analysis.reading.reader import TraceReader, event_of, is_whole_line
 from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import footer_of
@@ -186,10 +184,5 @@ def _is_broken(codec: Codec, rest: bytes) -> bool:
 
 
 def _footer(line: bytes) -> FooterFacts | None:
-    if len(line) > KEPT_BYTES or isinstance(line, LongLine):
-        return None
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return footer_of(event) if isinstance(event, dict) else None
+    event = None if len(line) > KEPT_BYTES else event_of(line)
+    return footer_of(event) if event else None

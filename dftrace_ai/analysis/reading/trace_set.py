@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
+    from dftrace_ai.analysis.reading.scanning import ArrowEvents
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
 __all__ = ["COLUMNS", "ROWS_AT_ONCE", "TraceSet", "open_traces"]
@@ -139,7 +139,7 @@ class TraceSet:
     def _batches(
         self, columns: tuple[str, ...], rows: int
     ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        from dftrace_ai.analysis.reading.scanning.batches import event_batches
+        from dftrace_ai.analysis.reading.scanning import event_batches
 
         self.notes = ()
         notes: list[str] = []
@@ -173,7 +173,7 @@ class TraceSet:
         """
         wanted = checked_columns(columns)
         _need_numpy()
-        from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
+        from dftrace_ai.analysis.reading.scanning import ArrowEvents
 
         self.notes = ()
         return ArrowEvents(self.files, wanted, self._take_notes)

@@ -6,7 +6,7 @@ import os
 from errno import EACCES
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_file import open_regular
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.page.files import write_page
 from dftrace_ai.wording import quoted

@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.reading.indexed.reach import local_text
+from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
 from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text

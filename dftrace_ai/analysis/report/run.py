@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, utc_text
+from dftrace_ai.analysis.reading.reach import NOWHERE, utc_text
 from dftrace_ai.analysis.report.figures.counters import CounterCharts, CounterSeries, series_of
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.facts import FirstProcesses, losses_of, turns_of
@@ -33,7 +33,7 @@ from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
 from dftrace_ai.analysis.steps import Job, Rank, measure
-from dftrace_ai.analysis.summary.file_facts import NOT_CLOSED
+from dftrace_ai.analysis.summary.figures import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import has_items, judge_rank

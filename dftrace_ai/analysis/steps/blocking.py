@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.spans import common, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.identity import recording_of
-from dftrace_ai.analysis.reading.indexed.clocks import (
+from dftrace_ai.analysis.reading.clocks import (
     APART_NS,
     LATEST_NS,
     NEVER,
@@ -20,9 +18,11 @@ from dftrace_ai.analysis.reading.indexed.clocks import (
     TimeCounts,
     has_clock_in_lines,
     is_believable,
+    set_back,
 )
-from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
-from dftrace_ai.analysis.reading.indexed.set_back import set_back
+from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.identity import recording_of
+from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
 from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, span_columns, spans_of
 from dftrace_ai.wording import counted

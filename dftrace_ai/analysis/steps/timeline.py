@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
 from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, in_pieces, rising, stretches, union
 

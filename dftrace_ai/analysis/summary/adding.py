@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._reader import Sums, Totals
+from dftrace_ai.analysis.reading.clocks import SetBack, believed, has_clock_in_lines
 from dftrace_ai.analysis.reading.identity import recordings_of
-from dftrace_ai.analysis.reading.indexed.clocks import SetBack, believed, has_clock_in_lines
-from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
-from dftrace_ai.analysis.reading.indexed.index_search import find_index
-from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.reading.index_file import IndexFileError, index_path, read_index
+from dftrace_ai.analysis.reading.index_line import find_index
+from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.errors import TraceError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
+    from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = [
@@ -285,7 +285,7 @@ def _add_rest(trace: Trace, added: AddedTraces, start: Start, end: int) -> None:
         if isinstance(text, LongLine):
             added.long_lines += 1
         else:
-            added.totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
+            added.totals.add_lines(text)
     if reader.tear:
         added.tears[trace.path] = str(reader.tear)
 

@@ -1,33 +1,45 @@
-"""Summaries of the events that are asked for, and by thread, step, epoch or place; needs NumPy."""
+"""Summaries that look at each event, loaded late, for they need NumPy.
+
+Chosen ones, and by thread, step or epoch; by place in the tree of spans; statistics of tensors.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.summary.adding import enough_memory, new_sums
 from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
-from dftrace_ai.analysis.summary.figures import MOST_ROWS
-from dftrace_ai.analysis.summary.grouping import NOT_SAID, groups_of
-from dftrace_ai.analysis.summary.rows import row_of
+from dftrace_ai.analysis.summary.figures import MOST_ROWS, NOT_SAID, groups_of
+from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow, row_of
+from dftrace_ai.analysis.tracks import places_of
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dftrace_ai._reader import Sums
+    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.event_reading import ProcessEvents
-    from dftrace_ai.analysis.summary.figures import Summary
-    from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup
-    from dftrace_ai.analysis.summary.rows import Row
+    from dftrace_ai.analysis.summary.figures import EventGroup, FileGroup, Summary
+    from dftrace_ai.analysis.summary.rows import Figures, Row
     from dftrace_ai.analysis.where import Where
 
-__all__ = ["summarise_chosen"]
+
+__all__ = [
+    "TENSOR_STATS",
+    "summarise_chosen",
+    "summarise_tensors",
+    "summarise_tree",
+]
 
 # A name for every step, or every name of a million steps, would fill the memory.
 MOST_AT_ONCE: Final = 300_000
@@ -161,3 +173,245 @@ def _check_room(sums: Sums) -> None:
             f"more than {MOST_AT_ONCE:,} rows; ask for fewer of them, such as with "
             "--where 'args.step < 1000'"
         )
+
+
+# Who makes a name for every step makes millions of places; they share one, with those below.
+MOST_PLACES: Final = 100_000
+TOO_MANY: Final = Label("", "(too many names)")
+MOST_DEPTH: Final = 200
+
+
+class _Tree:
+    """Adds up the spans of processes by their place."""
+
+    def __init__(self) -> None:
+        # Names that share a place with others, since they are too many or too deep.
+        self.left_out = 0
+        self._sums = new_sums()
+        self._numbers: dict[tuple[int, Label], int] = {}
+        # Of each place; those around others come before them.
+        self._around: list[int] = []
+        self._labels: list[Label] = []
+        self._depths: list[int] = []
+
+    def add(self, process: ProcessEvents) -> None:
+        """Add the spans of a process."""
+        # The figures are added up when it is known where the spans are.
+        kept: list[tuple[Integers, Integers, Integers | None]] = []
+        codes: list[Integers] = []
+        while True:
+            try:
+                for batch in process.batches(parents=True):
+                    codes.append(batch.label.astype(np.int32))
+                    kept.append((_small(batch.dur_ns), _small(batch.own_ns), batch.chosen))
+            except ReadAgainError:
+                codes, kept = [], []
+                continue
+            break
+        sums = new_sums()
+        if codes:
+            place = self._places(process.parents(), np.concatenate(codes), process.labels)
+            for dur, own, chosen in kept:
+                at, place = place[: len(dur)].astype(np.int64), place[len(dur) :]
+                none = np.full(len(dur), NONE)
+                # When they were matters to groups alone.
+                sums.add(at, none, none, none, dur.astype(np.int64), own.astype(np.int64), chosen)
+        process.end()
+        self._sums.take(sums, process.wall_ns, None)
+
+    def _places(self, parents: Integers, code: Integers, labels: tuple[Label, ...]) -> Integers:
+        """Return the place of each span."""
+        numbers: list[int] = []
+
+        def number(around: int, code: int) -> int:
+            numbers.append(self._number(numbers[around] if around >= 0 else -1, labels[code]))
+            return len(numbers) - 1
+
+        roots = np.broadcast_to(np.int32(-1), parents.shape)
+        of_process = places_of(parents, code, roots, number)
+        return np.array(numbers, np.int32)[of_process]
+
+    def _number(self, around: int, label: Label) -> int:
+        found = self._numbers.get((around, label))
+        if found is not None:
+            return found
+        depth = self._depths[around] + 1 if around >= 0 else 0
+        if depth >= MOST_DEPTH or (around >= 0 and self._labels[around] == TOO_MANY):
+            self.left_out += 1
+            self._numbers[around, label] = around
+            return around
+        if len(self._labels) >= MOST_PLACES and label != TOO_MANY:
+            self.left_out += 1
+            return self._number(around, TOO_MANY)
+        self._numbers[around, label] = len(self._labels)
+        self._around.append(around)
+        self._labels.append(label)
+        self._depths.append(depth)
+        return len(self._labels) - 1
+
+    def rows(self) -> Iterator[TreeRow]:
+        """Yield the places with spans or with such inside, by falling total within each other."""
+        figures = {row[0][0]: row[2:] for row in self._sums.rows(len(self._sums))}
+        weights = [0] * len(self._labels)
+        asked = [False] * len(self._labels)
+        for place, each in figures.items():
+            weights[place], asked[place] = each[1], True
+        below: defaultdict[int, list[int]] = defaultdict(list)
+        for at in reversed(range(len(weights))):
+            around = self._around[at]
+            if asked[at]:
+                below[around].append(at)
+            if around >= 0 and asked[at]:
+                asked[around] = True
+                if around not in figures:
+                    weights[around] += weights[at]
+        for inside in below.values():
+            inside.sort(key=lambda at: (weights[at], self._labels[at]))
+        paths: dict[int, tuple[str, ...]] = {-1: ()}
+        open_places = below[-1]
+        while open_places:
+            at = open_places.pop()
+            label = self._labels[at]
+            paths[at] = (*paths[self._around[at]], f"{label.cat}.{label.name}")
+            yield _place_row(paths[at], label, figures.get(at))
+            open_places += below[at]
+
+
+def _small(times: Integers) -> Integers:
+    """Return times in half of the memory where none is longer than four seconds."""
+    return times.astype(np.uint32) if times.max(initial=0) < 2**32 else times
+
+
+def _place_row(path: tuple[str, ...], label: Label, figures: Figures | None) -> TreeRow:
+    if figures is None:
+        return TreeRow(path, *label, 0, 0.0, 0.0, *[None] * 8)
+    row = row_of(*label, figures)
+    own_ns, wall_ns = figures[2] or 0, figures[8]
+    return TreeRow(
+        path,
+        *label,
+        row.count,
+        total_us=row.total_us,
+        self_us=row.self_us or 0.0,
+        share=own_ns / wall_ns if wall_ns else None,
+        wall_us=row.wall_us,
+        mean_us=row.mean_us,
+        min_us=row.min_us,
+        p50_us=row.p50_us,
+        p95_us=row.p95_us,
+        p99_us=row.p99_us,
+        max_us=row.max_us,
+    )
+
+
+def summarise_tree(
+    traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
+) -> tuple[Summary, tuple[TreeRow, ...]]:
+    """Return the spans of all threads and processes as one tree, and what is said of the files."""
+    reading = EventReading(where, all_others=True)
+    reading.files.skipped += skipped
+    tree = _Tree()
+    with enough_memory():
+        for parts in recordings_of(traces).values():
+            tree.add(reading.process(parts))
+    return reading.summary(left_out=tree.left_out), tuple(tree.rows())
+
+
+TENSOR_STATS: Final = "tensor_stats"
+
+# What an event says beside its statistics.
+ABOUT: Final = frozenset(
+    {
+        *("hhash", "p_idx", "level", "iteration", "rank", "feature", "epoch", "step"),
+        *("n", "n_nan", "n_inf", "n_zero"),
+    }
+)
+TEXT: Final = "_str"
+
+
+_Moment = tuple[int, int]
+"""A step, and when it was."""
+
+
+@dataclass
+class _Values:
+    """The values of a statistic so far."""
+
+    count: int = 0
+    nonfinite: int = 0
+    first: tuple[_Moment, float] | None = None
+    last: tuple[_Moment, float] | None = None
+    least: float | None = None
+    greatest: float | None = None
+    broken: _Moment | None = None
+
+    def add(self, moment: _Moment, value: float | None) -> None:
+        self.count += 1
+        if value is None:
+            self.nonfinite += 1
+            self.broken = moment if self.broken is None else min(self.broken, moment)
+            return
+        if self.first is None or moment < self.first[0]:
+            self.first = moment, value
+        if self.last is None or moment >= self.last[0]:
+            self.last = moment, value
+        self.least = value if self.least is None else min(self.least, value)
+        self.greatest = value if self.greatest is None else max(self.greatest, value)
+
+
+def summarise_tensors(
+    traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
+) -> tuple[Summary, tuple[TensorRow, ...]]:
+    """Return what the statistics of tensors come to, by name, and what is said of the files."""
+    reading = EventReading()
+    reading.files.skipped += skipped
+    values: dict[tuple[str, str], _Values] = {}
+    for parts in recordings_of(traces).values():
+        process = reading.process(parts)
+        for columns in process.blocks():
+            for name, moment, args in _events(columns, where):
+                for statistic, value in _statistics(args):
+                    if len(values) < MOST_ROWS or (name, statistic) in values:
+                        values.setdefault((name, statistic), _Values()).add(moment, value)
+        process.end()
+    rows = tuple(_tensor_row(*key, values[key]) for key in sorted(values))
+    return reading.summary(), rows
+
+
+def _events(
+    columns: EventColumns, where: Where | None
+) -> Iterator[tuple[str, _Moment, Mapping[str, object]]]:
+    wanted = [label.cat == TENSOR_STATS for label in columns.labels]
+    rows = (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
+    if where is not None and rows.any():
+        rows &= where.rows(columns)
+    for row in np.flatnonzero(rows).tolist():
+        args = columns.args(row)
+        step = args.get("iteration")
+        whole = step if type(step) is int else 0
+        name = columns.labels[int(columns.label[row])].name
+        yield name, (whole, int(columns.start_ns[row])), args
+
+
+def _statistics(args: Mapping[str, object]) -> Iterator[tuple[str, float | None]]:
+    for name, value in args.items():
+        if name in ABOUT:
+            continue
+        if value is None and f"{name}{TEXT}" in args:
+            yield name, None
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, float(value)
+
+
+def _tensor_row(name: str, statistic: str, values: _Values) -> TensorRow:
+    return TensorRow(
+        name,
+        statistic,
+        values.count,
+        values.nonfinite,
+        first=values.first[1] if values.first else None,
+        last=values.last[1] if values.last else None,
+        min=values.least,
+        max=values.greatest,
+        first_nonfinite_step=values.broken[0] if values.broken else None,
+    )

@@ -9,10 +9,9 @@ import numpy as np
 
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import TraceSet
+from dftrace_ai.analysis.reading.clocks import NEVER, has_clock_in_lines, set_back
 from dftrace_ai.analysis.reading.event_columns import BlockColumns
-from dftrace_ai.analysis.reading.indexed.clocks import NEVER, has_clock_in_lines
-from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
-from dftrace_ai.analysis.reading.indexed.set_back import set_back
+from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.summary.adding import ReadFiles
 from dftrace_ai.analysis.summary.figures import MOST_ROWS, summary_of
 from dftrace_ai.analysis.summary.rows import kind_of
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.clocks import SetBack
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.reading.identity import Owners
-    from dftrace_ai.analysis.reading.indexed.clocks import SetBack
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.figures import Summary
-    from dftrace_ai.analysis.summary.grouping import EventGroup
+    from dftrace_ai.analysis.summary.figures import EventGroup, Summary
     from dftrace_ai.analysis.summary.rows import Row
     from dftrace_ai.analysis.where import Where
 

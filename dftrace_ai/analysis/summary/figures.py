@@ -1,33 +1,172 @@
-"""Counts and durations by category and name over many trace files."""
+"""Counts and durations over many trace files by category and name, and what the files say."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.clocks import clock_notes
 from dftrace_ai.analysis.reading.held_parts import deleted_told
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
-from dftrace_ai.analysis.reading.indexed.clocks import clock_notes
-from dftrace_ai.analysis.reading.indexed.reach import joined
+from dftrace_ai.analysis.reading.reach import joined
+from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
-from dftrace_ai.analysis.summary.file_facts import FileFacts, copies_of, file_facts
 from dftrace_ai.analysis.summary.rows import OtherRow, Row, kind_of, row_of
 from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.header_and_footer import LOSSES
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from dftrace_ai._reader import Totals
-    from dftrace_ai.analysis.reading.indexed.reach import Reach
+    from dftrace_ai.analysis.reading.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Summary", "summarise", "summarise_groups", "summary_of"]
+
+__all__ = [
+    "NOT_CLOSED",
+    "NOT_SAID",
+    "EventGroup",
+    "FileFacts",
+    "FileGroup",
+    "Summary",
+    "copies_of",
+    "file_facts",
+    "groups_of",
+    "summarise",
+    "summarise_groups",
+    "summary_of",
+]
+
+FileGroup = Literal["rank", "host", "process"]
+"""What files of one group have in common."""
+
+EventGroup = Literal["thread", "step", "epoch"]
+"""What events of one group have in common: the thread, or what their arguments say."""
+
+NOT_SAID = "-"
+"""The group of the files that do not say whose they are."""
+
+
+def groups_of(traces: Sequence[Trace], by: FileGroup | None) -> dict[str | None, Sequence[Trace]]:
+    """Return the traces of each group, ranks by their number; without `by` all are of None.
+
+    All parts of one process come into one group. A process is called by host and number; where
+    another one has both, by its rank, too, or by the name of its file.
+    """
+    if by is None:
+        return {None: traces}
+    groups: defaultdict[str, list[Trace]] = defaultdict(list)
+    owners = Owners(traces)
+    for owner in owners.all:
+        label = owners.labels[owner.number] if by == "process" else _label(owner.header, by)
+        groups[label] += owner.files
+    return {label: groups[label] for label in sorted(groups, key=_in_order)}
+
+
+def _in_order(label: str) -> tuple[bool, int, str]:
+    is_number = label.isascii() and label.isdecimal()
+    return not is_number, int(label) if is_number else 0, label
+
+
+def _label(header: HeaderFacts, by: FileGroup) -> str:
+    if by == "host":
+        return header.host or NOT_SAID
+    return NOT_SAID if header.rank is None else str(header.rank)
+
+
+NOT_CLOSED: Final = "no closing line: the process still runs, or died and its spool was not adopted"
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What a file says of itself.
+
+    Attributes:
+        path: the file.
+        tear: where and why reading stopped, None when the file is whole.
+        closed: the file has its closing line.
+        events: events by that line, None without one.
+        ended: what ended the recording, an `Ending` of the format where the recorder wrote
+            it; None without a closing line.
+        losses: the counts of that line that are above zero, by name.
+        copy_of: a file before it that bears the same name and is of the same process.
+        rank: the rank that it says.
+        layout: rank in each dimension of a parallel training, such as ``dp=0,pp=1``.
+    """
+
+    path: str
+    tear: str | None
+    closed: bool
+    events: int | None
+    ended: str | None
+    losses: dict[str, int]
+    copy_of: str | None = None
+    rank: int | None = None
+    layout: str | None = None
+
+    def warnings(self) -> list[str]:
+        """Return a line for each loss, and for an end that is not as it should be."""
+        warnings = [
+            loss.text.format(counted(self.losses[loss.member], loss.noun))
+            for loss in LOSSES
+            if loss.text and loss.member in self.losses
+        ]
+        if self.copy_of:
+            warnings.append(
+                f"of the same process as {self.copy_of}; what both hold is counted twice"
+            )
+        if self.tear:
+            warnings.append(tear_told(self.tear, "counted"))
+        elif not self.closed:
+            warnings.append(NOT_CLOSED)
+        return warnings
+
+
+def copies_of(traces: Sequence[Trace], owners: Owners) -> dict[Path, str]:
+    """Return, for files of the same name and process as one before them, that one."""
+    names = Counter(trace.path.name for trace in traces)
+    copies: dict[Path, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    for trace in traces:
+        if names[trace.path.name] == 1:
+            continue
+        owner = owners.of(trace)
+        if owner.header.run is not None:
+            process = (trace.path.name, owner.number)
+            before = first.setdefault(process, str(trace))
+            if before != str(trace):
+                copies[trace.path] = before
+    return copies
+
+
+def file_facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFacts:
+    """Return what a file says of itself; `tear`: where and why reading stopped."""
+    footer = trace.end.footer
+    try:
+        header = trace.header
+    except TraceError:
+        header = None  # it was counted as far as it can be read
+    return FileFacts(
+        path=str(trace),
+        tear=tear,
+        closed=trace.end.closed,
+        events=footer.events if footer else None,
+        ended=footer.ended if footer else None,
+        losses=footer.losses if footer else {},
+        copy_of=copies.get(trace.path),
+        rank=header and header.rank,
+        layout=(footer and footer.layout) or (header and header.layout),
+    )
+
 
 # A table of more names says nothing, and whoever makes a name for every step may make millions.
 MOST_ROWS = 100_000

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.clocks import NEVER
 from dftrace_ai.analysis.reading.identity import recordings_of
-from dftrace_ai.analysis.reading.indexed.clocks import NEVER
-from dftrace_ai.analysis.reading.indexed.index_file import (
+from dftrace_ai.analysis.reading.index_file import (
     FileFigures,
     IndexFileError,
     ProcessFigures,
@@ -18,7 +18,7 @@ from dftrace_ai.analysis.reading.indexed.index_file import (
     read_index,
     write_index,
 )
-from dftrace_ai.analysis.reading.indexed.index_search import find_index
+from dftrace_ai.analysis.reading.index_line import find_index
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import added_up, part_of
 from dftrace_ai.errors import TraceError

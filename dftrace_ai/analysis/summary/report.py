@@ -6,12 +6,17 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from dftrace_ai.analysis.reading.indexed.reach import utc_text
+from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.figures import Summary, summarise_groups
-from dftrace_ai.analysis.summary.file_facts import FileFacts  # noqa: TC001 - pydantic needs it
-from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_of
+from dftrace_ai.analysis.summary.figures import (
+    EventGroup,
+    FileFacts,
+    FileGroup,
+    Summary,
+    groups_of,
+    summarise_groups,
+)
 from dftrace_ai.analysis.summary.rows import OtherRow, Row, TensorRow, TreeRow
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.trace_format.running import RunningProcess, told_of
@@ -154,9 +159,11 @@ def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str |
         categories = by == "category"
         return report_of(summarise_groups(groups, found.skipped, categories=categories), by)
     with needs_numpy():
-        from dftrace_ai.analysis.summary.choosing import summarise_chosen
-        from dftrace_ai.analysis.summary.tensors import summarise_tensors
-        from dftrace_ai.analysis.summary.tree import summarise_tree
+        from dftrace_ai.analysis.summary.choosing import (
+            summarise_chosen,
+            summarise_tensors,
+            summarise_tree,
+        )
         from dftrace_ai.analysis.where import where_of
     where = None if where_text is None else where_of(where_text)
     if by == "tensor":

@@ -7,18 +7,19 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai._reader import Checking
+from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
 from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.identity import Owners
-from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
-from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
+from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.validating.index_check import (
+from dftrace_ai.analysis.validating.rules import (
+    Fault,
     FoundFigures,
+    Rules,
     block_message,
     index_file_faults,
 )
-from dftrace_ai.analysis.validating.rules import Fault, Rules
 from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
-    from dftrace_ai.analysis.reading.indexed.index_line import IndexedTrack
+    from dftrace_ai.analysis.reading.clocks import FileTimes
+    from dftrace_ai.analysis.reading.index_line import IndexedTrack
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -354,7 +355,7 @@ def validate_file(
 def _checked_profile(file: Trace, limit: int, *, unfinished_ok: bool) -> FileCheck:
     """Check what is not of our format: whether it can be read, and its spans nest."""
     with needs_numpy("checking a trace of torch.profiler"):
-        from dftrace_ai.analysis.reading.scanning.batches import event_batches
+        from dftrace_ai.analysis.reading.scanning import event_batches
     checking = Checking(MOST_SPANS)
     notes: list[str] = []
     columns = ("ph", "pid", "tid", "start_ns", "dur_ns")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.indexed.clocks import hours_text
+from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.steady import steady_of

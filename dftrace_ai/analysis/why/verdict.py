@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.indexed.reach import utc_text
+from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.why.figures import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.indexed.reach import local_text
+from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.why.figures import COMMUNICATION_BOUND
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened

@@ -1,20 +1,19 @@
-"""What `dftrace stuck` says of a verdict, in lines of text."""
+"""What is said of a verdict, and of processes that could not be looked at, in lines of text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dftrace_ai.cli.live_view.unseen import hidden_lines, problem_lines
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live.wording import age_text, processes_text, ranges_text
 from dftrace_ai.trace_format.names_and_phases import without_loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from dftrace_ai.live import Finding, JobVerdict, Verdict
+    from dftrace_ai.live import Finding, HiddenProcess, JobVerdict, Verdict
 
-__all__ = ["finding_lines", "verdict_lines"]
+__all__ = ["finding_lines", "hidden_lines", "problem_lines", "verdict_lines"]
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -99,3 +98,27 @@ def _fine(job: JobVerdict) -> str:
         )
     quiet = f"quiet for longer than {age_text(job.quietest_s)}" if job.quietest_s else "is open"
     return f"nothing is stuck: {processes_text(job.alive)}, no span {quiet}"
+
+
+MOST_PROBLEMS = 5
+
+
+def hidden_lines(hidden: Iterable[HiddenProcess]) -> Iterator[str]:
+    """Return a line for each host whose processes cannot be seen from here."""
+    hosts: dict[str, list[HiddenProcess]] = {}
+    for process in hidden:
+        hosts.setdefault(process.host, []).append(process)
+    for host, processes in sorted(hosts.items()):
+        ranks = [process.rank for process in processes if process.rank is not None]
+        named = f" of rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}" if ranks else ""
+        count = processes_text(len(processes))
+        yield f"not visible from here: {count}{named}: run on host {shown(host)}"
+
+
+def problem_lines(problems: Iterable[str]) -> Iterator[str]:
+    """Return a line for each spool that could not be read, the first few of them."""
+    lines = list(problems)
+    for problem in lines[:MOST_PROBLEMS]:
+        yield f"not read: {shown(problem)}"
+    if len(lines) > MOST_PROBLEMS:
+        yield f"not read: {len(lines) - MOST_PROBLEMS:,} more"

@@ -21,7 +21,7 @@ from safety.commands import invoke
 
 import dftrace_ai
 from dftrace_ai import _reader
-from dftrace_ai.analysis.reading.indexed import index_file
+from dftrace_ai.analysis.reading import index_file
 from dftrace_ai.analysis.summary import adding, indexing
 from dftrace_ai.analysis.summary.figures import Summary, summarise
 

@@ -13,8 +13,8 @@ from conftest import RunScript, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.analysis.reading.indexed import index_search
-from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES
+from dftrace_ai.analysis.reading import index_line
+from dftrace_ai.analysis.reading.reach import LITTLE_BYTES
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.figures import Summary, summarise
 from dftrace_ai.analysis.trace_facts import facts_of
@@ -30,9 +30,9 @@ class Used:
         self.allowed = True
 
     def find(
-        self, descriptor: int, codec: index_search.Codec, end: int
-    ) -> index_search.FoundIndex | None:
-        found = index_search.find_index(descriptor, codec, end) if self.allowed else None
+        self, descriptor: int, codec: index_line.Codec, end: int
+    ) -> index_line.FoundIndex | None:
+        found = index_line.find_index(descriptor, codec, end) if self.allowed else None
         self.lines += found.figures.lines if found else 0
         return found
 

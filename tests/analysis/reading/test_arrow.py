@@ -19,7 +19,7 @@ import pytest
 from analysis.trace_lines import TraceLines, small_trace
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.scanning.arrow import ArrowBatch
+from dftrace_ai.analysis.reading.scanning import ArrowBatch
 from dftrace_ai.analysis.reading.trace_set import COLUMNS
 from dftrace_ai.errors import TraceError
 

@@ -8,6 +8,7 @@ is a trace.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +49,8 @@ def opened_documents(source: Source, *, listed: bool) -> list[TraceFile]:
     file = source.file
     stream = PlainStream(file)
     documents = _Documents(file, stream, listed=listed)
+    with file.opened() as raw:
+        original = file.codec, os.fstat(raw.fileno()).st_size
     traces: list[TraceFile] = []
     for number in range(1, MOST_DOCUMENTS + 1):
         shown = file if number == 1 else replace(file, path=file.path / str(number))
@@ -55,7 +58,7 @@ def opened_documents(source: Source, *, listed: bool) -> list[TraceFile]:
         copied, copy = documents.copied()
         if documents.is_trace():
             lines = replace(shown, codec=copied.codec, framed=True, named=False)
-            traces.append(replace(lines, copy=copy, kept=None))
+            traces.append(replace(lines, copy=replace(copy, original=original), kept=None))
         elif number == 1 and documents.is_line():
             return [file]
         elif number == 1:

@@ -6,24 +6,40 @@ import json
 import re
 from typing import TYPE_CHECKING, Final, Literal
 
-import orjson
-
-from dftrace_ai.analysis.reading.importing.archive_members import is_tar, is_zip
-from dftrace_ai.analysis.reading.reader import FRAMING
+from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.wording import quoted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["ARCHIVES", "Form", "form_of", "json_told", "other_told"]
+__all__ = [
+    "ARCHIVES",
+    "BLOCK",
+    "END_MAGIC",
+    "LOCAL_MAGIC",
+    "Form",
+    "form_of",
+    "is_tar_header",
+    "is_zip",
+    "json_told",
+    "other_told",
+    "tar_number",
+]
 
 Form = Literal["lines", "documents", "objects", "tar", "zip", "none"]
 """An event on each line, JSON as a whole that may hold events, events of torch.profiler one behind
 the other without a list around them, an archive, or none of these."""
 
 ARCHIVES: Final = frozenset({"tar", "zip"})
+
+# Of a tar: its header and all else in it takes whole blocks.
+BLOCK: Final = 512
+TAR_MAGIC: Final = slice(257, 262)
+
+# Of a ZIP: a member, and the end of the directory.
+LOCAL_MAGIC: Final = b"PK\3\4"
+END_MAGIC: Final = b"PK\5\6"
 
 # As recorders write lines.
 LINES_BEGIN: Final = b'[\n{"name":"process_name"'
@@ -96,13 +112,41 @@ def form_of(head: bytes, *, whole: bool, named: bool = False) -> Form:
     return _form_of_lines(others if framed else start, framed=framed, whole=whole, named=named)
 
 
+def is_zip(head: bytes) -> bool:
+    """Return whether a file begins as a ZIP does."""
+    return head.startswith((LOCAL_MAGIC, END_MAGIC))
+
+
+def is_tar(head: bytes) -> bool:
+    """Return whether a file begins as a tar does."""
+    header = head[:BLOCK]
+    return header[TAR_MAGIC] == b"ustar" and len(header) == BLOCK and is_tar_header(header)
+
+
+def is_tar_header(header: bytes) -> bool:
+    """Return whether a block of a tar has the sum that it says."""
+    return tar_number(header[148:156]) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+
+
+def tar_number(field: bytes) -> int | None:
+    """Return what a field of a tar says; None where that is no number."""
+    if field[0] & 0x80:
+        # In base 256, for what eight digits do not hold; a sign makes no sense.
+        number = int.from_bytes(field, "big") & ((1 << 8 * len(field) - 1) - 1)
+        return None if field[0] & 0x40 or number >= 1 << 63 else number
+    try:
+        return int(field.strip(b" \0") or b"0", 8)
+    except ValueError:
+        return None
+
+
 def _form_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Form:
     while framed and (line := body.partition(b"\n"))[1] and line[0].strip() in FRAMING:
         body = line[2]
     ends = len(body) if whole else body.rfind(b"\n") + 1
     lines = [line.strip().removesuffix(b",") for line in body[:ends].split(b"\n")]
     lines = [line for line in lines if line not in FRAMING][:MOST_LINES]
-    objects = [_object_of(line) for line in lines]
+    objects = [event_of(line) for line in lines]
     if not objects and not body[ends:].strip():
         return "lines"
     found = [each for each in objects if each is not None]
@@ -123,14 +167,6 @@ def _form_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Fo
     events = any(EVENT in each or (framed and "name" in each) for each in found)
     broken = framed and (first_value == "broken" or mangled)
     return "lines" if (events or broken) and not (over_lines or document) else "documents"
-
-
-def _object_of(line: bytes) -> JsonObject | None:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _is_whole(line: bytes) -> bool:

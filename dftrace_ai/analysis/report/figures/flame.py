@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph

@@ -98,7 +98,7 @@ def reach_of_lines(texts: Iterable[bytes]) -> Reach:
     pieces = (text for text in texts if not isinstance(text, LongLine))
     totals = _reader.Totals(1, MOST_BYTES)
     for text in pieces:
-        totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
+        totals.add_lines(text)
     return Reach(*(totals.take_reach() or NOWHERE))
 
 

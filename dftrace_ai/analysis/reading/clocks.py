@@ -1,11 +1,19 @@
-"""Times that cannot be, and processes whose times fit no other of their run: clocks were wrong."""
+"""Clocks that were wrong: times that cannot be, set back, or that fit no other of their run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from dftrace_ai.analysis.reading.indexed.reach import EARLIEST_NS, NOWHERE, Reach, joined
+from dftrace_ai import _reader
+from dftrace_ai.analysis.reading.reach import (
+    EARLIEST_NS,
+    MOST_BYTES,
+    NOWHERE,
+    Reach,
+    joined,
+)
+from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
@@ -29,11 +37,13 @@ __all__ = [
     "SetBack",
     "TimeCounts",
     "believed",
+    "clock_in_lines",
     "clock_notes",
     "has_clock_in_lines",
     "hours_text",
     "is_believable",
     "lie_apart",
+    "set_back",
 ]
 
 # The year 2043. Nothing was recorded yet beyond it, and sums of times stay within 64 bits.
@@ -145,7 +155,7 @@ def believed(trace: Trace, reach: Reach | None) -> FileTimes:
     if reach is None or is_believable(reach):
         return FileTimes(trace, reach)
     try:
-        from dftrace_ai.analysis.reading.scanning.blocks import LETTERS, TraceBlocks, new_scanner
+        from dftrace_ai.analysis.reading.scanning import LETTERS, TraceBlocks, new_scanner
     except ImportError:
         return FileTimes(trace, None, None)  # NumPy is not there
     import numpy as np
@@ -312,3 +322,74 @@ def _has_let_go(trace: Trace) -> bool:
     except TraceError:
         return True  # as for the header
     return bool(footer and footer.overwritten)
+
+
+def clock_in_lines(trace: Trace, most_bytes: int | None = None) -> SetBack:
+    """Return how the clock was set back by which a file was recorded, by reading its lines.
+
+    `NEVER` where these do not tell of it, or are more than `most_bytes`.
+    """
+    if not has_clock_in_lines(trace):
+        return NEVER
+    file = trace.file
+    try:
+        if most_bytes is not None and file.content.stat().st_size > most_bytes:
+            return NEVER
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    totals = _reader.Totals(1, MOST_BYTES)
+    in_order = False
+    while not in_order:  # once more where it was not
+        for text in TraceReader(file).texts():
+            if not isinstance(text, LongLine):
+                totals.add_lines(text)
+        in_order = not totals.end_process()
+    return SetBack(*totals.clock())
+
+
+# What goes back more often has no order at all; what goes back for less are lines that came late.
+MOST_PLACES: Final = 3
+FEWEST_ROWS: Final = 10
+
+
+def set_back(tracks: Iterable[Any]) -> SetBack:
+    """Return by how much the clock was set back in a file whose lines are in the order of time.
+
+    Lines come in the order of the ends of spans, or of their beginnings. In either, a span does not
+    end before one has begun that stands before it on its thread. Where many end an hour before
+    that, the clock was set. Files without any order tell nothing, and times that cannot be are left
+    out. `_reader.Totals` does the same. Of each thread there are starts and lengths, ns, in the
+    order of the lines: (spans, 2). Needs NumPy.
+    """
+    import numpy as np
+
+    spans = [np.asarray(track, np.int64).reshape(-1, 2) for track in tracks]
+    kinds = [_kind(start, length) for start, length in (track.T for track in spans)]
+    dates = sum(int((kind == 1).sum()) for kind in kinds)
+    believed = int(dates >= sum(int((kind == 0).sum()) for kind in kinds))
+    found = [NEVER]
+    for track, kind in zip(spans, kinds, strict=True):
+        start, length = track[(kind == believed) & (track[:, 0] >= 0)].T
+        found.append(_of_thread(start, start + length))
+    return SetBack(max(one.ns for one in found), max(one.places for one in found))
+
+
+def _kind(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[Any]:
+    """Return 1 for times that are dates, 0 for those before, 2 for what is too late to be."""
+    import numpy as np
+
+    return np.where(length > LATEST_NS - start.clip(0), 2, start >= EARLIEST_NS)
+
+
+def _of_thread(start: NDArray[np.int64], end: NDArray[np.int64]) -> SetBack:
+    import numpy as np
+
+    if not len(start):
+        return NEVER
+    begun = np.maximum.accumulate(start)
+    back = end < np.concatenate([begun[:1], begun[:-1]]) - APART_NS
+    edges = np.diff(back.astype(np.int8), prepend=0, append=0)
+    begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    if not len(begins) or len(begins) > MOST_PLACES or (ends - begins).min() < FEWEST_ROWS:
+        return NEVER
+    return SetBack(int((begun - start)[begins].max()), len(begins))

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from dftrace_ai.analysis.reading.indexed.clocks import NEVER, SetBack
-from dftrace_ai.analysis.reading.indexed.reach import Reach
-from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.clocks import NEVER, SetBack
+from dftrace_ai.analysis.reading.reach import Reach
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
+from dftrace_ai.analysis.reading.trace_file import open_regular
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import INDEX_FILE_SUFFIX, trace_name
 from dftrace_ai.trace_format.header_and_footer import FooterFacts
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.indexed.index_line import (
+    from dftrace_ai.analysis.reading.index_line import (
         IndexedOthers,
         IndexedSpans,
     )

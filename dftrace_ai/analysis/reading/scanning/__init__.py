@@ -1,1 +1,0 @@
-"""From the text of a trace to columns, by the native reader."""
