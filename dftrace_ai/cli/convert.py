@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.reading import Paths, Reading, Recover, force_option, json_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
@@ -37,7 +37,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The file or directory to write.")],
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace what an earlier conversion has written there."),
+        force_option("Replace what an earlier conversion has written there."),
     ] = False,
     json: Annotated[
         bool, json_option("Print JSON of what was written instead of its names.")

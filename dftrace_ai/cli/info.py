@@ -18,6 +18,7 @@ from dftrace_ai.cli.terminal import (
     shown,
     shown_progress,
     time_text,
+    with_rows,
     write_json,
 )
 from dftrace_ai.wording import counted
@@ -100,20 +101,21 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
     if as_json:
         write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)).to_dict())
     else:
-        print_all(console(), [_table(facts), _told(facts)])
+        out = console()
+        print_all(out, [_table(facts, out.width), _told(facts)])
     reading.warn(f"skipped: {skipped}" for skipped in facts.skipped)
     reading.warn(facts.notes)
     reading.end(failed=bool(facts.skipped))
 
 
-def _table(facts: TraceFacts) -> Table:
+def _table(facts: TraceFacts, width: int) -> Table:
     from dftrace_ai.analysis.reading.reach import local_text
 
     table = figures_table(
         "", ["file", "process", "began", "ended"], ["length", "events", "bytes", "lost"]
     )
-    for file in facts.files[:MOST_ROWS]:
-        table.add_row(
+    rows = [
+        (
             shown(file.path, NAME_LETTERS),
             shown(_process(file), NAME_LETTERS),
             "" if file.began_at is None else local_text(file.began_at),
@@ -123,7 +125,9 @@ def _table(facts: TraceFacts) -> Table:
             f"{file.bytes:,}",
             f"{file.losses.get('dropped', 0):,}",
         )
-    return table
+        for file in facts.files[:MOST_ROWS]
+    ]
+    return with_rows(table, rows, width)
 
 
 def _ending(file: FileFacts) -> str:

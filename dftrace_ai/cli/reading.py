@@ -16,13 +16,24 @@ from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.trace_format.running import RunningProcess
 
-__all__ = ["PATHS_HELP", "Json", "Paths", "Reading", "Recover", "json_option"]
+__all__ = [
+    "PATHS_HELP",
+    "Json",
+    "Limits",
+    "Paths",
+    "Reading",
+    "Recover",
+    "csv_option",
+    "force_option",
+    "json_option",
+    "not_together",
+]
 
 FAILED: Final = 1
 
@@ -34,14 +45,44 @@ RECOVER_HELP = (
 )
 
 
+LIMITS_HELP = (
+    "From which share on something is a finding, such as input=0.1,0.25. Names: input, comm, "
+    "transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, start-up, warm-up, "
+    "loop-start, between, slower, periodic, two-kinds, slow-step, memory, compute; and, which are "
+    "no shares, slow-step-ms, warm-up-ms, start-up-ms, start-up-run-s, loops-ms, not-annotated-ms, "
+    "slower-ms, memory-mb, rhythm, steps. May be given again."
+)
+
+
 def json_option(says: str) -> Any:
     """Return the option `--json` of a command, with what its help says it prints."""
     return typer.Option("--json", help=says)
 
 
+def csv_option(says: str) -> Any:
+    """Return the option `--csv` of a command, likewise."""
+    return typer.Option("--csv", help=says)
+
+
+def force_option(says: str) -> Any:
+    """Return the option `--force` of a command, with what its help says it replaces."""
+    return typer.Option("--force", help=says)
+
+
+def not_together(given: Mapping[str, bool]) -> None:
+    """Refuse a call in which two of these options are given."""
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise typer.BadParameter(f"{names[0]} and {names[1]} cannot be given together")
+
+
 Paths = Annotated[list[Path], typer.Argument(metavar="PATHS...", help=PATHS_HELP)]
 Recover = Annotated[bool, typer.Option(help=RECOVER_HELP)]
 Json = Annotated[bool, json_option("Print JSON instead of text.")]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="NAME=WARNING[,CRITICAL]", help=LIMITS_HELP),
+]
 
 
 class Reading:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.reading import Limits, Paths, Reading, Recover, force_option, json_option
 from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.errors import needs_numpy
 
@@ -27,13 +27,9 @@ def command(
         typer.Option(metavar="DIR", help="Write each plot as an SVG of its own, too."),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace a file of the name that is no report of ours."),
+        bool, force_option("Replace a file of the name that is no report of ours.")
     ] = False,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=WARNING[,CRITICAL]", help="As for `dftrace why`."),
-    ] = None,
+    limit: Limits = None,
     json: Annotated[
         bool,
         json_option("Print the figures as JSON; a page only where -o names it."),

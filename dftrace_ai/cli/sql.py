@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.reading import Paths, Reading, Recover, csv_option, json_option, not_together
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
@@ -15,6 +15,7 @@ from dftrace_ai.cli.terminal import (
     json_line,
     print_all,
     shown,
+    with_rows,
     write_out,
 )
 from dftrace_ai.errors import needs_numpy
@@ -41,7 +42,7 @@ def command(
         ),
     ],
     json: Annotated[bool, json_option("Print an array of objects instead of a table.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    csv: Annotated[bool, csv_option("Print CSV instead of a table.")] = False,
     limit: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Only the first N rows of the answer."),
@@ -58,8 +59,7 @@ def command(
     """
     from dftrace_ai.database import ask_alone, duckdb_module
 
-    if json and csv:
-        raise typer.BadParameter("--json and --csv cannot be given together")
+    not_together({"--json": json, "--csv": csv})
     with needs_numpy():
         from dftrace_ai.analysis.reading.identity import Owners
         from dftrace_ai.analysis.sql import TraceTables
@@ -134,15 +134,16 @@ def _print_table(answer: Answer, limit: int | None) -> None:
         table.add_column(
             shown(name, NAME_LETTERS), justify="right" if number else "left", overflow="fold"
         )
-    for row in rows:
-        table.add_row(
-            *("" if value is None else shown(_plain(value), NAME_LETTERS) for value in row)
-        )
+    cells = [
+        ["" if value is None else shown(_plain(value), NAME_LETTERS) for value in row]
+        for row in rows
+    ]
     told = counted(len(rows), "row")
     if more:
         all_of_them = "; --json and --csv print all" if limit is None or limit > MOST_ROWS else ""
         told = f"the first {told} of more{all_of_them}"
-    print_all(console(), [table, told])
+    out = console()
+    print_all(out, [with_rows(table, cells, out.width), told])
 
 
 NUMBERS = frozenset(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.reading import Paths, Reading, Recover, csv_option, json_option, not_together
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
@@ -18,6 +18,7 @@ from dftrace_ai.cli.terminal import (
     print_all,
     shown,
     time_text,
+    with_rows,
     write_json,
     write_out,
 )
@@ -75,10 +76,7 @@ def command(
     paths: Paths,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
     csv: Annotated[
-        bool,
-        typer.Option(
-            "--csv", help="Print rows of spans as CSV, with all figures, in microseconds."
-        ),
+        bool, csv_option("Print rows of spans as CSV, with all figures, in microseconds.")
     ] = False,
     by: Annotated[
         By,
@@ -136,15 +134,12 @@ def command(
     """
     from dftrace_ai.analysis.summary.report import reported
 
-    if json and csv:
-        raise typer.BadParameter("--json and --csv cannot be given together")
+    not_together({"--json": json, "--csv": csv})
     form: ReportBy = "tree" if tree else "tensor" if tensors else by.value
-    if tree or tensors:
-        given = {"--by": by is not By.name, "--sort": sort is not None, "--csv": csv}
-        given |= {"--tree": tree and tensors, "--top": tensors and top is not None}
-        for option in (name for name, is_given in given.items() if is_given):
-            word = "--tree" if tree and option != "--tree" else "--tensors"
-            raise typer.BadParameter(f"{word} and {option} cannot be given together")
+    given = {"--by": by is not By.name, "--sort": sort is not None, "--csv": csv}
+    for option, is_given in given.items():
+        not_together({"--tree": tree, "--tensors": tensors, option: is_given})
+    not_together({"--tensors": tensors, "--top": top is not None})
     reading = Reading(paths, recover=recover)
     with reading.progress():
         report = reported(paths, form, sort.value if sort else None, top, where)
@@ -189,10 +184,14 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
             tables.append(table)
     if report.others:
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
-        for other in report.others[:MOST_ROWS]:
-            named = (shown(text, NAME_LETTERS) for text in (other.kind, other.cat, other.name))
-            others.add_row(*named, f"{other.count:,}")
-        tables.append(others)
+        cells_of_others = [
+            (
+                *(shown(text, NAME_LETTERS) for text in (row.kind, row.cat, row.name)),
+                f"{row.count:,}",
+            )
+            for row in report.others[:MOST_ROWS]
+        ]
+        tables.append(with_rows(others, cells_of_others, width))
     hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, report.others))
     if spared:
         names = ", ".join(name for name in FIGURES if name in spared)

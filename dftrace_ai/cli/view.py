@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option, not_together
 from dftrace_ai.cli.terminal import json_line, shown, write_out
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
@@ -79,8 +79,7 @@ def command(
     from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 
-    if at is not None and steps is not None:
-        raise typer.BadParameter("--at and --steps cannot be given together")
+    not_together({"--at": at is not None, "--steps": steps is not None})
     window = None if at is None else parsed_window(at)
     wanted = None if ranks is None else parsed_ranks(ranks)
     reading = Reading(paths, recover=recover)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Paths, Reading, Recover
+from dftrace_ai.cli.reading import Json, Limits, Paths, Reading, Recover
 from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 from dftrace_ai.errors import needs_numpy
 
@@ -25,18 +25,7 @@ class Severity(str, Enum):
 def command(
     paths: Paths,
     json: Json = False,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WARNING[,CRITICAL]",
-            help="From which share on something is a finding, such as input=0.1,0.25. Names: "
-            "input, comm, transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, "
-            "start-up, warm-up, loop-start, between, slower, periodic, two-kinds, slow-step, "
-            "memory, compute; and, which are no shares, slow-step-ms, warm-up-ms, start-up-ms, "
-            "start-up-run-s, loops-ms, not-annotated-ms, slower-ms, memory-mb, rhythm, steps. "
-            "May be given again.",
-        ),
-    ] = None,
+    limit: Limits = None,
     fail_on: Annotated[
         Severity | None,
         typer.Option(help="End with status 1 where a finding is at least that severe."),
