@@ -142,21 +142,6 @@ class TestNesting:
         return trace
 
     @pytest.mark.parametrize(
-        "spans",
-        [
-            [(0, 10, 1), (10, 20, 1)],
-            [(2, 4, 1), (4, 6, 1), (0, 10, 1)],
-            [(0, 10, 1), (5, 10, 1), (0, 10, 1)],
-            [(5, 5, 1), (5, 5, 1), (0, 5, 1)],
-            [(0, 10, 1), (5, 15, 2)],
-        ],
-    )
-    def test_spans_that_nest(self, tmp_path: Path, spans: list[tuple[int, int, int]]) -> None:
-        trace = self.trace(*spans)
-        trace.footer()
-        assert check(trace, tmp_path / "t.pfw").fault_count == 0
-
-    @pytest.mark.parametrize(
         ("spans", "line"),
         [
             ([(0, 10, 1), (5, 11, 1)], 6),
@@ -172,16 +157,6 @@ class TestNesting:
         trace.footer()
         found, message = only_fault(trace, tmp_path / "t.pfw")
         assert (found, "overlaps the one of line" in message) == (line, True)
-
-    def test_a_span_that_never_ended_holds_all_that_began_later(self, tmp_path: Path) -> None:
-        trace = self.trace((5, 10, 1))
-        trace.unfinished("open", "c", START + 4, tid=1)
-        trace.footer()
-        assert check(trace, tmp_path / "t.pfw").fault_count == 0
-        trace = self.trace((0, 10, 1))
-        trace.unfinished("open", "c", START + 4, tid=1)
-        trace.footer()
-        assert only_fault(trace, tmp_path / "u.pfw")[0] == 6
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import pytest
 from analysis.trace_lines import small_trace
@@ -19,8 +15,6 @@ from typer.testing import CliRunner
 import dftrace_ai
 from dftrace_ai.cli import app
 from dftrace_ai.cli import info as info_command
-
-COMMANDS = ("demo", "info", "inspect", "stuck", "summary", "top", "validate", "view")
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -83,36 +77,6 @@ def test_summary_prints_the_bodies_of_loops_apart(tmp_path: Path) -> None:
         *["9", "us"] * 5,
     ]
     assert "metadata" in bodies
-
-
-def test_summary_prints_a_table(tmp_path: Path) -> None:
-    status, out, err = run("summary", small_trace().write(tmp_path / "t.pfw.gz"))
-    assert status == 0
-    row = next(line for line in out.splitlines() if "fetch.iter" in line)
-    assert row.split() == [
-        *("dataloader", "fetch.iter", "1", "50", "ns", "50", "ns", "1.7%"),
-        *["50", "ns"] * 5,
-    ]
-    assert "10 events in 1 file" in out
-    assert err == ""
-
-
-def test_summary_says_losses_on_the_error_stream(tmp_path: Path) -> None:
-    trace = small_trace()
-    trace.lines.pop()
-    trace.footer(dropped=12)
-    path = trace.write(tmp_path / "t.pfw.gz")
-    for option in ([], ["--json"]):
-        status, out, err = run("summary", path, *option)
-        assert status == 0
-        assert "LOST 12 events" in err
-        if option:
-            assert "LOST 12 events" in json.loads(out)["warnings"][0]
-
-
-def test_validate_a_good_trace(tmp_path: Path) -> None:
-    status, out, _ = run("validate", small_trace().write(tmp_path / "t.pfw"))
-    assert (status, out) == (0, "no faults in 1 file, 16 lines, 10 events\n")
 
 
 def test_validate_prints_the_first_ten_faults(tmp_path: Path) -> None:
@@ -187,26 +151,3 @@ def test_info_says_that_the_native_core_is_missing(monkeypatch: pytest.MonkeyPat
     status, out, _ = run("info")
     assert status == 1
     assert "not built" in out
-
-
-def test_view_serves_until_the_trace_was_fetched(tmp_path: Path) -> None:
-    path = small_trace().write(tmp_path / "t.pfw.gz")
-    command = [sys.executable, "-m", "dftrace_ai.cli", "view", str(path)]
-    with subprocess.Popen(
-        [*command, "--no-browser", "--once"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout
-        address = process.stdout.readline().strip()
-        assert "127.0.0.1" in address
-        if "#!/?" in address:
-            (address,) = parse_qs(address.partition("#!/?")[2])["url"]
-        else:
-            address = address.rpartition("/")[0] + "/t.pfw.gz"
-        with urllib.request.urlopen(address) as response:
-            assert gzip.decompress(response.read()) == small_trace().text
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == 0
-        assert "serving 1 file" in err

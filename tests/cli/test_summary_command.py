@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from cli.summed_up import MS, as_json, sums, table_rows
-from conftest import Traced, clean_environment
+from conftest import Traced
 from safety.commands import at_terminal, invoke
 
 from dftrace_ai.cli.terminal import time_text
@@ -72,14 +70,6 @@ def test_spans_that_take_no_time_have_no_share(tmp_path: Path) -> None:
     path = trace.write(tmp_path / "t.pfw")
     assert table_rows(invoke("summary", path).out)["blink"][3:8] == ["0", "ns", "0", "ns", "-"]
     assert as_json(path)["spans"][0]["share"] is None
-
-
-def test_an_empty_trace_has_an_empty_table(tmp_path: Path) -> None:
-    trace = TraceLines()
-    trace.footer()
-    path = trace.write(tmp_path / "t.pfw")
-    assert "0 events in 1 file" in invoke("summary", path).out
-    assert as_json(path)["spans"] == []
 
 
 @pytest.mark.parametrize("width", [30, 50, 80, 120])
@@ -170,48 +160,6 @@ def test_ranks_hosts_and_processes_are_added_up_apart(job: Path) -> None:
     assert ["10", "compute", "forward", "4", "120", "ms"] in [row[:6] for row in rows]
 
 
-def test_two_processes_of_one_number_are_not_added_up(tmp_path: Path) -> None:
-    for run in "ab":
-        trace = TraceLines(100)
-        trace.span("forward", "compute", 0, MS)
-        trace.footer()
-        trace.write(tmp_path / run / "t-host-100.pfw")
-    found = sums(as_json(tmp_path, "--by", "process"))
-    both = [(str(tmp_path / run / "t-host-100"), "forward") for run in "ab"]
-    assert found == dict.fromkeys(both, (1, 1_000))
-
-
-def test_a_category_is_the_sum_of_its_names(job: Path) -> None:
-    found = as_json(job, "--by", "category")
-    # Processes without such spans are no part of the time.
-    wall = {row["name"]: row["wall_us"] for row in as_json(job)["spans"]}
-    assert wall == {"forward": 1_180_000, "loss": 1_180_000, "step.block": 1_180_000, "item": 5_000}
-    rows = {(row["cat"], row["loop"]): row for row in found["spans"]}
-    assert set(rows) == {("compute", None), ("data", None), ("pipeline", "body")}
-    assert rows["compute", None] == {
-        "group": None,
-        "cat": "compute",
-        "name": None,
-        "count": 24,
-        "total_us": 224_000,
-        "self_us": 224_000,
-        "share": pytest.approx(224 / 1180),
-        "wall_us": 1_180_000,
-        "mean_us": pytest.approx(224_000 / 24),
-        "min_us": 2_000,
-        "p50_us": 6_000,
-        "p95_us": 30_000,
-        "p99_us": 30_000,
-        "max_us": 30_000,
-        "loop": None,
-    }
-    out = invoke("summary", job, "--by", "category").out
-    assert "forward" not in out
-    assert invoke("summary", job, "--by", "category", "--sort", "p99").status == 0
-    # The same, added up in another way.
-    assert as_json(job, "--by", "category", "--where", "pid > 0")["spans"] == found["spans"]
-
-
 def test_rows_are_sorted_and_cut(job: Path) -> None:
     for sort in ("total", "self", "count", "mean", "p99", "max"):
         member = "count" if sort == "count" else f"{sort}_us"
@@ -285,21 +233,6 @@ def test_forms_that_do_not_go_together_are_refused(steps: Path, words: tuple[obj
     done = invoke("summary", steps, *words)
     assert (done.status, done.out) == (2, "")
     assert "cannot be given together" in " ".join(done.err.split())
-
-
-def test_the_new_forms_say_that_they_need_numpy(steps: Path) -> None:
-    code = "import sys; sys.modules['numpy'] = None; from dftrace_ai.cli import main; main()"
-    words = [sys.executable, "-c", code, "summary", str(steps)]
-    plain = subprocess.run(words, capture_output=True, text=True, env=clean_environment())
-    assert (plain.returncode, "forward" in plain.stdout) == (0, True)
-    done = subprocess.run(
-        [*words, "--tree"], capture_output=True, text=True, env=clean_environment()
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
-    )
 
 
 def test_a_rank_is_shown_with_its_place_in_a_parallel_training(traced: Traced) -> None:

@@ -100,13 +100,6 @@ def test_a_directory_of_nothing_readable_is_wrong_input(directory: Path, command
     assert "1 more cannot be read either" in done.err
 
 
-def test_files_that_cannot_be_read_are_named_beside_the_others(directory: Path) -> None:
-    traces = open_traces([directory])
-    assert [trace.path.name for trace in traces] == ["a.pfw.gz", "z.pfw.zst"]
-    (message,) = [str(file) for file in traces.skipped if file.path.endswith("m.pfw.gz")]
-    assert "m.pfw.gz: not a trace file" in message
-
-
 @pytest.mark.parametrize("module", [summary, validate], ids=lambda module: module.__name__)
 def test_a_file_that_goes_while_the_others_are_read(
     directory: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -145,20 +138,6 @@ def test_the_names_of_a_path_mean_nothing_to_duckdb(tmp_path: Path) -> None:
     found = summarise([odd])
     assert (found.events, found.warnings()) == (20, [])
     assert {row.cat for row in found.spans} == {"compute", "data", "dataloader", "pipeline"}
-
-
-def test_a_temporary_directory_of_an_odd_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    odd = tmp_path / "ph=Z" / "name=evil" / "a[b]*?'c"
-    odd.mkdir(parents=True)
-    monkeypatch.setattr("tempfile.tempdir", str(odd))
-    path = small_trace().write(tmp_path / "t.pfw.gz")
-    path.write_bytes(path.read_bytes()[:-9])
-    found = summarise([path])
-    assert found.events == 10
-    assert "torn" in found.warnings()[0]
-    assert list(odd.iterdir()) == []
 
 
 def test_the_duckdb_of_a_relation_opens_no_file(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 // The types `Checking` and `WindowLines`.
-#include "reader/checking.hpp"
+#include "reader/module.hpp"
 
 #include <memory>
 #include <optional>
@@ -8,7 +8,6 @@
 
 #include "dftrace/reading/traces/checking.hpp"
 #include "dftrace/reading/traces/passing_window.hpp"
-#include "reader/index.hpp"
 #include "reader/walking.hpp"
 #include "reader/work.hpp"
 

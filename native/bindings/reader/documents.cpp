@@ -1,5 +1,5 @@
 // The type `Documents`: JSON with events, from its text to lines.
-#include "reader/documents.hpp"
+#include "reader/module.hpp"
 
 #include <memory>
 #include <new>

@@ -1,5 +1,5 @@
 // The types `EventScanner` and `EventBlock`, and the columns of a block.
-#include "reader/events.hpp"
+#include "reader/module.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -15,7 +15,6 @@
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
-#include "reader/codec.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {
@@ -152,20 +151,6 @@ PyObject* phases(PyObject* self, void*) {
         if (!key || !value || PyDict_SetItem(dict.get(), key.get(), value.get()) < 0) return nullptr;
     }
     return dict.release();
-}
-
-PyObject* args_of_row(PyObject* self, PyObject* given) {
-    const ScannedBlock& block = block_of(self);
-    const std::size_t row = PyLong_AsSize_t(given);
-    if (PyErr_Occurred()) return nullptr;
-    if (row >= block.rows.size) {
-        PyErr_SetString(PyExc_IndexError, "the block has no such row");
-        return nullptr;
-    }
-    const std::size_t at = block.rows.args_at[row], bytes = block.rows.args_bytes[row];
-    if (at == 0) return PyUnicode_FromStringAndSize(nullptr, 0);
-    // The braces stand around the members. All of the line is known to be UTF-8.
-    return PyUnicode_DecodeUTF8(block.text.data() + at - 1, static_cast<Py_ssize_t>(bytes) + 2, nullptr);
 }
 
 PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
@@ -314,7 +299,6 @@ PyGetSetDef block_columns[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef block_methods[] = {
-    {"args", args_of_row, METH_O, "args(row, /): the arguments as JSON; empty where there are none."},
     {"numbers", numbers_of_rows, METH_O,
      "numbers(name, /): of each row the whole number that the argument is, 64 bits; -2^63 where it is none."},
     {nullptr, nullptr, 0, nullptr}};

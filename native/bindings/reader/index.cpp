@@ -1,5 +1,5 @@
 // The function `hop_blocks`, and figures out of lists and tuples.
-#include "reader/index.hpp"
+#include "reader/module.hpp"
 
 #include <cerrno>
 #include <new>

@@ -1,12 +1,6 @@
 // The module `dftrace_ai._reader`: reading traces, without a recorder.
+#include "reader/module.hpp"
 #include "python.hpp"
-#include "reader/arrow/capsules.hpp"
-#include "reader/checking.hpp"
-#include "reader/documents.hpp"
-#include "reader/events.hpp"
-#include "reader/index.hpp"
-#include "reader/span_tree.hpp"
-#include "reader/totals.hpp"
 
 namespace dftrace::py {
 

@@ -1,5 +1,5 @@
 // The type `SpanTree`: own time and parents of spans, block by block.
-#include "reader/span_tree.hpp"
+#include "reader/module.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dftrace/reading/traces/span_tree.hpp"
-#include "reader/events.hpp"
 
 namespace dftrace::py {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "reader/totals.hpp"
+#include "reader/module.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {

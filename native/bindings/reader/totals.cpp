@@ -1,5 +1,5 @@
 // The type `Totals`.
-#include "reader/totals.hpp"
+#include "reader/module.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -10,8 +10,6 @@
 
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/totals.hpp"
-#include "reader/codec.hpp"
-#include "reader/index.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {

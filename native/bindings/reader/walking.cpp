@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "reader/codec.hpp"
+#include "reader/module.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {

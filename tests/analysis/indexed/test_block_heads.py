@@ -1,4 +1,4 @@
-"""Each block says what it holds, whoever wrote it, and all readers pass over that."""
+"""Each block says what it holds, whoever wrote it, all readers pass over that, and index lines can be."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 import zstandard
-from analysis.indexed.heads import check_blocks
-from conftest import RunScript, Traced
+from analysis.indexed.heads import blocks_of, check_blocks
+from analysis.indexed.test_index_line import train
+from analysis.reading.test_dftracer_readers import run
+from conftest import RunScript, Traced, trace_files
+from perfetto.engine import query
 
 import dftrace_ai
-from dftrace_ai import ai
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai import _reader, ai
+from dftrace_ai.analysis.summary.figures import Summary, summarise
 from dftrace_ai.analysis.validating.validate import validate_traces
 
 
@@ -46,9 +50,6 @@ def test_blocks_of_gzip_say_what_they_hold(traced: Traced, timestamps: str) -> N
     text = b"".join(block.text for block in blocks)
     assert len(blocks) > 20
     assert gzip.decompress(path.read_bytes()) == text
-    for tool in filter(shutil.which, ("zcat", "pigz")):
-        command = [tool, *(["-dc"] if tool == "pigz" else []), str(path)]
-        assert subprocess.run(command, capture_output=True, check=True).stdout == text
     assert number_by_duckdb(path) == summarise([path]).events == 802
 
 
@@ -98,3 +99,88 @@ def test_parts_children_and_the_dead_have_them_too(run_script: RunScript) -> Non
     assert sum(".part" in path.name for path in done.files) > 2
     for path in done.files:
         check_blocks(path)
+
+
+EXACT = ("compute", "forward", 2, 30, 25, 10, 20, True, [10, 20])
+BUCKETS = ("compute", "backward", 3, 60, 60, 10, 30, False, [10, 1, 9, 1, 9, 1])
+
+
+def taken(*spans: Any, lines: int = 5, **more: Any) -> bool:
+    totals = _reader.Totals(1, 1 << 22)
+    return totals.add_known(lines, list(spans), more.get("others", []), more.get("tracks", []))
+
+
+def test_figures_that_can_be_are_taken() -> None:
+    assert taken(EXACT, BUCKETS, others=[("i", "instant", "now", 1)], lines=6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {2: 3},
+        {2: 2**60},
+        {2: -1},
+        {3: 31},
+        {4: 31},
+        {5: 9},
+        {6: 21},
+        {5: -10, 8: [-10, 20]},
+        {8: [10, 21]},
+        {8: [2**63, 20]},
+        {8: ["10", 20]},
+        {7: False, 8: [10, 1, 8, 1]},
+        {7: False, 8: [11, 1, 8, 1]},
+        {7: False, 8: [10, 1, 2**40, 1]},
+        {7: False, 8: [10, 1, 9, -1]},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_not(change: dict[int, Any]) -> None:
+    row = list(EXACT)
+    for at, value in change.items():
+        row[at] = value
+    assert not taken(tuple(row))
+
+
+@pytest.mark.parametrize("numbers", [[0, 0], [2, 1, 3, 1, 0], [1, 2, 1, 1, 0], [1, 2, 3, -1, 0]])
+def test_tracks_that_cannot_be_are_not(numbers: list[int]) -> None:
+    assert taken(EXACT, tracks=[(1, 1, 30, 10, [10, 10, 30, 20, 0])])
+    assert not taken(EXACT, tracks=[(1, 1, 2, 1, numbers)])
+    assert not taken(EXACT, lines=1)
+
+
+SLICES = "select count(*) as n from slice"
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, Summary]:
+    folder = tmp_path_factory.mktemp("indexed")
+    with dftrace_ai.tracing(log_file=folder / "t", write_buffer_bytes=64 * 1024):
+        train(10_000)
+    (path,) = trace_files(folder)
+    blocks = blocks_of(path)
+    assert blocks[-2].kind == 1
+    return path, b"".join(block.text for block in blocks), summarise([path])
+
+
+@pytest.mark.parametrize("command", [["zcat"], ["gzip", "-dc"], ["pigz", "-dc"]], ids=" ".join)
+def test_unpackers(indexed: tuple[Path, bytes, Summary], command: list[str]) -> None:
+    path, text, _ = indexed
+    done = subprocess.run([*command, str(path)], capture_output=True, check=True)
+    assert done.stdout == text
+    assert done.stderr == b""
+    assert gzip.decompress(path.read_bytes()) == text
+
+
+def test_duckdb_and_dftracers_reader(indexed: tuple[Path, bytes, Summary]) -> None:
+    path, _, found = indexed
+    assert number_by_duckdb(path) == found.events
+    assert int(run("dftracer_event_count", path.parent).split()[-1]) == found.events
+
+
+def test_perfetto(indexed: tuple[Path, bytes, Summary]) -> None:
+    path, _, found = indexed
+    answer = query(path, SLICES)
+    assert answer.clean
+    others = sum(row.count for row in found.others if row.kind == "instant")
+    assert answer.rows()[0]["n"] == sum(row.count for row in found.spans) + others

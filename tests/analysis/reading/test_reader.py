@@ -42,26 +42,6 @@ def test_a_whole_file_gives_every_line(tmp_path: Path, name: str) -> None:
     assert reader.tear is None
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_events_are_the_objects_with_their_lines(tmp_path: Path, name: str) -> None:
-    trace = small_trace()
-    reader = opened(trace.write(tmp_path / name)).reader()
-    events = list(reader.events())
-    assert len(events) == len(trace.lines) - 1
-    assert events[0] == (2, events[0][1])
-    assert events[-1][1]["name"] == "end"
-    assert reader.bad_lines == 0
-
-
-def test_blocks_are_joined_whatever_their_size(tmp_path: Path) -> None:
-    trace = small_trace()
-    for name in NAMES[1:]:
-        for lines_a_block in (1, 3, 1000):
-            lines, reader = lines_of(trace.write(tmp_path / name, lines_a_block))
-            assert lines == trace.text.splitlines()
-            assert reader.tear is None
-
-
 def big_trace(path: Path) -> tuple[Path, bytes]:
     """A file of several reading steps, hard to compress."""
     trace = small_trace()
@@ -79,17 +59,6 @@ def test_a_large_file_is_read_over_many_steps(tmp_path: Path, name: str) -> None
     lines, reader = lines_of(path)
     assert lines == text.splitlines()
     assert reader.tear is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("share", [0.999, 0.9, 0.5, 0.2])
-def test_a_torn_file_is_read_up_to_the_tear(tmp_path: Path, name: str, share: float) -> None:
-    path, text = big_trace(tmp_path / name)
-    os.truncate(path, int(path.stat().st_size * share))
-    lines, reader = lines_of(path)
-    assert lines == text.splitlines()[: len(lines)]
-    assert len(lines) > share * len(text.splitlines()) - 400
-    assert reader.tear is not None
 
 
 def test_a_file_cut_at_any_byte_loses_only_its_last_block(tmp_path: Path) -> None:

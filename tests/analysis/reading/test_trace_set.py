@@ -217,14 +217,3 @@ def test_damage_in_the_middle_costs_what_is_behind_it(tmp_path: Path) -> None:
     assert "broken gzip data" in traces.notes[0]
     with traces.relation(["name"]) as events:
         assert len(events.fetchall()) == len(rows)
-
-
-def test_nothing_is_left_behind(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = directory / "temporary"
-    place.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    traces = open_traces([directory])
-    with traces.relation() as events:
-        assert list(place.iterdir())
-        assert len(events.fetchall()) > 40
-    assert list(place.iterdir()) == []

@@ -17,28 +17,6 @@ def self_ns(found: Summary) -> dict[str, int]:
     return {row.name: round(row.self_us * 1000) for row in found.spans if row.self_us is not None}
 
 
-def test_self_time_is_what_no_span_inside_takes(tmp_path: Path) -> None:
-    trace = TraceLines()
-    for step in range(100):
-        at = step * 1000
-        trace.span("read", "data", at + 10, 50, p_idx=3, level=3)
-        trace.span("decode", "data", at + 60, 40, p_idx=3, level=3)
-        trace.span("fetch", "data", at + 10, 100, p_idx=1, level=2)
-        trace.span("other thread", "data", at, 900, tid=7, p_idx=1, level=2)
-        trace.span("forward", "compute", at + 200, 600, p_idx=1, level=2)
-    trace.span("train", "pipeline", 0, 100_000)
-    trace.footer()
-    found = summarise([trace.write(tmp_path / "t.pfw.gz")])
-    assert self_ns(found) == {
-        "read": 5000,
-        "decode": 4000,
-        "fetch": 1000,
-        "other thread": 90_000,
-        "forward": 60_000,
-        "train": 30_000,
-    }
-
-
 @pytest.mark.parametrize("ids", [True, False])
 def test_self_time_of_spans_in_any_order(tmp_path: Path, ids: bool) -> None:
     inside = [("inner", number * 100, 60) for number in range(1000)]

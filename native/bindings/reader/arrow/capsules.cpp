@@ -1,6 +1,6 @@
 // Arrow's structures in capsules of Python's
 // (arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html).
-#include "reader/arrow/capsules.hpp"
+#include "reader/module.hpp"
 
 #include <cerrno>
 #include <memory>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dftrace/reading/arrow/event_arrays.hpp"
-#include "reader/events.hpp"
 
 namespace dftrace::py {
 
