@@ -17,7 +17,7 @@ import duckdb
 import jsonschema
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
-from analysis.training_ranks import of_rank, training
+from analysis.training_ranks import training
 from perfetto import engine
 from safety.commands import invoke
 
@@ -34,9 +34,9 @@ def job(tmp_path: Path) -> Path:
     """Two ranks of which one began in another month, a worker, and a part."""
     folder = tmp_path / "job"
     training(0).write(folder / "t-a-100.pfw.gz", 40)
-    other = of_rank(small_trace(300, time_base_us=TIME_BASE_US - DAYS), 1)
+    other = small_trace(300, time_base_us=TIME_BASE_US - DAYS, rank=1, world_size=2)
     other.write(folder / "t-b-300.pfw.zst", 5)
-    of_rank(TraceLines(100), 0).write(folder / "t-a-100.part1.pfw.gz")
+    TraceLines(100, rank=0, world_size=2).write(folder / "t-a-100.part1.pfw.gz")
     worker = TraceLines(301)
     worker.span("item", "data", 11_000_000, 500, note='"ts":1.5,')
     worker.unfinished("item", "data", 12_000_000)

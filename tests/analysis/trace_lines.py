@@ -37,6 +37,7 @@ class TraceLines:
         host_hash: str = HOST_HASH,
         time_base_us: int = TIME_BASE_US,
         timestamps: str = "relative",
+        **header: Any,
     ) -> None:
         self.pid = pid
         self.host_hash = host_hash
@@ -58,6 +59,7 @@ class TraceLines:
                 "time_base_us": 0 if self.epoch else time_base_us,
                 "timestamps": timestamps,
                 "clock": "monotonic",
+                **header,
             },
         )
 
@@ -65,9 +67,11 @@ class TraceLines:
         self.lines.append(line)
         return len(self.lines)
 
-    def meta(self, name: str, args: dict[str, Any], cat: str = "dftrace") -> int:
+    def meta(
+        self, name: str, args: dict[str, Any], cat: str = "dftrace", tid: int | None = None
+    ) -> int:
         return self.add(
-            f'{{"name":"{name}","cat":"{cat}","pid":{self.pid},"tid":{self.pid},"ph":"M",'
+            f'{{"name":"{name}","cat":"{cat}","pid":{self.pid},"tid":{tid or self.pid},"ph":"M",'
             f'"args":{dump(args)}}}'
         )
 

@@ -9,16 +9,10 @@ from analysis.trace_lines import HOST_HASH, TraceLines
 OWN = {"hhash": HOST_HASH, "p_idx": 0, "level": 1}
 
 
-def of_rank(trace: TraceLines, rank: int, world_size: int = 2) -> TraceLines:
-    told = f'"rank":{rank},"world_size":{world_size},"time_base_us"'
-    trace.lines = [line.replace('"time_base_us"', told) for line in trace.lines]
-    return trace
-
-
 def training(rank: int, steps: int = 40) -> TraceLines:
     """A rank that trains, with counters and statistics of tensors."""
     noise = random.Random(rank)
-    trace = of_rank(TraceLines(100 + rank), rank)
+    trace = TraceLines(100 + rank, rank=rank, world_size=2)
     at = 10_000_000
     for step in range(steps):
         trace.span("fetch.iter", "dataloader", at, 1000, count=step + 1)

@@ -23,12 +23,9 @@ def checked(name: str, text: str) -> Any:
 
 
 def of_rank(rank: int, world_size: int) -> TraceLines:
-    trace = TraceLines(100 + rank)
-    trace.lines = [line for line in trace.lines if '"name":"dftrace"' not in line]
-    facts = {"version": "0.1.0", "format": 1, "host": "node-7", "run": "00ff", "rank": rank}
-    facts |= {"world_size": world_size, "time_base_us": 1_700_000_000_000_000}
-    facts |= {"timestamps": "relative", "clock": "tsc", "cmdline": ["python", "train.py"]}
-    trace.meta("dftrace", facts)
+    facts = {"rank": rank, "world_size": world_size, "cmdline": ["python", "train.py"]}
+    base_us = 1_700_000_000_000_000
+    trace = TraceLines(100 + rank, host="node-7", time_base_us=base_us, **facts)
     trace.span("forward", "compute", 1000, 50)
     return trace
 

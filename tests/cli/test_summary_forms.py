@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from pathlib import Path
 
@@ -18,10 +17,7 @@ def nested(tmp_path: Path) -> Path:
     """Two ranks: steps with a forward that is in a model, some of them twice; a loader's thread."""
     out = tmp_path / "nested"
     for rank in range(2):
-        trace = TraceLines(100 + rank)
-        header = json.loads(trace.lines[-1])
-        header["args"]["rank"] = rank
-        trace.lines[-1] = json.dumps(header, separators=(",", ":"))
+        trace = TraceLines(100 + rank, rank=rank)
         for step in range(3):
             at, said = step * 100 * MS, {"epoch": step // 2, "step": step % 2}
             trace.span("item", "data", at, 20 * MS, tid=7, **said)

@@ -28,18 +28,13 @@ def write_files(folder: Path, count: int, seed: int) -> Path:
     order = list(range(count))
     random.Random(seed).shuffle(order)
     for number in order:
-        trace = TraceLines(1000 + number)
+        trace = TraceLines(1000 + number, rank=number)
         for span in range(SPANS):
             trace.span(f"n{span % 3}", "compute", span * 2000 + number, 1000 + number, step=span)
         trace.footer()
-        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % number)
-        place = folder / f"{number % 7}" / f"t-host-{1000 + number}.pfw"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(text)
-        if number % 10:
-            trace.lines = text.decode().splitlines()
-            trace.write(place.with_name(place.name + ".gz"), lines_a_block=8)
-            place.unlink()
+        suffix = ".pfw.gz" if number % 10 else ".pfw"
+        place = folder / f"{number % 7}" / f"t-host-{1000 + number}{suffix}"
+        trace.write(place, lines_a_block=8)
     return folder
 
 

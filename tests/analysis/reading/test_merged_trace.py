@@ -138,11 +138,10 @@ def test_ranks_are_shown_in_their_order(tmp_path: Path) -> None:
     """Viewers sort processes as they are told, or with equal numbers of spans by name."""
     for rank in (2, 10, 0):
         pid = 500 - rank
-        trace = TraceLines(pid)
+        trace = TraceLines(pid, rank=rank)
         trace.span("forward", "compute", 0, 1000)
         trace.footer()
-        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % rank)
-        (tmp_path / f"t-host-{pid}.pfw").write_bytes(text)
+        trace.write(tmp_path / f"t-host-{pid}.pfw")
     lines, events, _ = merged(tmp_path)
     names = {
         event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"
@@ -164,13 +163,12 @@ def test_the_processes_that_a_rank_has_started_are_shown_below_it(tmp_path: Path
     parents = {("a", 900): 1, ("a", 20): 900, ("a", 30): 20, ("a", 7): 1, ("b", 20): 7, ("b", 7): 1}
     ranks = {("a", 900): 0, ("a", 20): 0, ("a", 30): 0, ("b", 20): 1, ("b", 7): 1}
     for (host, pid), parent in parents.items():
-        trace = TraceLines(pid, host=host, host_hash=f"00000000000000f{host}")
+        rank = {"rank": ranks[host, pid]} if (host, pid) in ranks else {}
+        of_host = {"host": host, "host_hash": f"00000000000000f{host}"}
+        trace = TraceLines(pid, **of_host, ppid=parent, **rank)
         trace.span(f"{host}{pid}", "compute", 0, 1000)
         trace.footer()
-        rank = ranks.get((host, pid))
-        told = b'"ppid":%d' % parent + (b"" if rank is None else b',"rank":%d' % rank)
-        text = trace.text.replace(b'"ppid":1', told)
-        (tmp_path / f"t-{host}-{pid}.pfw").write_bytes(text)
+        trace.write(tmp_path / f"t-{host}-{pid}.pfw")
     lines, events, found = merged(tmp_path)
     places = {
         event["pid"]: event["args"]["sort_index"]
@@ -310,17 +308,7 @@ def test_tracks_stand_in_their_natural_order(tmp_path: Path) -> None:
     trace = TraceLines(100)
     for tid, name in reversed(names.items()):
         if tid != 100:
-            trace.add(
-                json.dumps(
-                    {
-                        "name": "thread_name",
-                        "ph": "M",
-                        "pid": 100,
-                        "tid": tid,
-                        "args": {"name": name},
-                    }
-                )
-            )
+            trace.meta("thread_name", {"name": name}, tid=tid)
         trace.span("s", "c", 1000, 10, tid=tid)
     trace.write(tmp_path / "a.pfw")
     small_trace(200, host="other", host_hash="ff").write(tmp_path / "b.pfw")
@@ -347,13 +335,7 @@ def test_a_process_that_is_renumbered_has_its_tracks_ordered_by_its_new_number(
     for host in ("a", "b"):
         trace = TraceLines(100, host=host, host_hash=f"00000000000000f{host}")
         for tid, name in ((100, "main"), (101, "w10"), (102, "w9")):
-            args = {"name": f"{name} {host}"}
-            trace.add(
-                json.dumps(
-                    {"name": "thread_name", "pid": 100, "tid": tid, "ph": "M", "args": args},
-                    separators=(",", ":"),
-                )
-            )
+            trace.meta("thread_name", {"name": f"{name} {host}"}, tid=tid)
         trace.write(tmp_path / f"{host}.pfw")
     (one, tids), (other, others) = order_of(MergedTrace(open_traces([tmp_path]))).items()
     assert (one, tids) == (100, [100, 102, 101])
@@ -363,22 +345,8 @@ def test_a_process_that_is_renumbered_has_its_tracks_ordered_by_its_new_number(
 def test_a_file_that_orders_its_tracks_is_left_as_it_is(tmp_path: Path) -> None:
     trace = TraceLines(100)
     for tid in (101, 102):
-        trace.add(
-            json.dumps(
-                {"name": "thread_name", "pid": 100, "tid": tid, "ph": "M", "args": {"name": "t"}}
-            )
-        )
-        trace.add(
-            json.dumps(
-                {
-                    "name": "thread_sort_index",
-                    "pid": 100,
-                    "tid": tid,
-                    "ph": "M",
-                    "args": {"sort_index": -tid},
-                }
-            )
-        )
+        trace.meta("thread_name", {"name": "t"}, tid=tid)
+        trace.meta("thread_sort_index", {"sort_index": -tid}, tid=tid)
     trace.write(tmp_path / "a.pfw")
     assert order_of(MergedTrace(open_traces([tmp_path]))) == {100: [102, 101]}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -65,11 +64,8 @@ def write(process: PlainProcess, folder: Path, codec: str, *, in_order: bool, cu
     for part, some in enumerate((process.events[:half], process.events[half:])):
         if part and not cut:
             continue
-        trace = TraceLines(process.pid, host=process.host)
-        header = json.loads(trace.lines[-1])
-        if process.rank is not None:
-            header["args"]["rank"] = process.rank
-        trace.lines[-1] = json.dumps(header, separators=(",", ":"))
+        rank = {} if process.rank is None else {"rank": process.rank}
+        trace = TraceLines(process.pid, host=process.host, **rank)
         trace.lines += [in_layout(event, ascii=False, epoch=False) for event in some]
         suffix = ".part1" if part else ""
         trace.write(folder / f"t-{process.host}-{process.pid}{suffix}.pfw{codec}", 7)

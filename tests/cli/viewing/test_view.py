@@ -124,10 +124,7 @@ def test_behind_a_whole_file_stands_the_order_of_its_tracks(tmp_path: Path, ui: 
         (103, "worker9"),
         (0x40000000, "MainThread · task lane 1"),
     ):
-        args = {"name": name}
-        trace.add(
-            json.dumps({"name": "thread_name", "pid": 100, "tid": tid, "ph": "M", "args": args})
-        )
+        trace.meta("thread_name", {"name": name}, tid=tid)
         trace.span(name, "compute", 1000, 10, tid=tid)
     trace.footer()
     path = trace.write(tmp_path / "a.pfw.gz")
@@ -148,12 +145,11 @@ def test_behind_a_whole_file_stands_the_order_of_its_tracks(tmp_path: Path, ui: 
 def test_a_part_is_opened_where_it_was_asked_for(tmp_path: Path, ui: Path) -> None:
     """The address tells the page what to show, and only what lies around it is sent."""
     for rank in range(3):
-        trace = TraceLines(100 + rank)
+        trace = TraceLines(100 + rank, rank=rank)
         for second in range(100):
             trace.instant(f"at {second}", second * 10**9)
         trace.span("all", "pipeline", 0, 100 * 10**9)
-        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % rank)
-        (tmp_path / f"r{rank}.pfw").write_bytes(text)
+        trace.write(tmp_path / f"r{rank}.pfw")
     files = of_ranks(open_traces([tmp_path]), parsed_ranks("2,0"))
     assert [file.path.name for file in files] == ["r0.pfw", "r2.pfw"]
     window = parsed_window("50s+300ms")

@@ -29,16 +29,14 @@ def ranks(folder: Path) -> Path:
     """Two ranks of forty steps of 10 ms, the second a day and a millisecond later."""
     for rank in range(2):
         base_us = TIME_BASE_US - rank * DAY_US
-        trace = TraceLines(100 + rank, time_base_us=base_us)
+        trace = TraceLines(100 + rank, time_base_us=base_us, rank=rank)
         late = rank * (DAY_US * 1000 + 10**6)
         for step in range(40):
             at = late + step * 10**7
             trace.span("forward", "compute", at + 100, 5 * 10**6)
             trace.span("step", "pipeline", at, 10**7)
         trace.footer()
-        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % rank)
-        folder.mkdir(exist_ok=True)
-        (folder / f"r{rank}.pfw").write_bytes(text)
+        trace.write(folder / f"r{rank}.pfw")
     return folder
 
 
