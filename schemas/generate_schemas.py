@@ -3,7 +3,7 @@
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
-`dftrace_ai.analysis.converting`, `dftrace_ai.analysis.validating`,
+`dftrace_ai.analysis.converting.placing`, `dftrace_ai.analysis.validating`,
 `dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report`, `dftrace_ai.cli.migrate` and what
 `_printed_schemas` names, with sorted keys, so that the same models always give the same bytes.
 """
@@ -156,7 +156,7 @@ def _summary_schema() -> dict[str, Any]:
 
 
 def _convert_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.converting import report_adapter
+    from dftrace_ai.analysis.converting.placing import report_adapter
 
     schema = report_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace convert --json` prints"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final, get_args
 
 from dftrace_ai.analysis.converting.placing import (
     MANIFEST,
+    Converted,
+    ConvertedFile,
+    Form,
     check_place,
     in_place,
     new_file,
@@ -15,8 +18,6 @@ from dftrace_ai.analysis.converting.placing import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pydantic import TypeAdapter
 
     from dftrace_ai.analysis.reading import TraceSet
 
@@ -27,58 +28,7 @@ __all__ = [
     "ConvertedFile",
     "Form",
     "convert",
-    "report_adapter",
 ]
-
-Form = Literal["parquet", "perfetto", "dftracer"]
-"""In which form."""
-
-
-@dataclass(frozen=True)
-class ConvertedFile:
-    """A file that was written.
-
-    Attributes:
-        path: below the directory, or the file itself.
-        rank: whose events it holds; null where that is not known, or they are of several.
-        lines: events in it, with the lines of the format: names of tracks, headers, footers;
-            0 where it holds something else.
-        bytes: its size.
-    """
-
-    path: str
-    rank: int | None
-    lines: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Converted:
-    """What was written.
-
-    Attributes:
-        format: version of this form, 1.
-        to: in which form.
-        out: the file or directory.
-        lines: of all files.
-        files: each of them.
-        notes: what could not be read, or was changed, one line each.
-    """
-
-    format: Literal[1]
-    to: Form
-    out: str
-    lines: int
-    files: tuple[ConvertedFile, ...]
-    notes: tuple[str, ...]
-
-
-def report_adapter() -> TypeAdapter[Converted]:
-    """Return what checks reports and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Converted)
-
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 

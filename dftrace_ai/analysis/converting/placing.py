@@ -1,4 +1,4 @@
-"""Files and directories that are whole when they get their names, and take no other's place."""
+"""What a conversion writes: whole when it gets its name, in no other's place; and its report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import secrets
 import shutil
 import zlib
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.spare_folders import is_let_go, locked
@@ -19,14 +20,70 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pydantic import TypeAdapter
+
 
 __all__ = [
     "MANIFEST",
+    "Converted",
+    "ConvertedFile",
+    "Form",
     "cannot_be_written",
     "check_place",
     "in_place",
     "new_file",
+    "report_adapter",
 ]
+
+Form = Literal["parquet", "perfetto", "dftracer"]
+"""In which form."""
+
+
+@dataclass(frozen=True)
+class ConvertedFile:
+    """A file that was written.
+
+    Attributes:
+        path: below the directory, or the file itself.
+        rank: whose events it holds; null where that is not known, or they are of several.
+        lines: events in it, with the lines of the format: names of tracks, headers, footers;
+            0 where it holds something else.
+        bytes: its size.
+    """
+
+    path: str
+    rank: int | None
+    lines: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written.
+
+    Attributes:
+        format: version of this form, 1.
+        to: in which form.
+        out: the file or directory.
+        lines: of all files.
+        files: each of them.
+        notes: what could not be read, or was changed, one line each.
+    """
+
+    format: Literal[1]
+    to: Form
+    out: str
+    lines: int
+    files: tuple[ConvertedFile, ...]
+    notes: tuple[str, ...]
+
+
+def report_adapter() -> TypeAdapter[Converted]:
+    """Return what checks reports and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Converted)
+
 
 MANIFEST: Final = "dftrace-convert.json"
 """What stands in a directory of a conversion: the names of its files."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from dftrace_ai.analysis.converting import ConvertedFile
-from dftrace_ai.analysis.converting.placing import new_file
+from dftrace_ai.analysis.converting.placing import ConvertedFile, new_file
 from dftrace_ai.analysis.converting.to_perfetto import gzip_member
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.trace_file import tear_told

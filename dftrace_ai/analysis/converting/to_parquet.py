@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.converting import ConvertedFile
-from dftrace_ai.analysis.converting.placing import cannot_be_written, new_file
+from dftrace_ai.analysis.converting.placing import ConvertedFile, cannot_be_written, new_file
 from dftrace_ai.analysis.sql import TraceTables
 from dftrace_ai.database import duckdb_module, said
 

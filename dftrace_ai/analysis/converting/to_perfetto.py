@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.converting import ConvertedFile
+from dftrace_ai.analysis.converting.placing import ConvertedFile
 from dftrace_ai.analysis.merged_trace import MergedTrace
 
 if TYPE_CHECKING:
