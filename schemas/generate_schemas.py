@@ -147,22 +147,6 @@ def _diff_schema() -> dict[str, Any]:
     return schema
 
 
-def _summary_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.summary.report import report_adapter
-
-    schema = report_adapter().json_schema(schema_generator=_Printed)
-    schema["title"] = "What `dftrace summary --json` prints"
-    return schema
-
-
-def _convert_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.converting.placing import report_adapter
-
-    schema = report_adapter().json_schema(schema_generator=_Printed)
-    schema["title"] = "What `dftrace convert --json` prints"
-    return schema
-
-
 def _report_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.report.model import figures_adapter
 
@@ -171,48 +155,33 @@ def _report_schema() -> dict[str, Any]:
     return schema
 
 
-def _validate_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.validating.validate import report_adapter
-
-    schema = report_adapter().json_schema(schema_generator=_Printed)
-    schema["title"] = "What `dftrace validate --json` prints"
-    return schema
-
-
-def _migrate_schema() -> dict[str, Any]:
-    from dftrace_ai.cli.migrate import migration_adapter
-
-    schema = migration_adapter().json_schema(schema_generator=_Printed)
-    schema["title"] = "What `dftrace migrate --json` prints"
-    return schema
-
-
-def _info_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.trace_facts import facts_adapter
-
-    schema = facts_adapter().json_schema(schema_generator=_Printed)
-    schema["title"] = "What `dftrace info --json` prints of traces"
-    return schema
-
-
-def _adapter(model: Any) -> TypeAdapter[Any]:
-    return model if isinstance(model, TypeAdapter) else TypeAdapter(model)
-
-
 def _printed_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of what commands print whose models have no function of their own."""
+    from dftrace_ai.analysis.converting.placing import Converted
     from dftrace_ai.analysis.summary.indexing import IndexReport
-    from dftrace_ai.cli.demo import demo_adapter
+    from dftrace_ai.analysis.summary.report import Report as SummaryReport
+    from dftrace_ai.analysis.trace_facts import TraceFacts
+    from dftrace_ai.analysis.validating.validate import ValidationReport
+    from dftrace_ai.analysis.why import Verdict as WhyVerdict
+    from dftrace_ai.cli import demo
     from dftrace_ai.cli.inspect import Report
+    from dftrace_ai.cli.migrate import Migration
     from dftrace_ai.live.stuck import Verdict
     from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunReport
     from dftrace_ai.spools.completing import RecoveryReport
 
     installation = dict[Literal["versions", "native core", "environment", "settings"], JsonObject]
-    printed: dict[str, tuple[Any, str]] = {  # types, or what checks one
+    # Commands are to load without what judges steps; pydantic looks there for its type.
+    vars(demo)["Verdict"] = WhyVerdict
+    printed: dict[str, tuple[Any, str]] = {
+        "summary": (SummaryReport, "dftrace summary --json"),
+        "convert": (Converted, "dftrace convert --json"),
+        "validate": (ValidationReport, "dftrace validate --json"),
+        "migrate": (Migration, "dftrace migrate --json"),
+        "info": (TraceFacts, "dftrace info --json"),
         "index": (IndexReport, "dftrace index --json"),
         "recover": (RecoveryReport, "dftrace recover --json"),
-        "demo": (demo_adapter(), "dftrace demo --json"),
+        "demo": (demo.DemoReport, "dftrace demo --json"),
         "stuck": (Verdict, "dftrace stuck --json"),
         "runs": (list[RunReport], "dftrace runs --json"),
         "runs-compare": (ComparisonReport, "dftrace runs --compare --json"),
@@ -220,10 +189,11 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
         "inspect-features": (dict[str, str], "dftrace inspect features --json"),
         "installation": (installation, "dftrace info --json"),
     }
+    of = {"installation": " of an installation", "info": " of traces"}
     return {
         f"{name}.schema.json": {
-            **_adapter(model).json_schema(schema_generator=_Printed),
-            "title": f"What `{command}` prints" + " of an installation" * (name == "installation"),
+            **TypeAdapter(model).json_schema(schema_generator=_Printed),
+            "title": f"What `{command}` prints{of.get(name, '')}",
         }
         for name, (model, command) in printed.items()
     }
@@ -239,13 +209,8 @@ def schema_texts() -> dict[str, str]:
         "loggers.schema.json": _loggers_schema(),
         "run-line.schema.json": _log_line_schema(),
         "why.schema.json": _why_schema(),
-        "summary.schema.json": _summary_schema(),
-        "convert.schema.json": _convert_schema(),
         "diff.schema.json": _diff_schema(),
         "report.schema.json": _report_schema(),
-        "validate.schema.json": _validate_schema(),
-        "info.schema.json": _info_schema(),
-        "migrate.schema.json": _migrate_schema(),
         **_printed_schemas(),
     }
     return {

@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
 
-    from pydantic import TypeAdapter
-
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["FileFacts", "TraceFacts", "facts_adapter", "facts_of"]
+__all__ = ["FileFacts", "TraceFacts", "facts_of"]
 
 FORMAT: Final = 1
 
@@ -216,10 +214,3 @@ def _notes(files: Iterable[FileFacts]) -> Iterator[str]:
                 f"{file.path}: no closing line: the process still runs, or died and its spool was "
                 "not adopted"
             )
-
-
-def facts_adapter() -> TypeAdapter[TraceFacts]:
-    """Return what checks such facts and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(TraceFacts)

@@ -17,12 +17,10 @@ from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.demo.training import Result
 
-__all__ = ["command", "demo_adapter"]
+__all__ = ["command"]
 
 
 @dataclass(frozen=True)
@@ -44,15 +42,6 @@ class DemoReport:
     traces: list[str]
     verdict: Verdict | None
     format: Literal[1] = 1
-
-
-def demo_adapter() -> TypeAdapter[DemoReport]:
-    """Return what makes the schema of the report."""
-    from pydantic import TypeAdapter
-
-    from dftrace_ai.analysis.why import Verdict  # noqa: F401 - pydantic looks for it here
-
-    return TypeAdapter(DemoReport)
 
 
 def command(

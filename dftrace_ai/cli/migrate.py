@@ -30,9 +30,7 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pydantic import TypeAdapter
-
-__all__ = ["command", "migrated", "migration_adapter"]
+__all__ = ["command", "migrated"]
 
 SOMETHING_IS_LEFT = 1
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -100,13 +98,6 @@ class Migration:
     read: int
     files: tuple[ChangedFile, ...]
     left: tuple[LeftPlace, ...]
-
-
-def migration_adapter() -> TypeAdapter[Migration]:
-    """Return what checks such a report and makes its schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Migration)
 
 
 def command(

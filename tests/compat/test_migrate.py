@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from conftest import RunScript
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from dftrace_ai.cli import app
-from dftrace_ai.cli.migrate import migrated, migration_adapter
+from dftrace_ai.cli.migrate import Migration, migrated
 
 NEW = "dftrace_ai.compat.dftracer"
 
@@ -124,7 +125,7 @@ def test_the_command_shows_writes_and_is_done(tmp_path: Path) -> None:
     assert script.read_bytes() == text.encode()
     status, out, _ = run("--write", "--json", tmp_path / "link.py")
     assert status == 0
-    found = migration_adapter().validate_python(json.loads(out))
+    found = TypeAdapter(Migration).validate_python(json.loads(out))
     assert (found.written, found.read, found.files[0].lines, found.left) == (True, 1, (1,), ())
     assert script.read_bytes() == text.replace("dftracer.python", NEW).encode()
     assert (tmp_path / "link.py").is_symlink()

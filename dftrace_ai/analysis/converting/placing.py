@@ -20,8 +20,6 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pydantic import TypeAdapter
-
 
 __all__ = [
     "MANIFEST",
@@ -32,7 +30,6 @@ __all__ = [
     "check_place",
     "in_place",
     "new_file",
-    "report_adapter",
 ]
 
 Form = Literal["parquet", "perfetto", "dftracer"]
@@ -76,13 +73,6 @@ class Converted:
     lines: int
     files: tuple[ConvertedFile, ...]
     notes: tuple[str, ...]
-
-
-def report_adapter() -> TypeAdapter[Converted]:
-    """Return what checks reports and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Converted)
 
 
 MANIFEST: Final = "dftrace-convert.json"

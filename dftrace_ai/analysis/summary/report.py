@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    from pydantic import TypeAdapter
-
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["By", "Report", "Row", "SortKey", "report_adapter", "report_of", "reported"]
+__all__ = ["By", "Report", "Row", "SortKey", "report_of", "reported"]
 
 FORMAT: Final = 2
 
@@ -214,10 +212,3 @@ def _losses(found: Summary) -> dict[str, int]:
 def _rank(row: Row, sort: SortKey) -> float:
     value = row.count if sort == "count" else getattr(row, f"{sort}_us")
     return -1.0 if value is None else value
-
-
-def report_adapter() -> TypeAdapter[Report]:
-    """Return what checks reports and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Report)

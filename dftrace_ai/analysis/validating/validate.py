@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pydantic import TypeAdapter
-
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.index_line import IndexedTrack
     from dftrace_ai.analysis.reading.trace import Trace
@@ -126,13 +124,6 @@ class ValidationReport:
 def report_of(found: Validation) -> ValidationReport:
     """Return what is said of a validation."""
     return ValidationReport(FORMAT, found.fault_count, found.files, found.notes)
-
-
-def report_adapter() -> TypeAdapter[ValidationReport]:
-    """Return what checks such reports and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ValidationReport)
 
 
 class PartTracks:
