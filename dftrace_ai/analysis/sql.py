@@ -439,10 +439,7 @@ class TraceTables:
 class _Lines(ArrowEvents):
     """The stream of all lines, which tells how far it was read.
 
-    Attributes:
-        is_begun: a query has asked for lines.
-        is_read: it has got the last one.
-        error: what has ended it.
+    A query has asked for lines (`is_begun`), and has got the last one (`is_read`).
     """
 
     def __init__(self, files: Sequence[Trace], first: int, notes: dict[str, None]) -> None:
@@ -509,12 +506,8 @@ class _Process:
 class _Processes:
     """The processes of a set of traces, numbered by rank where headers say one.
 
-    Of a file that does not say whose it is each number of a process in its lines is one.
-
-    Attributes:
-        rows: all of them.
-        whole: those that files are of as a whole, by path.
-        part: the others, by number of the file and of the process.
+    Of a file that does not say whose it is each number of a process in its lines is one: in `part`,
+    by number of the file and of the process; `whole` has the others by path.
     """
 
     def __init__(self, files: Sequence[Trace]) -> None:

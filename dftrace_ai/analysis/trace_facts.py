@@ -93,17 +93,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What `dftrace info PATHS --json` prints.
-
-    Attributes:
-        format: version of this form.
-        files: the facts of each file, by path.
-        skipped: files of the directories that were given which cannot be read.
-        events: of all files, by their closing lines.
-        runs: how many runs they are of.
-        missing_ranks: ranks of a run of which there is no file, by run.
-        notes: what a reader has to know, one line each.
-    """
+    """What `dftrace info PATHS --json` prints; events are by the closing lines of all files."""
 
     format: Literal[1]
     files: tuple[FileFacts, ...]

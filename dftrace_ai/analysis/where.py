@@ -42,11 +42,7 @@ EXACT: Final = 2**53
 
 @dataclass(frozen=True)
 class Where:
-    """A condition on events.
-
-    Attributes:
-        text: as it was given.
-    """
+    """A condition on events, and as it was given."""
 
     text: str
     _condition: Condition

@@ -88,20 +88,8 @@ Limits = Annotated[
 class Reading:
     """A call of a command that reads traces, begun by completing those of the dead if asked to.
 
-    Attributes:
-        running: processes that still run, and have not written all that they have recorded.
-        waiting: events of the dead that could not be written: they are in their spools, and in no
-            figure.
-        skipped: files that were no traces, as lines for the error stream; known from `open` on.
-
-    Example::
-
-        reading = Reading(paths, recover=recover)
-        with reading.progress():
-            traces = reading.open()
-            made = convert(traces, "perfetto", out)
-        reading.warn([*reading.skipped, *made.notes])
-        reading.end(failed=bool(reading.skipped))
+    `waiting` counts events of the dead that could not be written: they are in no figure. `skipped`
+    has lines for files that were no traces, once these are opened.
     """
 
     def __init__(self, paths: Sequence[Path], *, recover: bool) -> None:

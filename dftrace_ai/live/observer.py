@@ -54,12 +54,7 @@ UNKNOWN = "?"
 
 
 def rank_status(look: SpoolLook, spool: str) -> RankStatus:
-    """Return what is known of a process.
-
-    Args:
-        look: what its spool holds.
-        spool: path of that.
-    """
+    """Return what is known of a process by what its spool at a path holds."""
     header = HeaderFacts.of(_members(look["header"]))
     threads = [_thread_status(thread) for thread in look["threads"]]
     threads.sort(key=lambda thread: (thread.tid != look["pid"], thread.tid))

@@ -102,8 +102,8 @@ def _text_of(path: Path) -> bytes:
 def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
     """Put snapshots together: each process once, by the newest look at it.
 
-    A process that one of them could only tell to be on another host is no longer
-    hidden when another one was taken there.
+    What one of them could only tell to be on another host is hidden no longer if one was taken
+    there.
     """
     newest = max(snapshots, key=lambda one: one.taken_ns)
     processes: dict[tuple[str, str], RankStatus] = {}

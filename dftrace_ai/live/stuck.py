@@ -168,12 +168,7 @@ class Waiting(IntEnum):
 
 
 def waiting_in(category: str, label: str) -> Waiting:
-    """Return what a span means for who is in it, outside of all spans inside.
-
-    Args:
-        category: of the innermost open span, empty for none.
-        label: its category and name, such as ``compute.backward``.
-    """
+    """Return what a span means for who is in it: its category, empty for none, and label."""
     if category == COLLECTIVES:
         return Waiting.SURELY
     backward = label == BACKWARD or label.startswith(f"{BACKWARD}.")
@@ -202,21 +197,12 @@ OPTIMIZER = "compute.step"
 def with_causes(
     found: Sequence[Finding], processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]
 ) -> list[Finding]:
-    """Say which findings are likely to be what the others wait for.
+    """Say which findings are likely to be what the others wait for; who goes on comes behind them.
 
-    Ranks in a collective wait for those that are not in it, and so may ranks in a
-    backward pass, which reduces the gradients: for one that died or is missing, for
-    one that is stuck elsewhere, or for one that goes on elsewhere. When all wait in the
-    same way, the one is named that is at an earlier step, in another collective than
-    most, or came last.
-
-    Args:
-        found: what is stuck or dead in a job, at least one of them stuck.
-        processes: all processes of the job.
-        hidden: those of other hosts, of this job or another.
-
-    Returns:
-        The findings, with causes, and behind them ranks that go on elsewhere.
+    Ranks in a collective wait for those that are not in it, and so may ranks in a backward pass,
+    which reduces the gradients: for one that died or is missing, for one that is stuck elsewhere,
+    or for one that goes on elsewhere. When all wait in the same way, the one is named that is at an
+    earlier step, in another collective than most, or came last.
     """
     findings = [replace(one, cause="it died") if one.what == "dead" else one for one in found]
     waiting = _Waiters(findings)
@@ -234,10 +220,7 @@ def with_causes(
 class _Waiters:
     """The ranks that are stuck, by how surely they wait for others.
 
-    Attributes:
-        findings: where they wait: in collectives, or in backward passes if nobody is in one.
-        place: where most of them are.
-        least: how surely the one of them waits of which it is said least.
+    `findings` tell where they wait: in collectives, or in backward passes if nobody is in one.
     """
 
     def __init__(self, found: Iterable[Finding]) -> None:

@@ -59,9 +59,7 @@ def rate_text(per_second: float) -> str:
 def path_text(path: Sequence[OpenSpanStatus], width: int | None = None) -> str:
     """Return open spans from the outermost to the innermost: ``train > epoch > comm.send``.
 
-    Args:
-        path: the spans, outermost first.
-        width: characters to do with: outer spans are left out, then the end is cut.
+    In a width, outer spans are left out, then the end is cut.
     """
     if not path:
         return ""

@@ -57,12 +57,7 @@ NAMED: Final = 8
 
 
 class SetBack(NamedTuple):
-    """How the clock of a file was set back.
-
-    Attributes:
-        ns: by how much, at most.
-        places: how often, in the thread in which that was most often.
-    """
+    """How the clock of a file was set back: by how much at most, how often in a thread at most."""
 
     ns: int = 0
     places: int = 0
@@ -74,11 +69,7 @@ NEVER: Final = SetBack()
 class FileTimes(NamedTuple):
     """From when to when the events of a file are, without those whose times cannot be.
 
-    Attributes:
-        trace: the file.
-        reach: since 1970; None where it is not known.
-        odd: events whose times cannot be; None where there are some, and nobody has counted them.
-        clock: how the clock was set back while it was recorded.
+    How many these are (`odd`) is None where nobody has counted them; `reach` None where not known.
     """
 
     trace: Trace

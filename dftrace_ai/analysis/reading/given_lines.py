@@ -159,9 +159,6 @@ def parsed_window(text: str) -> TimeWindow:
     """Return the window that ``START+LENGTH`` names, or half a second around ``START``.
 
     Units are s, ms and us (the default); time counts as `ts` does in the lines.
-
-    Raises:
-        DftraceError: it is no such text.
     """
     match = WINDOW.fullmatch(text.replace(" ", ""))
     if match is None:

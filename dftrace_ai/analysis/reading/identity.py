@@ -39,16 +39,10 @@ NAMED: Final = 8
 
 @dataclass(eq=False, repr=False)
 class Owner:
-    """A process by its files; of a file that does not say whose it is, all that are in it.
+    """A process by its files; where one does not say whose it is, all that are in it.
 
-    Attributes:
-        number: among the owners, by rank where files say it.
-        files: its files, in their order.
-        header: what the first one that has a header says.
-        is_known: the files say whose they are; else there is one, with lines of any processes.
-        run: number of its run among those that are looked at together, in the order of time.
-        start: which start of its rank in its job, or of a program without ranks, from 1.
-        is_last: it is of the last run, and of the last start there.
+    `run` counts the runs in the order of time, `start` the starts of its rank, or of a program
+    without ranks, from 1; `is_last` is one of the last start of its rank in the last run.
     """
 
     number: int
@@ -169,12 +163,7 @@ class Owners:
         ]
 
     def called(self, trace: Trace, pid: int) -> str:
-        """Return what a process is called beside the others: ``node7:4711``, as of `labels`.
-
-        Args:
-            trace: a file in which it is.
-            pid: its number there.
-        """
+        """Return what a process is called beside the others: ``node7:4711``, as of `labels`."""
         owner = self.of(trace)
         label, header = self.labels[owner.number], owner.header
         if not owner.is_known or len(self.all) < 2 or label == _host_and_pid(header):
@@ -182,11 +171,7 @@ class Owners:
         return label if pid == header.pid else f"{label}:{pid}"
 
     def missing_told(self, *, last: bool = False) -> list[str]:
-        """Return what is to be said of ranks without a file, a line for each run.
-
-        Args:
-            last: of the last run alone.
-        """
+        """Return a line for each run with ranks without a file, or of the last run alone."""
         told = []
         for run, ranks in self.missing_ranks.items():
             if not last or run == self._runs[-1].name:
@@ -202,8 +187,7 @@ class Owners:
     def told(self, done: str) -> list[str]:
         """Return what is to be said where files are of several runs, or of ranks started again.
 
-        Args:
-            done: what is done with all of them, such as ``added up``; empty for nothing.
+        `done` is what is done with all of them, such as ``added up``; empty for nothing.
         """
         words = self._told
         if words and done:

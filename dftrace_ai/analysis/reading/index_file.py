@@ -73,14 +73,7 @@ class TracedFile(NamedTuple):
 
 
 class FileFigures(NamedTuple):
-    """What reading a whole trace tells of it.
-
-    Attributes:
-        tear: where and why reading stopped; None when all was read.
-        end: how it ends.
-        reach: from when to when its events are, since 1970; None where that is not known.
-        clock: how the clock was set back while it was recorded.
-    """
+    """What reading a whole trace tells of it; `tear` tells where and why it stopped, if it did."""
 
     tear: str | None
     end: TraceEnd
@@ -89,16 +82,9 @@ class FileFigures(NamedTuple):
 
 
 class ProcessFigures(NamedTuple):
-    """What the traces of a process add up to.
+    """What the traces of a process add up to: rows as of `IndexFigures`, and of each file its own.
 
-    Attributes:
-        lines: lines that were read.
-        spans: finished spans, as `IndexFigures` has them.
-        others: other events, likewise.
-        without_duration: spans that are counted as events, and have no duration.
-        unreadable: lines without an event, and such spans.
-        long_lines: lines that were passed over since they are too long.
-        files: of each trace, in the order of the parts.
+    Spans without a duration count as events, and as unreadable.
     """
 
     lines: int

@@ -121,11 +121,7 @@ BEGINNING = b'\n{"name":"index","cat":"dftrace",'
 class FoundIndex(NamedTuple):
     """An index line, and where in the file that begins of which it does not tell.
 
-    Attributes:
-        figures: what it says.
-        behind: where the file goes on.
-        reach: from when to when events are, as lines have it: those that the line tells of, or,
-            where it does not say that, those of blocks by their heads; None where neither does.
+    `reach` is of what the line tells of, or of blocks by their heads; None where neither says it.
     """
 
     figures: IndexFigures

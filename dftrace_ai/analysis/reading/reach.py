@@ -39,12 +39,7 @@ EARLIEST_NS: Final = 946_684_800_000_000_000
 
 
 class Reach(NamedTuple):
-    """From the first moment of events to the last, nanoseconds; the first greater for none.
-
-    Attributes:
-        first_ns: the least start.
-        last_ns: the greatest end; of what has no end its start.
-    """
+    """From the first start of events to their last end, nanoseconds; the first greater for none."""
 
     first_ns: int
     last_ns: int

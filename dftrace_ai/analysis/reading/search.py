@@ -198,13 +198,7 @@ WILD = "*?["
 
 
 def matching_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return paths, for each pattern (`*`, `?`, `[ab]`, `**`) those that it matches, sorted.
-
-    What exists by its very name is no pattern.
-
-    Raises:
-        TraceError: nothing matches a pattern.
-    """
+    """Return paths, for each pattern (`*`, `?`, `[ab]`, `**`) those that it matches, sorted."""
     found: list[Path] = []
     for given in paths:
         text = os.fspath(given)

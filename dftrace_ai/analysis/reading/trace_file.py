@@ -196,14 +196,7 @@ MOST_KEPT: Final = 128
 
 
 def open_regular(path: Path) -> io.FileIO:
-    """Open a regular file for reading, unbuffered; never waits, and never touches a device.
-
-    Args:
-        path: the file; links are followed.
-
-    Raises:
-        TraceError: it does not exist, is no regular file, or cannot be opened.
-    """
+    """Open a regular file for reading, unbuffered; never waits, and never touches a device."""
     try:
         # Looked at first, since opening alone does something to some devices.
         if not stat.S_ISREG(path.stat().st_mode):

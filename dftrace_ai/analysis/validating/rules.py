@@ -431,14 +431,11 @@ SAID_BY_BLOCKS = ("packed bytes", "plain bytes", "lines", "first time (ns)", "la
 
 
 class FoundFigures(NamedTuple):
-    """What lines add up to.
+    """What lines add up to, as `IndexFigures` has it.
 
-    Attributes:
-        spans: as `IndexFigures` has them, and so are the others and the tracks.
-        reach: first and last moment of their events, ns as they have it; None without any.
-        in_order: on each track spans stand in the order of their ends. Where they do not, what
-            lies inside of what is not known here; a thread may have had the number of another.
-        from_beginning: what the parts of the trace before this file hold is known, too.
+    `in_order`: on each track spans stand in the order of their ends. Where they do not, what lies
+    inside of what is not known here; a thread may have had the number of another. `from_beginning`:
+    what the parts of the trace before this file hold is known, too.
     """
 
     spans: list[IndexedSpans]

@@ -55,17 +55,7 @@ NO_FOOTER = "no closing line: the process still runs, or died and its spool was 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What was found in one file.
-
-    Attributes:
-        path: the file.
-        lines: lines read, the framing included.
-        events: events among them, counted as the closing line does.
-        fault_count: faults in all.
-        faults: the first of them, by line.
-        closed: the file has its closing line.
-        notes: what was not checked, one line each.
-    """
+    """What was found in one file: lines with its framing, events as a closing line counts."""
 
     path: str
     lines: int
@@ -78,13 +68,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found in all files.
-
-    Attributes:
-        files: the check of each.
-        notes: what is to be said of clocks, of several runs, and of files that contradict each
-            other; no fault of the format.
-    """
+    """What was found in all files; notes are no faults of the format, but of clocks and runs."""
 
     files: tuple[FileCheck, ...]
     notes: tuple[str, ...] = ()
@@ -101,15 +85,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """What `dftrace validate --json` prints.
-
-    Attributes:
-        format: version of this form.
-        fault_count: faults in all files.
-        files: each file, by path.
-        notes: what is to be said of clocks, of several runs, and of files that contradict each
-            other.
-    """
+    """What `dftrace validate --json` prints."""
 
     format: Literal[1]
     fault_count: int

@@ -103,13 +103,7 @@ DETAILS = (
 def rows_of(
     processes: Sequence[RankStatus], marks: dict[tuple[str, str], list[Mark]], most: int
 ) -> list[Row]:
-    """Return rows, as many as there is room for: in order, or those that differ first.
-
-    Args:
-        processes: in the order in which they shall stand.
-        marks: why they differ.
-        most: how many rows there is room for.
-    """
+    """Return rows, as many as there is room for: in order, or those that differ first."""
     rows = [Row(process, marks[process.identity]) for process in processes]
     if len(rows) <= most:
         return rows
@@ -118,14 +112,7 @@ def rows_of(
 
 
 def live_table(rows: Sequence[Row], width: int, window_s: float, *, bars: bool) -> Table:
-    """Return the table.
-
-    Args:
-        rows: what it shows.
-        width: characters there are for it.
-        window_s: seconds that shares of time look back on.
-        bars: there are colours, which bars are made of.
-    """
+    """Return the table in so many characters, with bars where there are colours for them."""
     wanted = max((len(path_text(row.process.place)) for row in rows), default=0)
     wanted = max(min(wanted, WIDE_PATH), len(PATH_HEAD))
     for detail in DETAILS:
@@ -264,14 +251,9 @@ def page(
     coloured: bool,
     verdict: Sequence[str] = (),
 ) -> list[RenderableType]:
-    """Return what to print, in order.
+    """Return what to print, in order, in lines of so many characters, and so many of them.
 
-    Args:
-        snapshot: what the processes are doing.
-        width: characters a line may have.
-        most_rows: lines there are in all; None for as many as it takes.
-        coloured: the reader sees colours.
-        verdict: why steps are slow, in lines, for which processes make room.
+    None for as many as it takes. Processes make room for the `verdict` on why steps are slow.
     """
     jobs = jobs_of(snapshot)
     processes = [process for job in jobs for process in job.processes]

@@ -50,21 +50,8 @@ MOST_BYTES: Final = 64 * 1024
 class WhyNow:
     """The verdict on what the processes of a job have written so far.
 
-    Nothing is said before there are steps enough, of several jobs, and of one that has written
-    more than can be judged in a few seconds.
-
-    Args:
-        apart_s: seconds between two judgements at least.
-
-    Example::
-
-        why_now = WhyNow()
-        try:
-            while True:
-                why_now.look(observer.look())
-                show(why_now.lines)
-        finally:
-            why_now.end()
+    Nothing is said before there are steps enough, of several jobs, and of one that has written more
+    than can be judged in a few seconds.
     """
 
     def __init__(self, apart_s: float = APART_S) -> None:
@@ -76,11 +63,7 @@ class WhyNow:
         self._next_s = self._began_s
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in what has been found out, or have it judged anew if it is time; never waits.
-
-        Args:
-            snapshot: what the processes are doing.
-        """
+        """Take in what has been found out, or have it judged anew if it is time; never waits."""
         now_s = time.monotonic()
         if self._process is not None:
             self._take(self._process, now_s)
@@ -132,13 +115,7 @@ KEYS_LINE = "q leaves"
 
 
 class LiveScreen:
-    """Looks again and again, and shows what it sees, until it is left.
-
-    Args:
-        console: the terminal.
-        observer: what to look with.
-        interval_s: seconds between two looks.
-    """
+    """Looks again and again, and shows what it sees, until it is left."""
 
     def __init__(self, console: Console, observer: Observer, interval_s: float) -> None:
         self._console = console
@@ -149,11 +126,7 @@ class LiveScreen:
         self._why_now = WhyNow()
 
     def run(self) -> None:
-        """Show until a key, Ctrl+C or SIGTERM.
-
-        Raises:
-            TraceError: there is nothing to see at the beginning.
-        """
+        """Show until a key, Ctrl+C or SIGTERM; a TraceError where there is nothing to see."""
         self._seen = self._observer.look()
         with ExitStack() as stack:
             wakes = stack.enter_context(_wakes())

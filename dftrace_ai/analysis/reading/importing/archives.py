@@ -368,12 +368,8 @@ class _TooMuchError(Exception):
 def opened_archive(source: Source, look: Callable[[Source], list[TraceFile]]) -> list[TraceFile]:
     """Copy the traces that an archive holds, and return them; `look` finds those of a copy.
 
-    Only what is called as traces are is looked at. Nothing is written under a name that the
-    archive has.
-
-    Raises:
-        TraceError: it cannot be read, holds no traces, or unpacks to far more than it is.
-        DftraceError: there is no room for the copies.
+    Only what is called as traces are is looked at. Nothing is written under a name that the archive
+    has. A TraceError where it holds none or unpacks to far more than it is, or there is no room.
     """
     path, head = source.path, source.head
     stream = PlainStream(source.file)

@@ -41,10 +41,6 @@ def opened_documents(source: Source, *, listed: bool) -> list[TraceFile]:
     """Return the documents of a file as traces; the file itself where it turns out to be of lines.
 
     `listed` tells whether the events are in a list, or stand one behind the other.
-
-    Raises:
-        TraceError: it is no trace, or the operating system refuses to read it.
-        DftraceError: there is no room for the copy.
     """
     file = source.file
     stream = PlainStream(file)
