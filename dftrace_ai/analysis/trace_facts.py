@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FileFacts", "TraceFacts", "facts_of"]
 
@@ -93,7 +92,17 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What `dftrace info PATHS --json` prints; events are by the closing lines of all files."""
+    """What `dftrace info PATHS --json` prints.
+
+    Attributes:
+        format: version of this form.
+        files: the facts of each file, by path.
+        skipped: files of the directories that were given which cannot be read.
+        events: of all files, by their closing lines.
+        runs: how many runs they are of.
+        missing_ranks: ranks of a run of which there is no file, by run.
+        notes: what a reader has to know, one line each.
+    """
 
     format: Literal[1]
     files: tuple[FileFacts, ...]
@@ -102,10 +111,6 @@ class TraceFacts:
     runs: int
     missing_ranks: dict[str, tuple[int, ...]]
     notes: tuple[str, ...]
-
-    def to_dict(self) -> JsonObject:
-        """Return everything as plain values, fit for JSON."""
-        return asdict(self)
 
 
 def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:

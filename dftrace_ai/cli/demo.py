@@ -25,7 +25,16 @@ __all__ = ["command"]
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What `dftrace demo --json` prints; accuracies are shares of the test pictures told right."""
+    """What `dftrace demo --json` prints.
+
+    Attributes:
+        losses: mean cross entropy of each epoch.
+        accuracies: share of the test pictures told right after each epoch.
+        steps: batches trained in all.
+        traces: the files that were written.
+        verdict: as of `dftrace why`; null where nothing was recorded.
+        format: version of this form; it grows when a member goes or means something else.
+    """
 
     losses: list[float]
     accuracies: list[float]

@@ -31,15 +31,13 @@ def command(
     as where nothing may be written beside it, 2 when the call is wrong or nothing can
     be read.
     """
-    from dataclasses import asdict
-
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
 
     reading = Reading(paths, recover=recover)
     with reading.progress():
         found = index_traces(paths)
     if json:
-        write_json(asdict(IndexReport(tuple(found))))
+        write_json(IndexReport(tuple(found)))
     for process in found:
         if process.state == "left out":
             complain(f"not indexed: {process.path}: {process.reason}")

@@ -99,7 +99,7 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
     with shown_progress("reading"):
         facts = facts_of(paths)
     if as_json:
-        write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)).to_dict())
+        write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)))
     else:
         out = console()
         print_all(out, [_table(facts, out.width), _told(facts)])

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import tokenize
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -51,7 +51,14 @@ _USED = re.compile(r"dftracer\.(python(\.dbg)?(\.(ai_common|ai_init|common|env))
 
 @dataclass(frozen=True)
 class LeftPlace:
-    """Something that has to be changed by hand; without a text it is the whole file."""
+    """Something that has to be changed by hand.
+
+    Attributes:
+        path: the file.
+        line: where in it, from 1.
+        text: what stands there; empty where it is about the whole file.
+        reason: why it was left.
+    """
 
     path: str
     line: int
@@ -61,7 +68,13 @@ class LeftPlace:
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """A file with imports of dftracer that can be rewritten: lines from 1, and a unified diff."""
+    """A file with imports of dftracer that can be rewritten.
+
+    Attributes:
+        path: the file.
+        lines: the lines that change, from 1.
+        diff: the change, as a unified diff.
+    """
 
     path: str
     lines: tuple[int, ...]
@@ -70,7 +83,15 @@ class ChangedFile:
 
 @dataclass(frozen=True)
 class Migration:
-    """What `dftrace migrate --json` prints; `left` has to be changed by hand."""
+    """What `dftrace migrate --json` prints.
+
+    Attributes:
+        format: version of this form.
+        written: whether the files were changed.
+        read: how many files were looked at.
+        files: those that change.
+        left: what has to be changed by hand.
+    """
 
     format: Literal[1]
     written: bool
@@ -103,7 +124,7 @@ def command(
     """
     done = _migrate(list(_sources(paths)), write=write)
     if json:
-        write_json(asdict(done))
+        write_json(done)
     else:
         for file in done.files:
             write_out("".join(f"{shown(line)}\n" for line in file.diff.splitlines()))

@@ -146,7 +146,7 @@ def command(
     report = report.with_running(reading.running)
     report = replace(report, losses={**report.losses, **reading.losses})
     if json:
-        write_json(report.to_dict())
+        write_json(report)
     elif csv:
         write_out(csv_text(report))
     else:

@@ -34,13 +34,13 @@ def command(
 
     Exit status: 0 no faults, 1 there are any, 2 when the call is wrong or nothing can be read.
     """
-    from dftrace_ai.analysis.validating.validate import report_of, validate_traces
+    from dftrace_ai.analysis.validating.validate import validate_traces
 
     reading = Reading(paths, recover=recover)
     with reading.progress():
         found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
     if json:
-        write_json(report_of(found).to_dict())
+        write_json(found)
         reading.end(failed=bool(found.fault_count))
         return
     first = found.first_faults(limit)

@@ -38,9 +38,15 @@ State = Literal["made", "up to date", "has one itself", "left out"]
 
 @dataclass(frozen=True)
 class IndexedProcess:
-    """What became of the index of a process; `path` is of its first trace where there is none.
+    """What became of the index of a process.
 
-    ``has one itself``: the traces hold index lines. Lines are 0 where they were not read.
+    Attributes:
+        path: the index file; where there is none the first trace.
+        state: ``made``; ``up to date``, it was there; ``has one itself``, the traces hold index
+            lines; or ``left out``.
+        files: traces that it is of.
+        lines: lines of these; 0 where they were not read.
+        reason: why it was left out.
     """
 
     path: str
@@ -52,7 +58,12 @@ class IndexedProcess:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What `dftrace index --json` prints."""
+    """What `dftrace index --json` prints.
+
+    Attributes:
+        processes: what became of each.
+        format: version of this form; it grows when a member goes or means something else.
+    """
 
     processes: tuple[IndexedProcess, ...]
     format: Literal[1] = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.reach import utc_text
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["By", "Report", "Row", "SortKey", "report_of", "reported"]
 
@@ -52,7 +51,32 @@ SortKey = Literal["total", "self", "count", "mean", "p99", "max"]
 
 @dataclass(frozen=True)
 class Report:
-    """What `dftrace summary --json` prints; `Summary` tells what most of it is."""
+    """What `dftrace summary --json` prints.
+
+    Attributes:
+        format: version of this form; it grows when a member goes or means something else.
+        by: what has a row of its own.
+        spans: rows of finished spans, in the order of the table.
+        others: unfinished spans, instants, counters, flows and custom metadata.
+        files: the facts of each file.
+        events: lines counted, without names, headers and footers.
+        unreadable_lines: lines that hold no event and are not counted above.
+        skipped: files of the directories that were given which cannot be read.
+        names_left_out: names beyond the 100,000 with the greatest totals; their events
+            are counted, and have no row.
+        rows_left_out: rows of spans that were not asked for.
+        warnings: a line for each loss and fault.
+        where: the condition on events; null without one.
+        chosen_events: of the events, those that meet it; null without one.
+        losses: of all files together, by name: the counts of their closing lines that are
+            above zero, and `unreadable`, lines without an event.
+        tree: rows of places, those around others before them; null unless asked for.
+        tensors: rows of statistics of tensors; null unless asked for.
+        began_at: the first moment of all events, as ISO 8601 has it, in UTC; null where it is not
+            known, as of traces that do not say from when on they count.
+        length_us: from then to the last moment, microseconds; null where that is not known.
+        running: processes that had not written all of their events when their traces were read.
+    """
 
     format: int
     by: By
@@ -79,10 +103,6 @@ class Report:
         running = tuple(found)
         warnings = (*self.warnings, *told_of(running))
         return replace(self, running=running, warnings=warnings)
-
-    def to_dict(self) -> JsonObject:
-        """Return everything as plain values, fit for JSON."""
-        return asdict(self)
 
 
 def reported(

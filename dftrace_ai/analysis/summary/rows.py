@@ -77,11 +77,26 @@ class OtherRow:
 
 @dataclass(frozen=True)
 class TreeRow:
-    """The finished spans of one place in the tree; durations in microseconds, members as of `Row`.
+    """The finished spans of one place in the tree; durations in microseconds.
 
-    `path` has category and name with a dot between of each span around them, from the outside in,
-    and their own. `count` is of all ranks and threads, 0 where only spans inside of them were asked
-    for.
+    Attributes:
+        path: category and name with a dot between of each span around them, from the outside
+            in, and their own.
+        cat: their category.
+        name: their name.
+        count: how many there are, of all ranks and threads; 0 where only spans inside of them
+            were asked for.
+        total_us: sum of their durations.
+        self_us: the part of it that no spans take which lie inside of them.
+        share: self_us, of wall_us; null without any, or where that is not known.
+        wall_us: the wall time of the processes that have spans of this place, added up: of each
+            from its first event to its last; null where it is not known.
+        mean_us: mean of the durations; null without any.
+        min_us: the shortest.
+        p50_us: median.
+        p95_us: 95th percentile.
+        p99_us: 99th percentile.
+        max_us: the longest.
     """
 
     path: tuple[str, ...]
@@ -104,8 +119,17 @@ class TreeRow:
 class TensorRow:
     """A statistic of a tensor, over all steps and ranks at which it was seen.
 
-    `nonfinite` tells how often it was no finite number, and at which step for the first time, as
-    its event has it; values are of the finite ones, null where there is none.
+    Attributes:
+        name: layer and tensor.
+        statistic: which one.
+        count: how often it was taken.
+        nonfinite: how often it was no finite number.
+        first: the first finite value; null where there is none.
+        last: the last finite value.
+        min: the least.
+        max: the greatest.
+        first_nonfinite_step: the step at which it was not finite for the first time, as its
+            event has it; null where it was always.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.index_line import IndexedTrack
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 # Perfetto keeps 32 bits of processes and threads.
 NUMBER: Final = 0xFFFF_FFFF
@@ -55,7 +54,17 @@ NO_FOOTER = "no closing line: the process still runs, or died and its spool was 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What was found in one file: lines with its framing, events as a closing line counts."""
+    """What was found in one file.
+
+    Attributes:
+        path: the file.
+        lines: lines read, the framing included.
+        events: events among them, counted as the closing line does.
+        fault_count: faults in all.
+        faults: the first of them, by line.
+        closed: the file has its closing line.
+        notes: what was not checked, one line each.
+    """
 
     path: str
     lines: int
@@ -68,38 +77,24 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found in all files; notes are no faults of the format, but of clocks and runs."""
+    """What `dftrace validate --json` prints.
 
-    files: tuple[FileCheck, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def fault_count(self) -> int:
-        """Faults in all files."""
-        return sum(file.fault_count for file in self.files)
-
-    def first_faults(self, limit: int) -> list[Fault]:
-        """Return the first faults, file by file."""
-        return [fault for file in self.files for fault in file.faults][:limit]
-
-
-@dataclass(frozen=True)
-class ValidationReport:
-    """What `dftrace validate --json` prints."""
+    Attributes:
+        format: version of this form.
+        fault_count: faults in all files.
+        files: each file, by path.
+        notes: what is to be said of clocks, of several runs, and of files that contradict each
+            other.
+    """
 
     format: Literal[1]
     fault_count: int
     files: tuple[FileCheck, ...]
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> JsonObject:
-        """Return everything as plain values, fit for JSON."""
-        return asdict(self)
-
-
-def report_of(found: Validation) -> ValidationReport:
-    """Return what is said of a validation."""
-    return ValidationReport(FORMAT, found.fault_count, found.files, found.notes)
+    def first_faults(self, limit: int) -> list[Fault]:
+        """Return the first faults, file by file."""
+        return [fault for file in self.files for fault in file.faults][:limit]
 
 
 class PartTracks:
@@ -262,7 +257,9 @@ def validate_traces(
     owners = Owners(found)
     notes = clock_notes([times for trace in found if (times := _times_of(trace))], owners)
     notes += [*owners.told(""), *owners.contradictions()]
-    return Validation(tuple(sorted(checks, key=lambda check: check.path)), tuple(notes))
+    checks.sort(key=lambda check: check.path)
+    count = sum(check.fault_count for check in checks)
+    return Validation(FORMAT, count, tuple(checks), tuple(notes))
 
 
 def _times_of(trace: Trace) -> FileTimes | None:
