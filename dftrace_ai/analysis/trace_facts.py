@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
-from dftrace_ai.analysis.reading.held_parts import deleted_told
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.reach import LITTLE_BYTES, utc_text
+from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_file import (
     Codec,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.clocks import clock_notes, lie_apart
-from dftrace_ai.analysis.reading.held_parts import deleted_told
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.steps.processes import STEP_ROLES, read_processes
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 

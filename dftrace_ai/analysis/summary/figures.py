@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.clocks import clock_notes
-from dftrace_ai.analysis.reading.held_parts import deleted_told
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.reach import joined
+from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
