@@ -15,7 +15,7 @@ set(reading/arrow_sources event_arrays label_texts)
 set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
                       stream thread thread_registry units_ahead)
 set(tensor_sources careful_sums collect fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
-                   quantise_portable record statistics worker_pool)
+                   record statistics worker_pool)
 set(bench_sources drain_benchmark)
 
 # Sets `result` to the sources of the layers that follow, below the folder src.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import dataclass
 from importlib import import_module
 from threading import get_ident, local
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -123,19 +124,12 @@ class TorchClock:
         graph.capture_begin, graph.capture_end = capture_begin, capture_end
 
 
+@dataclass(slots=True, eq=False)
 class Range:
-    """A range that was begun on a thread.
+    """A range that was begun on a thread."""
 
-    Attributes:
-        thread: whose it is.
-        is_over: its span has ended.
-    """
-
-    __slots__ = ("is_over", "thread")
-
-    def __init__(self) -> None:
-        self.thread = get_ident()
-        self.is_over = False
+    thread: int
+    is_over: bool = False  # its span has ended
 
 
 class _Stack(local):
@@ -171,7 +165,7 @@ class Ranges:
         except Exception as error:  # noqa: BLE001 - whatever the library raises
             self._give_up(error)
             return None
-        begun = Range()
+        begun = Range(get_ident())
         self._stack.ranges.append(begun)
         return begun
 

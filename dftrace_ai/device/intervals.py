@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.run import emitting
@@ -41,23 +42,14 @@ CHANGE_OF_DRIFT: Final = 1e-6
 KEPT: Final = 8
 
 
+@dataclass(slots=True, eq=False)
 class Anchor:
-    """An event of which it is known when it happened, by both clocks.
+    """An event of which it is known when it happened, by both clocks."""
 
-    Attributes:
-        event: the event.
-        device_ns: nanoseconds of the device since the first anchor.
-        low_ns: it did not happen before, nanoseconds since the epoch.
-        high_ns: it had happened by then; None until it is seen to have.
-    """
-
-    __slots__ = ("device_ns", "event", "high_ns", "low_ns")
-
-    def __init__(self, event: DeviceEvent, device_ns: float, low_ns: int) -> None:
-        self.event = event
-        self.device_ns = device_ns
-        self.low_ns = low_ns
-        self.high_ns: int | None = None
+    event: DeviceEvent
+    device_ns: float  # of the device, since the first anchor
+    low_ns: int  # it did not happen before, since the epoch
+    high_ns: int | None = None  # it had happened by then; None until it is seen to have
 
     def has_happened(self) -> bool:
         """Return whether it has, as far as one look tells."""
@@ -169,32 +161,18 @@ REMEMBERED: Final = 64
 NS_PER_US: Final = 1000
 
 
+@dataclass(slots=True, eq=False)
 class Interval:
-    """The time of a stream between the events at a span's beginning and end.
+    """The time of a stream between the events at a span's beginning and end."""
 
-    Attributes:
-        stream: the stream that was current when the span began.
-        begun: a moment within the span.
-        anchor: what its events are measured from.
-        number: of its first event among those of the stream.
-        last_number: of its last one.
-        start: the event at its beginning.
-        end: the event at its end, once it has one.
-        what: category, name and arguments of the span.
-    """
-
-    __slots__ = ("anchor", "begun", "end", "last_number", "number", "start", "stream", "what")
-
-    def __init__(
-        self, stream: _Stream, begun: Moment | None, anchor: Anchor, number: int, start: DeviceEvent
-    ) -> None:
-        self.stream = stream
-        self.begun = begun
-        self.anchor = anchor
-        self.number = self.last_number = number
-        self.start = start
-        self.end: DeviceEvent | None = None
-        self.what: tuple[str, str, dict[str, object]] = ("", "", {})
+    stream: _Stream  # that was current when the span began
+    begun: Moment | None  # a moment within the span
+    anchor: Anchor  # what its events are measured from
+    number: int  # of its first event among those of the stream
+    start: DeviceEvent  # the event at its beginning
+    last_number: int  # of its last event
+    end: DeviceEvent | None = None  # the event at its end, once it has one
+    what: tuple[str, str, dict[str, object]] = ("", "", {})  # category, name, arguments of the span
 
 
 class _Device:
@@ -297,7 +275,8 @@ class StreamTimes:
         anchor = stream.device.alignment.look(emitting.time_us() * NS_PER_US)
         start = self._event(stream.device)
         start.record(stream.of_library)
-        return Interval(stream, begun, anchor, stream.next_number(), start)
+        number = stream.next_number()
+        return Interval(stream, begun, anchor, number, start, number)
 
     def _stream_of(self, place: Place) -> _Stream | None:
         stream = self._streams.get(place.stream)

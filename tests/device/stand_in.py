@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from dftrace_ai.device.clock import Place
 from dftrace_ai.run import emitting
+
+# How a program begins that is to have such an accelerator.
+PROGRAM = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.device import intervals
+from dftrace_ai.device.companions import use_clock
+from device.stand_in import StandIn
+
+gpu = StandIn()
+use_clock(gpu)
+"""
 
 
 class StandInStream:

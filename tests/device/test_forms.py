@@ -1,4 +1,4 @@
-"""All forms of annotation with ``device=True``, and what else is called so."""
+"""All forms of annotation with ``device=True``, and what else is called so; `auto` with it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from contextlib import ExitStack
 import pytest
 from conftest import RunScript, Traced
 
-from device.stand_in import StandIn
+import dftrace_ai
+from device.stand_in import PROGRAM, StandIn
 from device.test_intervals import on_device, without_time
 from dftrace_ai import ai
 from dftrace_ai.device.companions import stream_times, use_clock
+from dftrace_ai.integrations.auto import Auto
 
 
 def test_every_form_has_an_interval_for_each_of_its_spans(traced: Traced, gpu: StandIn) -> None:
@@ -230,36 +232,62 @@ def test_the_clock_of_another_accelerator_is_asked_as_that_of_cuda(
 
 
 def test_a_forked_child_has_none_of_its_parent_s_events(run_script: RunScript) -> None:
-    folder = __file__.rpartition("/device/")[0]
     outcome = run_script(
-        f"""
-        import os, sys
-        sys.path.insert(0, {folder!r})
-        import dftrace_ai
-        from dftrace_ai import ai
-        from dftrace_ai.device.companions import use_clock
-        from device.stand_in import StandIn
-
-        gpu = StandIn()
-        use_clock(gpu)
-        dftrace_ai.initialize()
-        around = ai.compute.step(device=True)
-        around.start()
-        with ai.compute.forward(device=True):
-            pass
-        if (child := os.fork()) == 0:
-            gpu.usable = False  # as torch says of a device that the parent has used
-            gpu.calls.clear()
-            around.stop()
-            with ai.compute.backward(device=True):
-                pass
-            dftrace_ai.finalize()
-            os._exit(1 if gpu.calls else 0)
-        assert os.waitpid(child, 0)[1] == 0
-        around.stop()
-        dftrace_ai.finalize()
-        """
+        PROGRAM
+        + """
+dftrace_ai.initialize()
+around = ai.compute.step(device=True)
+around.start()
+with ai.compute.forward(device=True):
+    pass
+if (child := os.fork()) == 0:
+    gpu.usable = False  # as torch says of a device that the parent has used
+    gpu.calls.clear()
+    around.stop()
+    with ai.compute.backward(device=True):
+        pass
+    dftrace_ai.finalize()
+    os._exit(1 if gpu.calls else 0)
+assert os.waitpid(child, 0)[1] == 0
+around.stop()
+dftrace_ai.finalize()
+"""
     )
     own, (child,) = outcome.split(perfetto=False)
     assert sorted(e.name for e in on_device(own)) == ["forward", "step"]
     assert [e.name for e in child.spans] == ["backward"]
+
+
+@pytest.fixture
+def auto() -> Iterator[Auto]:
+    """`dftrace_ai.auto`, which is off before and after."""
+    dftrace_ai.auto.remove()
+    yield dftrace_ai.auto
+    dftrace_ai.auto.remove()
+
+
+def test_computing_has_intervals_with_the_step_that_it_belongs_to(
+    traced: Traced, gpu: StandIn, auto: Auto
+) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.ones(1, 2)
+
+    def train() -> None:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    with traced(perfetto=False) as run:
+        auto(device=True, depth=2)
+        train()
+        auto.remove()
+        auto()
+        train()
+    told = [(e.name, e.args["step"]) for e in on_device(run.trace)]
+    names = ("step.zero_grad", "forward", "forward.0", "backward", "step")
+    assert sorted(told) == sorted((name, step) for step in (0, 1) for name in names)
+    # Without it there are the spans of the host alone.
+    assert len(run.trace.named("backward", "compute")) == 4

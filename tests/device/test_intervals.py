@@ -11,7 +11,7 @@ from conftest import RunScript, Traced
 from perfetto.trace_file import Event, Trace
 from safety.commands import invoke
 
-from device.stand_in import StandIn, StandInEvent, StandInStream, now
+from device.stand_in import PROGRAM, StandIn, StandInEvent, StandInStream, now
 from dftrace_ai import ai
 from dftrace_ai.device import companions, intervals
 from dftrace_ai.device.companions import use_clock
@@ -122,29 +122,19 @@ def test_nothing_is_asked_of_the_device_but_for_whole_batches(
 def test_a_process_that_is_killed_loses_what_its_device_was_asked_for_last(
     run_script: RunScript,
 ) -> None:
-    folder = __file__.rpartition("/device/")[0]
     outcome = run_script(
-        f"""
-        import os, signal, sys
-        sys.path.insert(0, {folder!r})
-        import dftrace_ai
-        from dftrace_ai import ai
-        from dftrace_ai.device import intervals
-        from dftrace_ai.device.companions import use_clock
-        from device.stand_in import StandIn
-
-        gpu = StandIn()
-        use_clock(gpu)
-        intervals.LOOK_NS = 0
-        dftrace_ai.initialize()
-        for _ in range(3):
-            with ai.compute.forward(device=True):
-                gpu.default.launch(1000)
-        gpu.default.held = True
-        with ai.compute.backward(device=True):
-            pass
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
+        PROGRAM
+        + """
+intervals.LOOK_NS = 0
+dftrace_ai.initialize()
+for _ in range(3):
+    with ai.compute.forward(device=True):
+        gpu.default.launch(1000)
+gpu.default.held = True
+with ai.compute.backward(device=True):
+    pass
+os.kill(os.getpid(), signal.SIGKILL)
+""",
         status=None,
     )
     assert invoke("recover", outcome.folder).status == 0

@@ -1,4 +1,5 @@
-// The tensor kernels, for memory that is given by its address.
+// The tensor kernels, for memory that is given by its address or by a tensor of torch's, and records as
+// Python has them: tuples whose numbers have names.
 #include "tensor/tensor.hpp"
 
 #include <cmath>
@@ -12,15 +13,268 @@
 #include "dftrace/tensor/fake_quantise.hpp"
 #include "dftrace/tensor/histogram.hpp"
 #include "dftrace/tensor/kernels.hpp"
+#include "dftrace/tensor/statistics.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
-#include "tensor/plain_tensor.hpp"
-#include "tensor/records.hpp"
 
 namespace dftrace::py {
 
 namespace {
 
 using namespace dftrace::tensor;
+
+// What a tensor is, from the table of functions by which tensor libraries tell each other, DLPack's: those
+// whose elements lie in one stretch of memory, as they are, are told without torch's Python side.
+
+// A tensor in the first version of DLPack, whose layout is fixed.
+struct Described {
+    void* data;
+    std::int32_t device_kind;
+    std::int32_t device;
+    std::int32_t dimensions;
+    std::uint8_t kind;
+    std::uint8_t bits;
+    std::uint16_t lanes;
+    std::int64_t* shape;
+    std::int64_t* strides;
+    std::uint64_t byte_offset;
+};
+
+struct Exchange {
+    std::uint32_t major_version;
+    std::uint32_t minor_version;
+    const Exchange* older;
+    void* allocate;
+    void* from_object;
+    void* to_object;
+    int (*describe)(void* object, Described* out);  // null where the library has none
+    void* current_stream;
+};
+
+constexpr std::int32_t in_host_memory = 1;
+constexpr std::uint8_t floating_point = 2, brain_floating_point = 4;
+
+// For as long as the process lives; null until they are known.
+PyObject* plain_classes[2] = {nullptr, nullptr};
+int (*describe)(void* object, Described* out) = nullptr;
+PyObject* storage_method = nullptr;
+
+bool element_of(const Described& tensor, Element& element) noexcept {
+    if (tensor.lanes != 1) return false;
+    if (tensor.kind == brain_floating_point) return element = Element::bf16, tensor.bits == 16;
+    element = tensor.bits == 64 ? Element::fp64 : tensor.bits == 32 ? Element::fp32 : Element::fp16;
+    return tensor.kind == floating_point && (tensor.bits == 64 || tensor.bits == 32 || tensor.bits == 16);
+}
+
+// How many elements lie one behind the other in the order of their indices; 0 where they do not.
+std::size_t count_in_order(const Described& tensor) noexcept {
+    std::int64_t count = 1;
+    for (std::int32_t i = tensor.dimensions; i-- > 0;) {
+        if (tensor.shape[i] != 1 && tensor.strides[i] != count) return 0;
+        count *= tensor.shape[i];
+    }
+    return static_cast<std::size_t>(count);
+}
+
+// The bytes that are really there: sharded training frees those of parameters that it does not need.
+Py_ssize_t bytes_held(PyObject* tensor) {
+    const Ref storage(PyObject_CallMethodNoArgs(tensor, storage_method));
+    const Py_ssize_t bytes = storage ? PyObject_Size(storage.get()) : -1;
+    if (bytes < 0) forget_error();
+    return bytes;
+}
+
+// plain_tensors_are(class, class): of these two classes exactly. Tells whether they say what they hold.
+PyObject* plain_tensors_are(PyObject*, PyObject* arguments) {
+    PyObject *first = nullptr, *second = nullptr;
+    if (!PyArg_ParseTuple(arguments, "O!O!", &PyType_Type, &first, &PyType_Type, &second)) return nullptr;
+    const Ref capsule(PyObject_GetAttrString(first, "__dlpack_c_exchange_api__"));
+    const void* table = capsule ? PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api") : nullptr;
+    if (!table) forget_error();
+    auto* exchange = static_cast<const Exchange*>(table);
+    while (exchange && exchange->major_version > 1) exchange = exchange->older;
+    if (!exchange || exchange->major_version != 1 || !exchange->describe) Py_RETURN_FALSE;
+    if (!storage_method && !(storage_method = PyUnicode_InternFromString("untyped_storage"))) return nullptr;
+    describe = exchange->describe;
+    plain_classes[0] = Py_NewRef(first);
+    plain_classes[1] = Py_NewRef(second);
+    Py_RETURN_TRUE;
+}
+
+struct PlainTensor {
+    const void* data = nullptr;
+    std::size_t count = 0;  // two or more: a single element may stand for another number than lies there
+    Element element = Element::fp32;
+};
+
+// False, with no error set, for any object of which the Python side has to find out.
+bool find_plain(PyObject* object, PlainTensor& found) {
+    auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    if (!describe || (type != plain_classes[0] && type != plain_classes[1])) return false;
+    Described tensor{};
+    if (describe(object, &tensor) != 0) {
+        forget_error();
+        return false;
+    }
+    if (tensor.device_kind != in_host_memory || !tensor.data || !element_of(tensor, found.element))
+        return false;
+    found.data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
+    found.count = count_in_order(tensor);
+    if (found.count < 2) return false;
+    return bytes_held(object) >= static_cast<Py_ssize_t>(found.count * bytes_of(found.element));
+}
+
+// Tuples to records and back.
+
+// What records are made as: a class of tuples whose numbers have names, once it is known.
+PyTypeObject* record_class = &PyTuple_Type;
+
+// Many of a record's numbers count what there is none of: their zero is made once.
+PyObject* number(double value) {
+    if (value != 0 || std::signbit(value)) return PyFloat_FromDouble(value);
+    static PyObject* zero = nullptr;
+    if (!zero && !(zero = PyFloat_FromDouble(0.0))) return nullptr;
+    Py_INCREF(zero);
+    return zero;
+}
+
+// The numbers of a record that comes back; the first that is none leaves a Python error.
+bool read_record(PyObject* given, Record& record) {
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != static_cast<Py_ssize_t>(record_fields)) {
+        PyErr_Format(PyExc_TypeError, "a record is a tuple of %zu numbers", record_fields);
+        return false;
+    }
+    double fields[record_fields];
+    for (std::size_t i = 0; i < record_fields; ++i) {
+        PyObject* field = PyTuple_GET_ITEM(given, static_cast<Py_ssize_t>(i));
+        if (PyFloat_CheckExact(field)) {
+            fields[i] = PyFloat_AS_DOUBLE(field);
+            continue;
+        }
+        fields[i] = PyFloat_AsDouble(field);
+        if (fields[i] == -1.0 && PyErr_Occurred()) return false;
+    }
+    std::memcpy(&record, fields, sizeof record);
+    return true;
+}
+
+bool read_two_records(PyObject* const* given, Py_ssize_t given_count, Record& first, Record& second) {
+    if (given_count == 2) return read_record(given[0], first) && read_record(given[1], second);
+    PyErr_SetString(PyExc_TypeError, "two records were expected");
+    return false;
+}
+
+// The statistic of that name; one that `numbers` has not leaves a KeyError.
+bool find_statistic(PyObject* numbers, PyObject* name, Statistic& statistic) {
+    PyObject* found = PyDict_GetItemWithError(numbers, name);
+    if (!found) {
+        if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, name);
+        return false;
+    }
+    const long value = PyLong_AsLong(found);
+    if (value < 0 || value >= statistic_kinds) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "there is no statistic of that number");
+        return false;
+    }
+    statistic = static_cast<Statistic>(value);
+    return true;
+}
+
+// With the nine digits that tell a number of fp32 from all others.
+PyObject* shortened(double value) {
+    char* digits = PyOS_double_to_string(value, 'g', 9, 0, nullptr);
+    if (!digits) return nullptr;
+    const double short_value = PyOS_string_to_double(digits, nullptr, nullptr);
+    PyMem_Free(digits);
+    return PyErr_Occurred() ? nullptr : PyFloat_FromDouble(short_value);
+}
+
+// JSON has no NaN and no infinities: they become null, with the text beside it.
+bool tell_as_text(PyObject* told, PyObject* name, PyObject* value) {
+    const Ref text(PyObject_Str(value)), beside(PyUnicode_FromFormat("%U_str", name));
+    return text && beside && PyDict_SetItem(told, name, Py_None) == 0 &&
+           PyDict_SetItem(told, beside.get(), text.get()) == 0;
+}
+
+PyObject* record_tuple(const Record& record) {
+    double fields[record_fields];
+    std::memcpy(fields, &record, sizeof record);
+    Ref tuple(record_class->tp_alloc(record_class, record_fields));
+    if (!tuple) return nullptr;
+    for (std::size_t i = 0; i < record_fields; ++i) {
+        PyObject* field = number(fields[i]);
+        if (!field) return nullptr;
+        PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), field);
+    }
+    return tuple.release();
+}
+
+PyObject* make_records_as(PyObject*, PyObject* given) {
+    auto* type = reinterpret_cast<PyTypeObject*>(given);
+    if (!PyType_Check(given) || !PyType_IsSubtype(type, &PyTuple_Type) ||
+        type->tp_basicsize != PyTuple_Type.tp_basicsize)
+        return PyErr_Format(PyExc_TypeError, "a class of tuples with nothing else in them is accepted");
+    Py_INCREF(given);
+    record_class = type;  // one class for as long as the process lives
+    Py_RETURN_NONE;
+}
+
+PyObject* merge_records(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    Record whole, other;
+    if (!read_two_records(given, given_count, whole, other)) return nullptr;
+    merge(whole, other);
+    return record_tuple(whole);
+}
+
+PyObject* record_with_quantisation(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    Record record, quantised;
+    if (!read_two_records(given, given_count, record, quantised)) return nullptr;
+    return record_tuple(with_quantisation(record, quantised));
+}
+
+// Of a dict of fractions by name what an event tells of them, and the finite ones alone; None of any other
+// dict.
+PyObject* told_values(PyObject*, PyObject* values) {
+    if (!PyDict_Check(values)) return PyErr_Format(PyExc_TypeError, "a dict of fractions was expected");
+    const Ref told(PyDict_New()), finite(PyDict_New());
+    if (!told || !finite) return nullptr;
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(values, &at, &name, &value)) {
+        if (!PyUnicode_Check(name) || !PyFloat_Check(value))
+            return PyErr_Format(PyExc_TypeError, "fractions by name were expected");
+        if (!std::isfinite(PyFloat_AS_DOUBLE(value))) {
+            if (!tell_as_text(told.get(), name, value)) return nullptr;
+            continue;
+        }
+        const Ref number(shortened(PyFloat_AS_DOUBLE(value)));
+        if (!number || PyDict_SetItem(told.get(), name, number.get()) < 0 ||
+            PyDict_SetItem(finite.get(), name, number.get()) < 0)
+            return nullptr;
+    }
+    return PyTuple_Pack(2, told.get(), finite.get());
+}
+
+// A dict of the statistics by name; the last argument has the number of each.
+PyObject* final_values(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    Record record;
+    if (given_count != 3 || !PyDict_CheckExact(given[2]))
+        return PyErr_Format(PyExc_TypeError, "a record, names and their numbers were expected");
+    if (!read_record(given[0], record)) return nullptr;
+    Ref values(PyDict_New());
+    if (!values || record.n_total == 0) return values.release();
+    const Ref names(PySequence_Fast(given[1], "statistics are a sequence of names"));
+    if (!names) return nullptr;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(names.get()); ++i) {
+        PyObject* name = PySequence_Fast_GET_ITEM(names.get(), i);
+        Statistic statistic;
+        if (!find_statistic(given[2], name, statistic)) return nullptr;
+        const Ref value(PyFloat_FromDouble(static_cast<double>(final_value(record, statistic))));
+        if (!value || PyDict_SetItem(values.get(), name, value.get()) < 0) return nullptr;
+    }
+    return values.release();
+}
+
+// The functions.
 
 // Larger ones are shared by threads, whose number the Python side asks torch for.
 constexpr std::size_t shared_elements = 256 * 1024;

@@ -1,4 +1,4 @@
-// Choice of the instructions.
+// Choice of the instructions, and the table for any processor.
 #include "dftrace/tensor/kernels.hpp"
 
 #ifdef DFTRACE_AVX2
@@ -8,10 +8,20 @@
 #include <atomic>
 
 #include "tensor/block_kernels.hpp"
+#include "tensor/quantise_one.hpp"
 
 namespace dftrace::tensor {
 
 namespace {
+
+// For any processor: blocks are summed by `careful_sums` alone.
+template <class Format>
+void quantise(const void* input, void* output, std::size_t count, const QuantiseBlock& block,
+              QuantiseCounts* counts) {
+    using Stored = typename Format::Stored;
+    quantise_one_by_one<Format>(static_cast<const Stored*>(input), static_cast<Stored*>(output), count, block,
+                                counts);
+}
 
 #ifdef DFTRACE_AVX2
 // With wider registers nothing else is quicker: it waits for memory, fp32 too.
@@ -39,6 +49,9 @@ std::atomic<Instructions>& chosen() noexcept {
 }
 
 }  // namespace
+
+const BlockKernels portable_kernels = {
+    {}, {quantise<Fp32>, quantise<Bf16>, quantise<Fp16>}, {}, nullptr, nullptr};
 
 Instructions best_instructions() noexcept {
 #ifdef DFTRACE_AVX2

@@ -335,14 +335,6 @@ def test_every_value_is_that_of_its_formula(
         assert bits(value) == bits(wanted(record, stat)), (stat, record)
 
 
-@pytest.mark.parametrize("kind", TENSORS)
-def test_every_statistic_of_awkward_tensors(kind: str) -> None:
-    record = collect(TENSORS[kind]())
-    assert record is not None
-    for stat, value in final_values(record, TENSOR_STATS).items():
-        assert bits(value) == bits(wanted(record, stat)), stat
-
-
 @pytest.mark.parametrize("dtype", ELEMENTS)
 @pytest.mark.parametrize("count", [2, 17, 1000, 20_000, 300_000])
 def test_a_tensor_is_read_where_and_as_it_lies(dtype: torch.dtype, count: int) -> None:
@@ -366,10 +358,6 @@ def test_memory_that_is_not_there_is_not_read() -> None:
     whole = torch.ones(2000)
     parts = [whole[:1000], whole[1000:], torch.nn.Parameter(whole[7:])]
     whole.untyped_storage().resize_(16)
-    for gone in parts:
-        with pytest.raises(InspectTypeError, match="freed"):
-            collect(gone)
-    whole.untyped_storage().resize_(0)
     for gone in parts:
         with pytest.raises(InspectTypeError, match="freed"):
             collect(gone)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from . import imports, machine, report
 from .figures import Bench
@@ -118,13 +117,8 @@ def main() -> int:
         benches += callgrind.measure(homes)
     series = [series for bench in benches for series in bench.series]
     missing = {one.contestant: one.missing or "not run" for one in series if not one.there}
-    extra: dict[str, Any] = {
-        "command": command_of(chosen),
-        "seconds": round(time.monotonic() - begun, 1),
-        "missing": missing,
-        "trace_counts": ledger.counts,
-    }
-    report.write(chosen.out, benches, described, ledger.versions, extra)
+    run = {"command": command_of(chosen), "seconds": f"{time.monotonic() - begun:.0f}"}
+    report.write(chosen.out, benches, run | described | ledger.versions, missing)
     print((chosen.out / "results.txt").read_text())
     dropped = sum(counts.get("dropped", 0) for counts in ledger.counts)
     if dropped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,16 +50,6 @@ class Series:
         """Whether there is anything to show."""
         return bool(self.samples)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the figure with its interval, or why it is missing."""
-        if not self.there:
-            return {"contestant": self.contestant, "missing": self.missing or "not run"}
-        shown: dict[str, Any] = {"contestant": self.contestant, "rounds": len(self.samples)}
-        shown |= asdict(interval(self.samples))
-        if self.cpu_samples:
-            shown["cpu_median"] = median(self.cpu_samples)
-        return shown
-
 
 @dataclass(frozen=True)
 class Target:
@@ -83,17 +73,6 @@ class Judged:
     verdict: Verdict
     wanted: str
     clear: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the ratio or figure, what was wanted, and the verdict."""
-        return {
-            "subject": self.target.subject,
-            "against": self.target.against,
-            "value": asdict(self.value) if self.value else None,
-            "wanted": self.wanted,
-            "verdict": self.verdict,
-            "interval_clears_the_limit": self.clear,
-        }
 
 
 @dataclass
@@ -186,17 +165,6 @@ class Bench:
         wanted = f"interval reaches down to {bound:.4f} (noise of {target.noise_of})"
         met = value.low <= bound
         return Judged(target, value, "met" if met else "missed", wanted, value.median <= bound)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the whole bench for the result file."""
-        return {
-            "id": self.id,
-            "title": self.title,
-            "unit": self.unit,
-            "series": [series.as_json() for series in self.series],
-            "targets": [judged.as_json() for judged in self.judged()],
-            "notes": self.notes,
-        }
 
 
 def short(value: float) -> str:

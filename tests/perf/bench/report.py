@@ -1,12 +1,11 @@
-"""Writes the results: a text table, a JSON file, and the tables that docs/performance publishes."""
+"""Writes the results: a text, and the tables that docs/performance publishes."""
 
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .figures import Bench, Interval, Judged, Series, interval
 
@@ -133,25 +132,11 @@ def _write_csv(path: Path, head: str, rows: Iterable[list[str]]) -> None:
 
 
 def write(
-    directory: Path,
-    benches: list[Bench],
-    machine: dict[str, str],
-    versions: dict[str, str],
-    extra: dict[str, Any],
+    directory: Path, benches: list[Bench], machine: dict[str, str], missing: dict[str, str]
 ) -> None:
-    """Write results.json, results.txt, figures.csv and targets.csv.
-
-    `extra` goes into the JSON beside the benches; `command` and `missing` are needed.
-    """
+    """Write results.txt, figures.csv and targets.csv."""
     directory.mkdir(parents=True, exist_ok=True)
-    result = {
-        "machine": machine,
-        "versions": versions,
-        **extra,
-        "benches": [bench.as_json() for bench in benches],
-    }
-    (directory / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    (directory / "results.txt").write_text(text(benches, machine, extra["missing"]))
+    (directory / "results.txt").write_text(text(benches, machine, missing))
     figures = (row for bench in benches for row in _figure_rows(bench))
     _write_csv(directory / "figures.csv", FIGURES, figures)
     _write_csv(directory / "targets.csv", TARGETS, target_rows(benches))
