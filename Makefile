@@ -28,7 +28,7 @@ FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 re
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
 MATRIX_SHARE ?= $(SOAK_SHARE)
-STRESS ?= pressure/test_threads.py pressure/test_amounts.py
+STRESS ?= pressure/test_amounts.py
 
 # Installs the packages named in $(1) that are missing, or says how.
 define need_packages

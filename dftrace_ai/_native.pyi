@@ -336,6 +336,11 @@ class ApartSpan:
     ) -> None: ...
 
 def begin(cat: str, name: str, args: dict[str, Any], track: str, /) -> ApartSpan: ...
+
+# A built-in function in the place of another, with its name, signature and pickling, and no frame
+# of its own: tracebacks name who has called it. `before` gets the arguments of a call, and returns
+# None to hear no more of it, or a tuple: its first item is called in place of the original, unless
+# it is None; `after` gets that tuple, the result or None, and the type of what was raised or None.
 def stand_in(
     original: Callable[..., Any],
     module: str,

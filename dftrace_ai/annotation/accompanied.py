@@ -111,8 +111,8 @@ class _Open:
             _close_by_hand(self.node, exc_type)
 
 
-# What was opened by hand and not ended: pairs, each with the one before; by task and thread.
-_by_hand: ContextVar[Any] = ContextVar("dftrace_accompanied", default=None)
+# What was opened by hand and not ended, by task and thread: each with the node that ends it.
+_by_hand: ContextVar[tuple[tuple[_Open, Node], ...]] = ContextVar("dftrace_accompanied", default=())
 
 
 class _Lookup(local):
@@ -139,23 +139,18 @@ def _forget_lookup(one: _Open) -> None:
 def _open_by_hand(owner: Node, shown: AccompaniedMode) -> None:
     opened = _Open(shown).enter()
     if opened.is_open:
-        _by_hand.set(((opened, owner), _by_hand.get()))
+        _by_hand.set((*_by_hand.get(), (opened, owner)))
 
 
 def _close_by_hand(owner: Node, exc_type: Any = None) -> bool:
     """End the latest of a node that this task or thread opened by hand; False without one."""
-    passed: list[Any] = []
     chain = _by_hand.get()
-    while chain is not None:
-        (opened, of), rest = chain
+    for place in reversed(range(len(chain))):
+        opened, of = chain[place]
         if of is owner:
-            for one in reversed(passed):
-                rest = (one, rest)
-            _by_hand.set(rest)
+            _by_hand.set(chain[:place] + chain[place + 1 :])
             opened.end(exc_type)
             return True
-        passed.append(chain[0])
-        chain = rest
     return False
 
 

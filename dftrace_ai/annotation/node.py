@@ -10,7 +10,6 @@ import dftrace_ai._native as _native
 from dftrace_ai._native import Node, QuickMethod, TracedIterator, quick_calls
 from dftrace_ai.annotation.accompanied import AccompaniedMode, accompanied, asked_for
 from dftrace_ai.annotation.branching import BranchingNode
-from dftrace_ai.annotation.given_arguments import flow_id, given_arguments
 from dftrace_ai.annotation.wrapping import wrap
 from dftrace_ai.run import emitting
 from dftrace_ai.run.emitting import metadata, time_us
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai._native import Span
 
-__all__ = ["ProfilerNode"]
+__all__ = ["QUICK", "ProfilerNode", "given_arguments"]
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -32,13 +31,7 @@ N = TypeVar("N", bound="ProfilerNode")
 
 
 class TracedAsyncIterator(Generic[T]):
-    """The items of an async iterable, each with a span for the wait and one for the body.
-
-    Args:
-        iterable: where the items come from.
-        wait: the node of the wait, or None.
-        block: the node of the body, or None.
-    """
+    """The items of an async iterable, each with a span for the wait and one for the body."""
 
     def __init__(self, iterable: AsyncIterable[T], wait: Node | None, block: Node | None) -> None:
         self._open: Span | None = None  # first: a failure below leaves an object to be deleted
@@ -90,13 +83,35 @@ class TracedAsyncIterator(Generic[T]):
             await close()
 
 
-def write_mark(node: Node, mark: str) -> None:
-    """Write the line of a node's start or end.
+def given_arguments(
+    epoch: int | None,
+    step: int | None,
+    image_idx: int | None,
+    image_size: float | None,
+    args: Mapping[str, Any] | None,
+    free: Mapping[str, object],
+) -> dict[str, object]:
+    """Return what was given, by name; the last of two of one name counts."""
+    named = {"epoch": epoch, "step": step, "image_idx": image_idx, "image_size": image_size}
+    given: dict[str, object] = {key: value for key, value in named.items() if value is not None}
+    if args is not None:
+        given.update(args)
+    given.update(free)
+    return given
 
-    Args:
-        node: whose; nothing is written where it is disabled.
-        mark: ``start`` or ``end``.
-    """
+
+def _flow_id(key: int | str) -> int:
+    """Return a number of at most 53 bits: what every reader of JSON holds exactly."""
+    if isinstance(key, int) and 0 < key < 1 << 53:
+        return key
+    value = 0xCBF29CE484222325
+    for byte in repr(key).encode("utf-8", "surrogatepass"):
+        value = ((value ^ byte) * 0x100000001B3) & (1 << 64) - 1
+    return (value >> 11) or 1
+
+
+def write_mark(node: Node, mark: str) -> None:
+    """Write the line of a node's ``start`` or ``end``; nothing where it is disabled."""
     if node.enabled:
         metadata(f"{node.name}.{mark}", str(time_us()))
 
@@ -317,17 +332,7 @@ class ProfilerNode(BranchingNode):
         iter_name: str | None = None,
         block_name: str | None = None,
     ) -> TracedAsyncIterator[T]:
-        """Iterate asynchronously; otherwise as `iter`.
-
-        Args:
-            iterable: an async iterable.
-            include_iter: record the wait, as ``<name>.iter``.
-            include_block: record the body of the loop, as ``<name>.block``.
-            iter_name: another name for the wait.
-            block_name: another name for the body.
-
-        Returns:
-            An async iterator over the same items.
+        """Iterate asynchronously over an async iterable; otherwise as `iter`.
 
         Example::
 
@@ -484,12 +489,12 @@ class ProfilerNode(BranchingNode):
                 ai.compute.forward.flow_in("batch-7")
         """
         if self.enabled:
-            emitting.flow_out(name, flow_id(key))
+            emitting.flow_out(name, _flow_id(key))
 
     def flow_in(self, key: int | str, name: str = "flow") -> None:
         """End an arrow in the span that is open now; see `flow_out`."""
         if self.enabled:
-            emitting.flow_in(name, flow_id(key))
+            emitting.flow_in(name, _flow_id(key))
 
 
 quick_calls(ProfilerNode, ProfilerNode)

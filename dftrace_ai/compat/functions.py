@@ -48,18 +48,12 @@ def _kind_of(name: str, value: object) -> str:
 
 
 class _Arguments(MutableMapping[str, "TagValueTuple"]):
-    """The arguments of one type, as dftracer has them; what is changed here is changed in the node.
+    """The arguments of one type, as dftracer has them; what changes here changes in the node."""
 
-    Args:
-        node: whose arguments they are.
-        kind: ``int``, ``float`` or ``string``.
-        seen: arguments that only the latest call had.
-    """
-
-    def __init__(self, node: Node, kind: str, seen: Mapping[str, object] | None = None) -> None:
+    def __init__(self, node: Node, kind: str, seen: Mapping[str, object]) -> None:
         self._node = node
         self._kind = kind
-        self._seen = seen or {}
+        self._seen = seen  # arguments that only the latest call had
 
     def _all(self) -> dict[str, TagValueTuple]:
         make: Any = {"int": int, "float": float, "string": str}[self._kind]
@@ -93,6 +87,19 @@ class _Arguments(MutableMapping[str, "TagValueTuple"]):
         others = {k: v for k, v in self._node._copy_args().items() if _kind_of(k, v) != self._kind}
         self._node._clear_args()
         self._node._merge_args({**others, **{k: v[1] for k, v in values.items()}})
+
+
+class _ArgumentsOfType:
+    """A field of dftracer's with the arguments of a type, which may be assigned anew."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __get__(self, owner: dft_fn, _: type[dft_fn] | None = None) -> _Arguments:
+        return _Arguments(owner._node, self._kind, owner._picked_up)
+
+    def __set__(self, owner: dft_fn, values: Mapping[str, TagValueTuple]) -> None:
+        self.__get__(owner)._replace(values)
 
 
 class _Block:
@@ -175,29 +182,9 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
     def _enable(self, on: bool) -> None:
         self._node._switch(bool(on))
 
-    @property
-    def _arguments_int(self) -> _Arguments:
-        return _Arguments(self._node, "int", self._picked_up)
-
-    @_arguments_int.setter
-    def _arguments_int(self, values: Mapping[str, TagValueTuple]) -> None:
-        self._arguments_int._replace(values)
-
-    @property
-    def _arguments_float(self) -> _Arguments:
-        return _Arguments(self._node, "float", self._picked_up)
-
-    @_arguments_float.setter
-    def _arguments_float(self, values: Mapping[str, TagValueTuple]) -> None:
-        self._arguments_float._replace(values)
-
-    @property
-    def _arguments_string(self) -> _Arguments:
-        return _Arguments(self._node, "string", self._picked_up)
-
-    @_arguments_string.setter
-    def _arguments_string(self, values: Mapping[str, TagValueTuple]) -> None:
-        self._arguments_string._replace(values)
+    _arguments_int = _ArgumentsOfType("int")
+    _arguments_float = _ArgumentsOfType("float")
+    _arguments_string = _ArgumentsOfType("string")
 
     def update(
         self,

@@ -73,8 +73,6 @@ def opened(path: str | os.PathLike[str], guard: Guard) -> Iterator[YamlFile]:
         root = loader.get_single_node()
         if root is not None:
             _refuse_multiplication(root, name, guard)
-            for mapping in _mappings(root):
-                _refuse_twins(mapping, name, guard)
         yield YamlFile(name, root, loader)
     except yaml.YAMLError as error:
         # Newer parsers have a limit of their own, far above that of any guard.
@@ -149,7 +147,9 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _refuse_multiplication(root: yaml.Node, name: str, guard: Guard) -> None:
-    """Refuse references of which a few lines stand for gigabytes, or that never end."""
+    """Refuse references of which a few lines stand for gigabytes, or that never end, and twins."""
+    import yaml
+
     # How many nodes a node stands for, and how many lie inside each other.
     extents: dict[int, tuple[int, int] | None] = {}
 
@@ -160,6 +160,8 @@ def _refuse_multiplication(root: yaml.Node, name: str, guard: Guard) -> None:
                 raise guard.refused(name, _line(node), "a value that contains itself")
             return known
         extents[id(node)] = None
+        if isinstance(node, yaml.MappingNode):
+            _refuse_twins(node, name, guard)
         inner = [extent(child) for child in _children(node)]
         nodes = 1 + sum(count for count, _ in inner)
         depth = 1 + max((deepest for _, deepest in inner), default=0)
@@ -170,21 +172,6 @@ def _refuse_multiplication(root: yaml.Node, name: str, guard: Guard) -> None:
         return nodes, depth
 
     extent(root)
-
-
-def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
-    import yaml
-
-    seen: set[int] = set()
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        pending += reversed(_children(node))
-        if isinstance(node, yaml.MappingNode):
-            yield node
 
 
 def _refuse_twins(mapping: yaml.MappingNode, name: str, guard: Guard) -> None:

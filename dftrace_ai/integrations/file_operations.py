@@ -12,7 +12,7 @@ from threading import get_ident
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from dftrace_ai.annotation.built_in.stand_ins import path_hash
+from dftrace_ai._native import path_hash
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.checkpoints import is_in_checkpoint
 from dftrace_ai.integrations.nodes import beside

@@ -12,7 +12,7 @@ from itertools import permutations
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.annotation.built_in.stand_ins import stand_in
+from dftrace_ai._native import stand_in
 from dftrace_ai.integrations.checkpoints import is_in_checkpoint
 from dftrace_ai.integrations.file_operations import (
     KnownFile,

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.spools.held import HeldDirectory
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FoundSpool",
     "MarkedSpool",
-    "TraceDirectoryOf",
     "find_orphans",
     "find_spools",
     "lives_without",
@@ -114,37 +113,13 @@ class MarkedSpool(NamedTuple):
             yield Path(marker_base(str(self.marker)) + suffix)
 
 
-class TraceDirectoryOf(Protocol):
-    """Reads in a spool in which directory the trace of its process is."""
-
-    def __call__(self, spool: str, /) -> str:
-        """Return the directory.
-
-        Raises:
-            OSError: the spool cannot be opened.
-            ValueError: it is no spool, or names no directory.
-        """
-
-
-def find_spools(
-    directory: str | os.PathLike[str],
-    run: str | None = None,
-    *,
-    spool_dir: str | os.PathLike[str] | None = None,
-    trace_directory_of: TraceDirectoryOf | None = None,
-) -> list[FoundSpool]:
-    """Find the spools that belong to a directory of traces; nothing is changed.
+def find_spools(directory: str | os.PathLike[str], run: str | None = None) -> list[FoundSpool]:
+    """Find the spools that belong to a directory of traces, of a run or all; nothing is changed.
 
     These are the ones that markers in the directory name. A marker may be missing, since
     the disk was full or its process was killed too early. So a spool of the caller counts
     as well that says itself that its trace is in this directory, if it lies there, in
     ``/dev/shm``, in ``/tmp`` or in ``DFTRACE_SPOOL_DIR``.
-
-    Args:
-        directory: where the trace files are.
-        run: only the spools of this run (32 hexadecimal digits); None takes all.
-        spool_dir: a directory to look for spools besides those.
-        trace_directory_of: how to ask a spool; by default the native core.
 
     Returns:
         The spools by path, each once, those that must be left alone with the reason:
@@ -165,7 +140,7 @@ def find_spools(
         # Who looks for traces there is told so; who only looks for spools has none there.
         return []
     with held:
-        return spools_of(held, run, spool_dir=spool_dir, trace_directory_of=trace_directory_of)
+        return spools_of(held, run)
 
 
 def spools_of(
@@ -173,14 +148,12 @@ def spools_of(
     run: str | None = None,
     *,
     spool_dir: str | os.PathLike[str] | None = None,
-    trace_directory_of: TraceDirectoryOf | None = None,
     owner: int | None = None,
 ) -> list[FoundSpool]:
     """Find spools as `find_spools` does, in a directory that is held open.
 
     `owner`: only markers of this user are opened, and what they name looked at; None takes all.
     """
-    ask: TraceDirectoryOf = trace_directory_of or _native.spool_trace_directory
     prefix = spool_prefix(run)
     found: dict[str, FoundSpool] = {}
     faulty: list[FoundSpool] = []
@@ -206,7 +179,7 @@ def spools_of(
     known = {os.path.realpath(path) for path in found}
     for place in spool_places(directory.path, os.fspath(spool_dir or "")):
         for path in _own_spools(place, prefix):
-            if path not in known and _belongs(path, directory, ask):
+            if path not in known and _belongs(path, directory):
                 # Where the file system shows another owner, its marker is right all the same.
                 named = [spool for spool in faulty if os.path.realpath(spool.path) == path]
                 faulty = [spool for spool in faulty if spool not in named]
@@ -428,9 +401,9 @@ def _own_spools(place: str, prefix: str) -> Iterator[str]:
         return  # one of several places that are looked into in case there is something
 
 
-def _belongs(spool: str, directory: HeldDirectory, ask: TraceDirectoryOf) -> bool:
+def _belongs(spool: str, directory: HeldDirectory) -> bool:
     try:
-        return directory.is_same(ask(spool))
+        return directory.is_same(_native.spool_trace_directory(spool))
     except (OSError, ValueError):
         # No whole spool, or one whose directory is gone: it belongs to no directory at all.
         return False

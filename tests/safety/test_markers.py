@@ -17,6 +17,7 @@ from analysis.trace_lines import small_trace
 from conftest import clean_environment
 from perfetto.trace_file import read
 
+from dftrace_ai import _native
 from dftrace_ai.spools import recovery
 from dftrace_ai.spools import search as spool_search
 from dftrace_ai.spools.held import HeldDirectory
@@ -205,6 +206,7 @@ class TestWithoutMarker:
         monkeypatch.setattr(spool_search, "SPOOL_PLACES", (str(tmp_path / "memory"),))
         monkeypatch.setenv("DFTRACE_SPOOL_DIR", str(tmp_path / "own"))
         (tmp_path / "own").mkdir()
+        monkeypatch.setattr(_native, "spool_trace_directory", self.directory_of)
 
     @staticmethod
     def directory_of(spool: str, /) -> str:
@@ -227,7 +229,7 @@ class TestWithoutMarker:
         (tmp_path / "memory" / "other-1.spool").write_text(str(out))
         (tmp_path / "memory" / "dftrace-link.spool").symlink_to(ours[0])
         os.mkfifo(tmp_path / "memory" / "dftrace-pipe.spool")
-        found = find_spools(out, trace_directory_of=self.directory_of)
+        found = find_spools(out)
         assert [spool.path for spool in found] == sorted(map(str, ours))
         assert {(spool.marker, spool.fault) for spool in found} == {(None, "")}
 
@@ -235,14 +237,12 @@ class TestWithoutMarker:
         spool = tmp_path / "memory" / "dftrace-1.spool"
         spool.write_text(str(out))
         path = marker(out, os.fsencode(spool) + b"\n")
-        assert find_spools(out, trace_directory_of=self.directory_of) == [
-            recovery.FoundSpool(str(spool), path, owner=os.geteuid())
-        ]
+        assert find_spools(out) == [recovery.FoundSpool(str(spool), path, owner=os.geteuid())]
 
     def test_of_one_run_only(self, out: Path, tmp_path: Path) -> None:
         for run in ("a" * 16, "b" * 16):
             (tmp_path / "memory" / f"dftrace-{run}-1.spool").write_text(str(out))
-        (found,) = find_spools(out, run="b" * 32, trace_directory_of=self.directory_of)
+        (found,) = find_spools(out, run="b" * 32)
         assert "b" * 16 in found.path
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -250,7 +250,7 @@ class TestWithoutMarker:
         spool = tmp_path / "memory" / "dftrace-1.spool"
         spool.write_text(str(out))
         os.chown(spool, 12345, 12345)
-        assert find_spools(out, trace_directory_of=self.directory_of) == []
+        assert find_spools(out) == []
 
     def test_one_that_says_nothing_is_removed_if_its_process_has_died(
         self, out: Path, tmp_path: Path

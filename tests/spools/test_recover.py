@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +16,6 @@ from printed_json import checked
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import observer
 from dftrace_ai.spools import recovery
-
-UNIT = 64 * 1024
 
 KILLED = """
     import os, signal, sys
@@ -75,22 +71,6 @@ def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
     assert Path(path).read_bytes() == before
 
 
-def test_a_cut_spool_gives_what_is_left_of_it(dead: tuple[Path, Path]) -> None:
-    folder, spool = dead
-    os.truncate(spool, 4 * UNIT + 100)
-    status, said, complaint = recover(folder)
-    assert status == 1
-    assert "recovered" in said
-    assert "cut off at the end" in complaint
-    (path,) = [p for p in folder.iterdir() if p.suffix == ".gz"]
-    trace = read(path)
-    steps = [event.user["step"] for event in trace.named("forward") if event.user]
-    assert steps == list(range(len(steps)))
-    assert len(steps) > 500
-    assert trace.footer["damaged"] >= 1
-    assert recover(folder)[0] == 0
-
-
 def test_a_spool_that_is_found_by_a_link_and_without_is_one(dead: tuple[Path, Path]) -> None:
     """The setting, and so the marker, names it through a link; it is also found where it lies."""
     folder, spool = dead
@@ -114,30 +94,6 @@ def test_a_newer_spool_is_left_for_a_newer_dftrace(dead: tuple[Path, Path]) -> N
     assert spool.exists()
 
 
-def test_a_moved_directory_is_completed_where_it_is_now(dead: tuple[Path, Path]) -> None:
-    folder, _ = dead
-    moved = folder.with_name("moved")
-    folder.rename(moved)
-    assert recover(moved)[0] == 0
-    (path,) = [p for p in moved.iterdir() if p.suffix == ".gz"]
-    assert len(read(path).named("forward")) == 5000
-    assert not folder.exists()
-
-
-def test_an_orphan_is_recovered_on_request(dead: tuple[Path, Path], tmp_path: Path) -> None:
-    folder, spool = dead
-    shutil.rmtree(folder)
-    found = tmp_path / "found"
-    found.mkdir()
-    env = {"DFTRACE_SPOOL_DIR": str(spool.parent)}
-    assert recover(found, env=env)[1] == "nothing to recover\n"
-    status, said, _ = recover(found, "--orphans", "--json", env=env)
-    assert status in (0, 1)  # other orphans of this machine may be damaged
-    mine = [path for path in json.loads(said)["finished"] if Path(path).parent == found]
-    assert any(len(read(Path(path)).named("all_reduce")) == 1 for path in mine)
-    assert not spool.exists()
-
-
 @pytest.mark.parametrize("kind", ["missing", "file"])
 def test_what_is_no_directory_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x"
@@ -147,43 +103,6 @@ def test_what_is_no_directory_is_refused_in_a_line(tmp_path: Path, kind: str) ->
     assert (status, said) == (2, "")
     assert complaint.count("\n") == 1
     assert str(path) in complaint
-
-
-def test_an_empty_directory_has_nothing_to_recover(tmp_path: Path) -> None:
-    assert recover(tmp_path) == (0, "nothing to recover\n", "")
-
-
-def test_a_foreign_marker_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "t-host-1.spool-at").write_text("/etc/passwd\n", encoding="utf-8")
-    status, _, complaint = recover(tmp_path)
-    assert status == 1
-    assert "names no spool" in complaint
-
-
-def test_a_process_that_runs_is_left_alone(run_script: RunScript) -> None:
-    answers: list[tuple[int, str, str]] = []
-
-    def look(process: subprocess.Popen[str]) -> None:
-        folder = Path(f"/proc/{process.pid}/cwd").resolve() / "out"
-        answers.append(recover(folder))
-        process.kill()
-
-    run_script(
-        """
-        import time
-        import dftrace_ai
-        from dftrace_ai import ai
-        dftrace_ai.initialize()
-        with ai.compute.forward:
-            print("ready", flush=True)
-            time.sleep(60)
-        """,
-        status=None,
-        stop=look,
-    )
-    ((status, said, _),) = answers
-    assert status == 0
-    assert said.startswith("runs, left alone: ")
 
 
 def test_somebody_else_completes_it_at_the_same_time(

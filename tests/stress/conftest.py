@@ -13,6 +13,17 @@ import pytest
 
 from stress.account import Place
 from stress.nursery import Nursery
+from stress.pressure.program import (  # noqa: F401 - fixtures
+    disk,
+    pressed,
+    pressed_environment,
+    shim,
+    shim_library,
+    simulated_disk,
+    spools,
+    tmpfs,
+    traces,
+)
 from stress.table import Row, as_text, write_into
 
 ROWS = pytest.StashKey[list[Row]]()

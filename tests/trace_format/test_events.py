@@ -1,4 +1,4 @@
-"""The models of the event lines accept what the recorder writes and nothing else."""
+"""The models of the event lines accept what the recorder writes and nothing else; what names mean."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from dftrace_ai.trace_format import lines as events
 from dftrace_ai.trace_format.lines import event_adapter
+from dftrace_ai.trace_format.names_and_phases import loop_part, own_category, without_loop_part
 
 SPAN = (
     '{"id":1,"name":"forward","cat":"compute","pid":2,"tid":3,"ts":4.000,"dur":5.125,"ph":"X",'
@@ -86,3 +87,23 @@ def test_a_counter_holds_numbers_only() -> None:
     for args in ('"loss":"1"', '"loss":true', '"loss":null'):
         with pytest.raises(ValidationError):
             event_adapter().validate_json(line % args)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "category", "loop"),
+    [
+        ("fetch.iter", "wait", "c", "fetch.iter"),
+        ("fetch.block", "body", None, "fetch"),
+        ("scan.yield", "body", None, "scan"),
+        ("dataloader.fetch.block", "body", None, "dataloader.fetch"),
+        ("forward", None, "c", "forward"),
+        ("block", None, "c", "block"),
+        (".block", None, "c", ".block"),
+        ("item.blocks", None, "c", "item.blocks"),
+        ("", None, "c", ""),
+    ],
+)
+def test_names(name: str, part: str | None, category: str | None, loop: str) -> None:
+    assert loop_part(name) == part
+    assert own_category(name, "c") == category
+    assert without_loop_part(name) == loop

@@ -107,58 +107,25 @@ def test_only_the_lines_of_the_format_are_taken_for_them() -> None:
     assert header_of(line) is None
 
 
-def test_moments_of_tensor_inspection_have_models_of_their_own() -> None:
-    """The events themselves are those of `tests/inspect`, which every run there validates."""
-    made = {
-        "tensor_stats": lines.TensorStats,
-        "nonfinite": lines.NonFinite,
-        "inspect": lines.InspectionPlan,
-        "instant": lines.Instant,
-        "mine": lines.Instant,
-    }
-    for category, model in made.items():
-        text = json.dumps(
-            {
-                "id": 1,
-                "name": "a:b",
-                "cat": category,
-                "pid": 1,
-                "tid": 1,
-                "ts": 1.5,
-                "ph": "i",
-                "s": "t",
-                "args": {"hhash": "0" * 16},
-            }
-        )
-        assert type(lines.event_adapter().validate_json(text)) is model
+def moment(category: str, **args: object) -> str:
+    """The line of an instant."""
+    place = {"pid": 1, "tid": 1, "ts": 1.5}
+    args = {"hhash": "0" * 16, **args}
+    line = {"id": 1, "name": "a:b", "cat": category, **place, "ph": "i", "s": "t", "args": args}
+    return json.dumps(line, separators=(",", ":"))
 
 
-@pytest.mark.parametrize(
-    ("category", "args"),
-    [
-        ("tensor_stats", {"feature": 3}),
-        ("tensor_stats", {"rank": -1}),
-        ("nonfinite", {"first": 1}),
-        ("nonfinite", {"n_nan": 0.5}),
-        ("inspect", {"section": None}),
-    ],
-)
-def test_a_faulty_moment_of_inspection_is_refused_in_words(
-    category: str, args: dict[str, object]
-) -> None:
-    line = {
-        "id": 1,
-        "name": "a:b",
-        "cat": category,
-        "pid": 1,
-        "tid": 1,
-        "ts": 1.5,
-        "ph": "i",
-        "s": "t",
-        "args": {"hhash": "0" * 16, **args},
-    }
-    with pytest.raises(LineFaultError, match=rf"^args\.{next(iter(args))}: input should be"):
-        LineModel().event(json.dumps(line, separators=(",", ":")).encode())
+def test_a_faulty_moment_of_inspection_is_refused_in_words() -> None:
+    for category, name, value in (
+        ("tensor_stats", "feature", 3),
+        ("tensor_stats", "rank", -1),
+        ("nonfinite", "first", 1),
+        ("nonfinite", "n_nan", 0.5),
+        ("inspect", "section", None),
+    ):
+        assert LineModel().event(moment(category).encode()).cat == category
+        with pytest.raises(LineFaultError, match=rf"^args\.{name}: input should be"):
+            LineModel().event(moment(category, **{name: value}).encode())
 
 
 def test_a_trace_with_every_moment_of_inspection_is_valid(traced: Traced) -> None:

@@ -187,19 +187,7 @@ def create_backend(
     enable: bool = True,
     autograd: bool = True,
 ) -> Any:
-    """Return a backend for ``torch.compile`` that records each operator as a span.
-
-    Args:
-        name: name of the node; the operators have their own.
-        epoch: epoch number of the events.
-        step: step number of the events.
-        image_idx: index of the item.
-        image_size: size of the item in bytes.
-        enable: False records nothing.
-        autograd: record the backward pass, too.
-
-    Raises:
-        DftraceError: torch is not there, or cannot do this.
+    """Return a backend for ``torch.compile`` that records each operator as a span; see `Dynamo`.
 
     Example::
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dftrace_ai.annotation.categories as of_the_tree
 from dftrace_ai._native import quick_calls
 from dftrace_ai.annotation.branching import BranchingNode
-from dftrace_ai.annotation.given_arguments import given_arguments
-from dftrace_ai.annotation.node import QUICK, ProfilerNode
+from dftrace_ai.annotation.node import QUICK, ProfilerNode, given_arguments
 from dftrace_ai.annotation.tree import Tree
 from dftrace_ai.annotation.tree import ai as the_tree
 from dftrace_ai.compat.functions import dft_fn
@@ -168,23 +167,19 @@ class DFTracerAI(ProfilerNode):
             block_name=block_name,
         )
 
+    @property
+    def _bearer(self) -> Any:
+        """Who has the arguments and the switch: of a view the node of the tree."""
+        return super() if self._viewed is None else self._viewed
+
     def _merge_args(self, updates: dict[str, Any]) -> None:
-        if self._viewed is None:
-            super()._merge_args(updates)
-        else:
-            self._viewed._merge_args(updates)
+        self._bearer._merge_args(updates)
 
     def _clear_args(self) -> None:
-        if self._viewed is None:
-            super()._clear_args()
-        else:
-            self._viewed._clear_args()
+        self._bearer._clear_args()
 
     def _switch(self, on: bool) -> None:
-        if self._viewed is None:
-            super()._switch(on)
-        else:
-            self._viewed._switch(on)
+        self._bearer._switch(on)
 
     def _child_of(self, name: str, kind: type[Any]) -> Any:
         if self._viewed is None or name in self._named:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import AsyncIterator
 
 import pytest
@@ -20,28 +19,6 @@ def inside(trace: Trace, inner: Event, outer: Event) -> bool:
     assert outer.ts_ns is not None
     timed = outer.ts_ns < inner.ts_ns and inner.end_ns <= outer.end_ns
     return timed and trace.parent(inner) is outer
-
-
-def test_one_event_from_first_step_to_finish(traced: Traced) -> None:
-    @ai.compute.forward
-    async def forward(x: int) -> int:
-        with ai.compute.step:
-            pass
-        await asyncio.sleep(0)
-        with ai.compute.step:
-            pass
-        return x + 1
-
-    assert inspect.iscoroutinefunction(forward)
-    with traced() as rec:
-        assert asyncio.run(forward(1)) == 2
-    t = rec.trace
-    call = t.one("forward")
-    assert call.tid >= LANE
-    assert t.thread_names[call.tid]
-    steps = t.named("step")
-    assert len(steps) == 2
-    assert all(inside(t, s, call) for s in steps)
 
 
 def test_interleaved_tasks_keep_their_own_parents(traced: Traced) -> None:

@@ -148,9 +148,11 @@ def test_json_types_are_kept(traced: Traced) -> None:
         "empty": {},
         "none": [],
     }
-    with traced() as rec, ai.compute.forward(args=values):
+    with traced() as rec, ai.compute.forward(args={**values, "nothing": None}, epoch=None):
         pass
     got = rec.trace.one("forward").user
+    assert got.get("nothing") is None
+    assert "epoch" not in got
     want = {**values, "tuple": [1, [2, 3]]}
     assert {k: got.get(k) for k in want} == want
     for key, value in want.items():
@@ -159,15 +161,6 @@ def test_json_types_are_kept(traced: Traced) -> None:
         assert (type(got[key]) is bool) == (kind is bool)
     assert math.copysign(1, got["minus"]) == -1
     assert rec.trace.footer["args_sanitised"] == 0
-
-
-def test_none_is_an_event_with_or_without_the_key(traced: Traced) -> None:
-    with traced() as rec, ai.compute.forward(args={"n": None, "after": 1}, epoch=None):
-        pass
-    user = rec.trace.one("forward").user
-    assert user["after"] == 1
-    assert user.get("n") is None
-    assert "epoch" not in user
 
 
 class Broken:
@@ -310,14 +303,8 @@ def test_keys_that_are_no_strings(traced: Traced) -> None:
     assert t.footer["args_sanitised"] >= 3
 
 
-def test_arguments_that_run_code_while_shown(traced: Traced) -> None:
-    """A repr that itself traces, and one that changes the dict it is in."""
+def test_an_argument_that_changes_the_dict_it_is_in(traced: Traced) -> None:
     holder: dict[str, Any] = {}
-
-    class Traces:
-        def __repr__(self) -> str:
-            with ai.comm.send:
-                return "traced"
 
     class Changes:
         def __repr__(self) -> str:
@@ -325,14 +312,9 @@ def test_arguments_that_run_code_while_shown(traced: Traced) -> None:
             return "changed"
 
     holder.update(a=1, changes=Changes(), b=2)
-    with traced() as rec:
-        with ai.compute.forward(args={"x": Traces(), "after": 1}):
-            pass
-        with ai.compute.step(args={"holder": holder, "after": 1}):
-            pass
-    t = rec.trace
-    assert t.one("forward").user["after"] == 1
-    assert t.one("step").user["after"] == 1
+    with traced() as rec, ai.compute.step(args={"holder": holder, "after": 1}):
+        pass
+    assert rec.trace.one("step").user["after"] == 1
 
 
 def test_args_that_are_no_mapping(traced: Traced) -> None:
@@ -354,13 +336,7 @@ def test_many_and_large_arguments(traced: Traced) -> None:
     with traced() as rec:
         with ai.compute.forward(args=args):
             pass
-        for i in range(300):
-            ai.compute.step.update(blob="b" * 3000, i=i)
-            with ai.compute.step:
-                pass
-    t = rec.trace
-    assert t.one("forward").user == args
-    assert [e.user["i"] for e in t.named("step")] == list(range(300))
+    assert rec.trace.one("forward").user == args
 
 
 def test_scalars_of_the_host_are_numbers(traced: Traced) -> None:

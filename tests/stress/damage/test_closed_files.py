@@ -9,22 +9,15 @@ from conftest import RunScript, trace_files
 from perfetto.trace_file import read
 
 from stress.conftest import FaultRow
+from stress.damage import TRAINED
 from stress.judge import judge_counts
 
-# What the programs below begin with. `trained` records as much as makes the spool grow.
-PREAMBLE = """
-import fcntl, json, os, resource, signal, sys, threading, time
-from pathlib import Path
-import dftrace_ai
-from dftrace_ai import ai
-
+# What the programs below begin with.
+PREAMBLE = (
+    TRAINED
+    + """
 ALL = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 OURS = b"a hundred bytes of a checkpoint".ljust(100, b".")
-
-def trained(steps):
-    for step in range(steps):
-        with ai.compute.forward(step=step):
-            pass
 
 def files_of_mine(number):
     files = {}
@@ -54,6 +47,7 @@ def usurped():
             files[path] = number
     return files
 """
+)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

@@ -6,8 +6,10 @@ import platform
 import random
 import shutil
 import signal
+import struct
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from conftest import RunScript, trace_files
@@ -15,16 +17,46 @@ from perfetto.trace_file import BadTrace, read, read_unfinished
 
 from stress.account import Place, read_accounts
 from stress.conftest import SEED, FaultRow, NewPlace
-from stress.damage.spool_file import (
-    THREAD_STACK_FROM,
-    UNIT_BYTES,
-    UNIT_HEADER_BYTES,
-    record_units,
-)
+from stress.damage import TRAINED
 from stress.judge import Verdict, judge_counts
 from stress.nursery import Nursery
 
 TURNS = 8
+
+# A spool's layout, see docs/design/spool.md.
+UNIT_BYTES = 64 * 1024
+UNIT_HEADER = struct.Struct("=IIIIQII")  # magic, kind, owner, units, sequence, committed, consumed
+UNIT_HEADER_BYTES = 64
+THREAD_BLOCK_BYTES = 16 * 1024
+THREAD_STACK_FROM = 192  # a thread's number, depth and name stand before that
+RECORD_BYTES = 64
+RECORD_ID = struct.Struct("=16xQ")
+MAGIC = int.from_bytes(b"UNIT", "little")
+THREAD, RING = 1, 2
+RECORDS_FROM = {THREAD: THREAD_BLOCK_BYTES, RING: UNIT_HEADER_BYTES}
+
+
+@dataclass(frozen=True)
+class RecordUnit:
+    """A unit with records that are not in the trace yet."""
+
+    index: int
+    is_first: bool  # of its thread, and says whose it is
+    ids: list[int]
+
+
+def record_units(spool: bytes) -> list[RecordUnit]:
+    """The whole units that hold records, with the ids of what is recorded there."""
+    found = []
+    for index in range(1, len(spool) // UNIT_BYTES):
+        start = index * UNIT_BYTES
+        magic, kind, _, _, _, committed, consumed = UNIT_HEADER.unpack_from(spool, start)
+        if magic == MAGIC and kind in RECORDS_FROM:
+            first = start + RECORDS_FROM[kind]
+            places = [first + number * RECORD_BYTES for number in range(consumed, committed)]
+            ids = [RECORD_ID.unpack_from(spool, at)[0] for at in places]
+            found.append(RecordUnit(index, kind == THREAD, ids))
+    return found
 
 
 def only(paths: Iterable[Path]) -> Path:
@@ -172,19 +204,9 @@ def test_changed_bits_of_the_header(
 
 # Each child leaves a spool with several units, and a neighbour does something else to each but the first.
 HAS_A_NEIGHBOUR = """
-import json, os, signal
-from pathlib import Path
-import dftrace_ai
-from dftrace_ai import ai
-
-def trained(steps, node):
-    for step in range(steps):
-        with node(step=step):
-            pass
-
 spools = Path("spools").absolute()
 dftrace_ai.initialize(spool_dir=spools, flush_interval_ms=60_000)
-trained(3000, ai.compute.forward)
+trained(3000)
 seen = set(spools.iterdir())
 children, left = [], []
 for _ in range(6):
@@ -226,7 +248,7 @@ def test_spools_of_children_change_while_finalize_reads_them(
     run_script: RunScript, fault_row: FaultRow
 ) -> None:
     """That ends no training, and costs nobody else's spans."""
-    done = run_script(HAS_A_NEIGHBOUR)
+    done = run_script(TRAINED + HAS_A_NEIGHBOUR)
     assert "Traceback" not in done.stderr
     assert done.stderr.count("the trace of a child") >= 4
     (untouched,) = done.said

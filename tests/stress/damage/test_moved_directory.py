@@ -10,18 +10,11 @@ from perfetto.trace_file import read
 from safety.commands import invoke
 
 from dftrace_ai.spools.recovery import Recovery, adopt_dead
+from stress.damage import TRAINED
 
-BEGUN = """
-import json, os, signal
-from pathlib import Path
-import dftrace_ai
-from dftrace_ai import ai
-
-def trained(steps):
-    for step in range(steps):
-        with ai.compute.forward(step=step):
-            pass
-
+BEGUN = (
+    TRAINED
+    + """
 def begun(name, spools="spools", **settings):
     out = Path(name).absolute()
     log_file = out / "trace"
@@ -34,6 +27,7 @@ def begun(name, spools="spools", **settings):
 def moved(out):
     return out.rename(out.with_name(f"moved-{out.name}"))
 """
+)
 
 
 def left_in(folder: Path) -> list[str]:

@@ -14,19 +14,10 @@ from dftrace_ai.spools import search
 from dftrace_ai.spools.recovery import adopt_dead, adopt_orphans
 from dftrace_ai.trace_format.file_names import trace_name
 from stress.conftest import FaultRow
+from stress.damage import TRAINED
 from stress.judge import judge_counts
 
 WRITING = """
-import json, os, shutil, signal
-from pathlib import Path
-import dftrace_ai
-from dftrace_ai import ai
-
-def trained(steps):
-    for step in range(steps):
-        with ai.compute.forward(step=step):
-            pass
-
 def flushed():
     try:
         run.flush()
@@ -51,7 +42,7 @@ REMOVED = "a file of it was removed or cut while it was written"
 
 
 def writing(change: str, *, end: str = END, settings: str = "") -> str:
-    return WRITING.format(change=change, end=end, settings=settings)
+    return TRAINED + WRITING.format(change=change, end=end, settings=settings)
 
 
 @pytest.mark.parametrize("settings", ["", ", compression='none', max_file_bytes=1 << 20"])
@@ -115,15 +106,6 @@ def test_its_directory_is_renamed(run_script: RunScript, more: str) -> None:
 
 
 DEAD = """
-import os, signal
-import dftrace_ai
-from dftrace_ai import ai
-
-def trained(steps):
-    for step in range(steps):
-        with ai.compute.forward(step=step):
-            pass
-
 for case in range({cases}):
     if os.fork() == 0:
         settings = {{"compression": "none", "max_file_bytes": 100_000}} if case % 2 else {{}}
@@ -144,7 +126,7 @@ def test_what_the_spool_of_a_dead_process_holds_is_written_on_request(
 ) -> None:
     """Its trace is removed or cut before it is recovered: by itself nothing is added to another."""
     changes = [Path.unlink, Path.unlink, cut, cut]
-    folder = run_script(DEAD.format(cases=len(changes))).folder.parent
+    folder = run_script(TRAINED + DEAD.format(cases=len(changes))).folder.parent
     monkeypatch.setattr(search, "SPOOL_PLACES", ())  # where others have orphans
     for case, change in enumerate(changes):
         out = folder / f"out{case}"

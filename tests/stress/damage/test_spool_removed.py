@@ -1,4 +1,4 @@
-"""The spool of a living process is removed: by a tidy colleague, or a system that ends a session."""
+"""The spool of a living process is removed, by a tidy colleague, or cannot be at its end."""
 
 from __future__ import annotations
 
@@ -11,29 +11,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conftest import clean_environment
+import pytest
+from conftest import RunScript, clean_environment
 from perfetto.trace_file import read
 
 from dftrace_ai.live import snapshot
 from dftrace_ai.spools.recovery import adopt_dead
+from stress.damage import TRAINED
 from stress.judge import judge_counts
 
 if TYPE_CHECKING:
     from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
 
-pytest_plugins = ["stress.pressure.program"]
-
 LIVING = """
-import sys
-import dftrace_ai
-from dftrace_ai import ai
-
-def trained(steps):
-    for step in range(steps):
-        with ai.compute.forward(step=step):
-            pass
-
 run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=5)
 trained(1000)
 run.flush()
@@ -54,7 +45,7 @@ class Living:
         self.out = folder / "out"
         self.out.mkdir(parents=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", LIVING],
+            [sys.executable, "-c", TRAINED + LIVING],
             cwd=folder,
             env={**clean_environment(), "DFTRACE_LOG_FILE": str(self.out / "trace")},
             stdin=subprocess.PIPE,
@@ -203,3 +194,48 @@ def test_with_no_place_for_it_either_it_is_told_as_lost(pressed: Pressed) -> Non
     (said,) = done.said
     assert said["spool_path"] == ""
     assert f"{said['lost_lines']} events are lost, since the spool was removed" in done.stderr
+
+
+# A child for each directory that is closed to it in the middle of its run. Root is kept out of none.
+CLOSED = """
+for closed in ("out", "spools"):
+    here = Path(closed).absolute()
+    places = {"out": here / "out", "spools": here / "spools"}
+    for place in places.values():
+        place.mkdir(parents=True)
+        place.chmod(0o777)
+    child = os.fork()
+    if not child:
+        run = dftrace_ai.initialize(log_file=places["out"] / "t", spool_dir=places["spools"])
+        trained(100)
+        run.flush()
+        places[closed].chmod(0)
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        trained(100)
+        run.flush()
+        dftrace_ai.finalize()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    places[closed].chmod(0o700)
+    print(json.dumps({name: str(place) for name, place in places.items()}), flush=True)
+"""
+
+
+def test_a_directory_is_closed_to_the_run_meanwhile(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run_script(TRAINED + CLOSED)
+    for line in done.stdout.splitlines():
+        places = json.loads(line)
+        monkeypatch.setenv("DFTRACE_SPOOL_DIR", places["spools"])
+        found = adopt_dead(places["out"])
+        (trace,) = found.finished
+        assert (found.ended_in_order, found.failed, found.damaged) == ([trace], [], [])
+        assert read(Path(trace)).names == {"forward": 200}
+        left = [name for place in places.values() for name in os.listdir(place)]
+        assert left == [trace.rpartition("/")[2]]
+    assert len(done.stdout.splitlines()) == 2
+    assert "was removed" not in done.stderr
+    assert done.stderr.count("the trace is complete, and the next dftrace command") == 2

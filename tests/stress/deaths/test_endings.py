@@ -1,58 +1,116 @@
-"""Programs that end, each in an interpreter of its own."""
+"""Programs that end, fork, start others and are killed by themselves: every span has to be there."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
+from stress.account import Place
 from stress.conftest import FaultRow, NewPlace
 from stress.judge import judge
 from stress.nursery import Nursery
 from stress.recover import recover, recover_by_command
 
-ENDINGS = {
-    "returns": ("the program ends without finalize", 0),
-    "finalizes": ("finalize while 4 threads record", 0),
-    "exits_at_once": ("os._exit while 4 threads record", 3),
-    "sys_exit": ("sys.exit inside of spans", 3),
-    "raises": ("unhandled exception", 1),
-    "raises_in_a_thread": ("unhandled exception in a thread", 0),
-    "aborts": ("os.abort while 4 threads record", -signal.SIGABRT),
-    "reads_address_zero": ("segmentation fault while 4 threads record", -signal.SIGSEGV),
-    "leaves_daemon_threads": ("interpreter shutdown, 4 daemon threads record", 0),
-    "leaves_threads": ("the main thread ends before 4 others", 0),
-}
+
+class Case(NamedTuple):
+    """A fault, and the victim that it befalls."""
+
+    fault: str
+    victim: str
+    options: dict[str, Any] = {}
+    status: int = 0
+    fresh: bool = False
+    """In an interpreter of its own."""
+    completes: Callable[[Place], object] | None = None
+    """Who completes its traces, where it does not do so itself."""
+    turns: int = 1
 
 
-@pytest.mark.parametrize("victim_name", ENDINGS)
-def test_ending(
-    victim_name: str, nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
-) -> None:
-    fault, status = ENDINGS[victim_name]
-    with fault_row(fault) as row:
-        place = new_place()
-        options = {"settings": {}} if victim_name == "sys_exit" else {}
-        victim = nursery.start(f"endings.{victim_name}", place, fresh=True, **options)
-        assert victim.ended() == status, victim.said
-        recover(place)
-        row.add(judge(place, perfetto=True))
+def ending(fault: str, victim: str, status: int = 0, **options: Any) -> Case:
+    return Case(fault, f"endings.{victim}", options, status, fresh=True, completes=recover)
 
 
-PROGRAMS = {
-    "runs_programs": "subprocesses, started while 3 threads record",
-    "becomes_true": "exec of /bin/true while 3 threads record",
-    "becomes_a_tracer": "exec of a program that records",
-}
+def program(fault: str, victim: str, **options: Any) -> Case:
+    return Case(fault, victim, options, fresh=True, completes=recover_by_command)
 
 
-@pytest.mark.parametrize("victim_name", PROGRAMS)
-def test_programs(
-    victim_name: str, nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
-) -> None:
-    with fault_row(PROGRAMS[victim_name]) as row:
-        place = new_place()
-        victim = nursery.start(f"programs.{victim_name}", place, fresh=True)
-        assert victim.ended() == 0, victim.said
-        recover_by_command(place)
-        row.add(judge(place, perfetto=True))
+def inside(fault: str, end: str, status: int) -> Case:
+    return ending(f"{fault} while 4 threads record", "inside_of_spans", status, end=end)
+
+
+# The child of another fork than Python's would wait for threads that it does not have.
+DOORS = {"fork": "os.fork", "fork_from_c": "fork from C", "clone": "bare clone system call"}
+FORK = "os.fork while 4 threads record"
+MULTIPROCESSING = [
+    Case(
+        f"multiprocessing, {method}, {name}, {how}",
+        f"workers.{kind}",
+        {"method": method, "terminated": how == "terminated"},
+        fresh=True,
+    )
+    for method in ("fork", "spawn", "forkserver")
+    for kind, name in (("processes", "Process"), ("pools", "Pool"))
+    for how in ("joined", "terminated")
+]
+CASES = [
+    ending("the program ends without finalize", "returns"),
+    ending("finalize while 4 threads record", "finalizes"),
+    inside("os._exit", "exit", 3),
+    ending("sys.exit inside of spans", "sys_exit", 3, settings={}),
+    ending("unhandled exception", "raises", 1),
+    ending("unhandled exception in a thread", "raises_in_a_thread"),
+    inside("os.abort", "abort", -signal.SIGABRT),
+    inside("segmentation fault", "address zero", -signal.SIGSEGV),
+    ending("interpreter shutdown, 4 daemon threads record", "leaves_daemon_threads"),
+    ending("the main thread ends before 4 others", "leaves_threads"),
+    program("subprocesses, started while 3 threads record", "programs.runs_programs"),
+    program("exec of /bin/true while 3 threads record", "programs.becomes_true"),
+    program("exec of a program that records", "programs.becomes_a_tracer"),
+    Case(FORK, "forks.children", {"by": "fork", "threads": 4}, turns=2),
+    *(
+        Case(DOORS[by], "forks.children", {"by": by, "threads": 0}, turns=2)
+        for by in ("fork_from_c", "clone")
+    ),
+    *(
+        Case(
+            f"{name} inside of spans, which the child leaves, too",
+            "forks.inside_a_span",
+            {"by": by},
+        )
+        for by, name in DOORS.items()
+    ),
+    Case("os.fork three deep, none ends in order", "forks.three_deep"),
+    *MULTIPROCESSING,
+    Case(
+        "kill -9 while an argument is turned into text",
+        "threads.killed_by_an_argument",
+        status=-signal.SIGKILL,
+        completes=recover,
+    ),
+    *(
+        Case(
+            f"{end} inside of a span open for long, arguments change",
+            "threads.inside_a_long_span",
+            {"killed": status != 0},
+            status,
+            completes=recover,
+        )
+        for end, status in (("kill -9", -signal.SIGKILL), ("end of the program", 0))
+    ),
+    Case("signal handler that records, 2,000 times a second", "signals.handler_that_records"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.fault for case in CASES])
+def test_ending(case: Case, nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
+    with fault_row(case.fault) as row:
+        for turn in range(case.turns):
+            place = new_place()
+            victim = nursery.start(case.victim, place, fresh=case.fresh, **case.options)
+            assert victim.ended() == case.status, victim.said
+            if case.completes is not None:
+                case.completes(place)
+            row.add(judge(place, perfetto=turn == 0))

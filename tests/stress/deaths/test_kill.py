@@ -1,4 +1,4 @@
-"""kill -9 at random moments, in all 200 times."""
+"""kill -9 at random moments, in all 200 times, after a hang, and in the last moments of a run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from conftest import RunScript, read_all, trace_files
+from safety.commands import dftrace, invoke
 from sampling import times
 
+from dftrace_ai.analysis.trace_facts import facts_of
+from dftrace_ai.spools.recovery import adopt_dead
 from stress.account import processes_with_spans
 from stress.conftest import SEED, FaultRow, NewPlace
 from stress.judge import judge
 from stress.nursery import Nursery, wait_until
 from stress.recover import recover
+
+if TYPE_CHECKING:
+    from stress.pressure.program import Pressed
+    from stress.pressure.shim import Shim
 
 LONGEST_S = (0.001, 0.003, 0.008, 0.02)
 
@@ -69,28 +80,6 @@ def test_while_the_run_begins(nursery: Nursery, new_place: NewPlace, fault_row: 
             row.add(judge(place))
 
 
-def test_by_an_argument(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
-    with fault_row("kill -9 while an argument is turned into text") as row:
-        place = new_place()
-        victim = nursery.start("threads.killed_by_an_argument", place)
-        assert victim.ended() == -9, victim.said
-        recover(place)
-        row.add(judge(place, perfetto=True))
-
-
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "not killed"])
-def test_inside_a_long_span(
-    killed: bool, nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
-) -> None:
-    end = "kill -9" if killed else "end of the program"
-    with fault_row(f"{end} inside of a span open for long, arguments change") as row:
-        place = new_place()
-        victim = nursery.start("threads.inside_a_long_span", place, killed=killed)
-        assert victim.ended() == (-9 if killed else 0), victim.said
-        recover(place)
-        row.add(judge(place, perfetto=True))
-
-
 @pytest.fixture(scope="module")
 def nursery_with_torch() -> Iterator[Nursery]:
     """A nursery whose victims have torch at once."""
@@ -133,3 +122,99 @@ def test_data_loaders(
                     assert victim.kill_all() == -9, victim.said
                 recover(place)
                 row.add(judge(place, perfetto=number == 0 and settings["compression"] != "zstd"))
+
+
+LONG_NS = 300_000_000
+
+HANGS = """
+    import os, signal
+    import dftrace_ai
+    from dftrace_ai import ai
+
+    os.mkdir("spools")
+    dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=20)
+    with ai.compute.forward:
+        pass
+    ai.comm.all_reduce.start()
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_info_tells_how_long_a_process_lived_that_hung(run_script: RunScript) -> None:
+    lived_ns = 0
+
+    def hung_for_long(process: subprocess.Popen[str]) -> None:
+        nonlocal lived_ns
+        (spool,) = Path(os.fsdecode(process.args[1])).with_name("spools").iterdir()  # type: ignore[index]
+        began_ns = spool.stat().st_mtime_ns
+        while lived_ns < LONG_NS:
+            time.sleep(0.02)
+            lived_ns = spool.stat().st_mtime_ns - began_ns
+        process.kill()
+
+    outcome = run_script(HANGS, status=-9, stop=hung_for_long)
+    adopt_dead(outcome.folder)
+    (file,) = facts_of([outcome.folder]).files
+    assert file.ended == "died"
+    assert file.length_us is not None
+    assert file.length_us * 1000 > LONG_NS
+    trace = outcome.trace(perfetto=False)
+    (still_open,) = trace.of("B")
+    assert still_open.name == "all_reduce"
+    assert trace.footer["alive_us"] * 1000 > (still_open.ts_ns or 0)
+
+
+# Nobody who looks for spools knows the directory in which these lie, but for their markers.
+RECORDING = """
+shim = Shim()
+os.mkdir("unknown")
+run = dftrace_ai.initialize(spool_dir="unknown")
+spans(1000)
+run.flush()
+{end}
+"""
+
+
+def is_left(traces: Path) -> tuple[int, int]:
+    """How many markers and spools."""
+    spools = list((traces.parent).rglob("unknown/*"))
+    return len(list(traces.glob("*.spool-at"))), len(spools)
+
+
+@pytest.mark.parametrize(("removal", "left"), [(1, (1, 1)), (2, (1, 0))])
+def test_nothing_stays_and_nothing_is_told_as_lost(
+    pressed: Pressed, traces: Path, removal: int, left: tuple[int, int]
+) -> None:
+    """Killed before the spool is removed, or before the marker is."""
+    end = f"shim.unlink_kills = {removal}\ndftrace_ai.finalize()"
+    pressed(RECORDING.format(end=end), status=-9)
+    assert is_left(traces) == left
+    looked = invoke("stuck", traces)
+    assert ("is gone" in looked.out + looked.err, is_left(traces)) == (False, left)
+    found = adopt_dead(traces)
+    assert (found.failed, found.alive, found.damaged) == ([], [], [])
+    assert len(found.ended_in_order) == left[1]
+    assert is_left(traces) == (0, 0)
+    (trace,) = read_all(trace_files(traces))
+    assert trace.names == {"forward": 1000}
+
+
+@pytest.mark.parametrize(("removal", "left"), [(1, (1, 1)), (2, (1, 0))])
+def test_nor_is_it_by_who_completes_the_trace(
+    pressed: Pressed,
+    shim: Shim,
+    pressed_environment: dict[str, str],
+    traces: Path,
+    removal: int,
+    left: tuple[int, int],
+) -> None:
+    pressed(RECORDING.format(end="os.kill(os.getpid(), signal.SIGKILL)"), status=-9)
+    shim.unlink_kills = removal
+    assert dftrace("recover", traces, env=pressed_environment).status == -9
+    assert is_left(traces) == left
+    done = dftrace("recover", traces)
+    assert (done.status, done.err) == (0, "")
+    assert is_left(traces) == (0, 0)
+    (trace,) = read_all(trace_files(traces))
+    assert trace.names == {"forward": 1000}

@@ -74,11 +74,3 @@ def test_with_a_handler(
             victim.kill(number)
             assert victim.ended() in statuses, victim.said
             row.add(judge(place, perfetto=turn == 0))
-
-
-def test_a_handler_that_records(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
-    with fault_row("signal handler that records, 2,000 times a second") as row:
-        place = new_place()
-        victim = nursery.start("signals.handler_that_records", place)
-        assert victim.ended() == 0, victim.said
-        row.add(judge(place, perfetto=True))

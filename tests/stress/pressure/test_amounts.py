@@ -1,8 +1,9 @@
-"""Much of everything: arguments, nodes, long names, large arguments, deep nesting, open spans."""
+"""Much of everything: threads, arguments, nodes, long names, deep nesting, open spans."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -10,13 +11,15 @@ import pytest
 from conftest import Outcome
 from perfetto.trace_file import plain
 
-from stress.pressure.test_threads import MIB, RSS
-
 if TYPE_CHECKING:
     from stress.pressure.program import Pressed
 
-pytest_plugins = ["stress.pressure.program"]
 
+RSS = """
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+"""
+MIB = 1 << 20
 
 # The pages of the spool are not among them: of these the spool's own size tells.
 PRIVATE = """
@@ -134,29 +137,6 @@ def test_names_of_a_megabyte(pressed: Pressed) -> None:
         assert sum(len(e.name) > 1_000_000 for e in trace.of(kind)) == 5
 
 
-@pytest.mark.parametrize("limit", [1 << 20, 8 << 20], ids=["default", "8MiB"])
-def test_arguments_of_megabytes(pressed: Pressed, limit: int) -> None:
-    """Up to `max_arg_bytes` they are whole, beyond it their beginning is."""
-    done = pressed(
-        f"""
-        with dftrace_ai.tracing(max_arg_bytes={limit}, overflow="wait"):
-            for step in range(20):
-                ai.compute.forward.update(step=step, blob=str(step % 10) * 2_000_000)
-                with ai.compute.forward:
-                    pass
-        """
-    )
-    trace = done.trace(perfetto=False)
-    forward = trace.named("forward")
-    assert [e.user["step"] for e in forward] == list(range(20))
-    for step, event in enumerate(forward):
-        blob = event.user["blob"]
-        whole = str(step % 10) * 2_000_000
-        assert whole.startswith(blob)
-        assert len(blob) == 2_000_000 if limit > 2_000_000 else limit // 2 < len(blob) <= limit
-    assert trace.footer["args_sanitised"] == (0 if limit > 2_000_000 else 20)
-
-
 def test_ten_thousand_levels(pressed: Pressed) -> None:
     lines = lines_of(
         pressed(
@@ -212,3 +192,72 @@ def test_a_hundred_thousand_spans_open_at_the_end(pressed: Pressed, threads: int
     parents = [line["args"]["p_idx"] for line in opened]
     assert parents.count(0) == threads
     assert len(set(parents)) == 100_000 - threads + 1
+
+
+def test_a_thousand_threads_come_and_go(pressed: Pressed) -> None:
+    """Their units are used again: neither the spool nor the process grows with their number."""
+    done = pressed(
+        RSS
+        + """
+with dftrace_ai.tracing(flush_interval_ms=5) as run:
+    for wave in range(25):
+        threads = [
+            threading.Thread(target=spans, args=(5,), name=f"wave {wave} of {n}") for n in range(40)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        run.flush()
+        say(rss=resident_bytes(), spool=run.stats()["spool_bytes"])
+"""
+    )
+    waves = done.said
+    # 64 KiB for each of forty; twice as many while the ones before are still being written.
+    assert max(wave["spool"] for wave in waves) <= 6 * MIB
+    assert waves[-1]["rss"] - waves[4]["rss"] < 4 * MIB
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"forward": 5000}
+    assert trace.footer["dropped"] == 0
+    by_track = Counter(e.tid for e in trace.spans)
+    assert set(trace.thread_names.values()) >= {
+        f"wave {w} of {n}" for w in range(25) for n in range(40)
+    }
+    assert all(count % 5 == 0 for count in by_track.values())
+
+
+def test_a_thousand_threads_alive_at_once(pressed: Pressed) -> None:
+    """Each is inside a span while all the others are."""
+    done = pressed(
+        """
+        threading.stack_size(256 << 10)
+        inside, all_inside = threading.Barrier(1001), threading.Barrier(1001)
+
+        def work():
+            with ai.pipeline.train:
+                inside.wait()
+                spans(5)
+                all_inside.wait()
+
+        with dftrace_ai.tracing(flush_interval_ms=5) as run:
+            threads = [threading.Thread(target=work) for _ in range(1000)]
+            for thread in threads:
+                thread.start()
+            inside.wait()
+            all_inside.wait()
+            for thread in threads:
+                thread.join()
+            spool = run.stats()["spool_bytes"]
+        say(spool=spool)
+        """
+    )
+    assert done.said[0]["spool"] <= 80 * MIB
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"train": 1000, "forward": 5000}
+    assert trace.footer["dropped"] == 0
+    assert len({e.tid for e in trace.spans}) == 1000
+    for train in trace.named("train"):
+        assert [(c.name, c.tid) for c in trace.children(train)] == 5 * [("forward", train.tid)]
+    # Not before the last of them was in did the first leave.
+    trains = trace.named("train")
+    assert max(e.ts_ns or 0 for e in trains) < min(e.end_ns for e in trains)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stress.pressure.program import Pressed
     from stress.pressure.shim import Shim
 
-pytest_plugins = ["stress.pressure.program"]
-
 HOUR_NS = 3600 * 10**9
 
 

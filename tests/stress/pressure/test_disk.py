@@ -1,26 +1,31 @@
-"""A disk without room, from the first write to the last: training goes on, and counts are exact."""
+"""A disk without room, from the first write to the last: training goes on, and counts are exact.
+
+What is told of a trace that could not be completed is what recovery brings back.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import Outcome
+from conftest import Outcome, clean_environment, read_all, trace_files
 from perfetto.trace_file import Trace
 from safety.commands import invoke
 
 import dftrace_ai.spools.recovery
+from stress.judge import judge_counts
 from stress.pressure.disk import Disk
 from stress.pressure.shim import Shim
 
 if TYPE_CHECKING:
+    from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
-
-pytest_plugins = ["stress.pressure.program"]
 
 NO_SPACE = os.strerror(errno.ENOSPC)
 
@@ -43,8 +48,6 @@ def assert_told_once(done: Outcome, reason: str = NO_SPACE) -> None:
 
 def recovered(disk: Disk, spools: Path) -> list[Trace]:
     """The traces, once a reader has found and completed them."""
-    from conftest import read_all, trace_files
-
     outcome = dftrace_ai.spools.recovery.adopt_dead(disk.path)
     assert outcome.failed == []
     assert list(spools.iterdir()) == []
@@ -151,46 +154,38 @@ def test_full_until_the_spool_is_full_as_well(pressed: Pressed, tmpfs: Disk, ove
     assert len(counts) > 5000
 
 
-def test_full_at_the_first_write(pressed: Pressed, disk: Disk) -> None:
-    """The file gets its name and all of its events once there is room."""
+@pytest.mark.parametrize(
+    ("begin", "end", "refusal"),
+    [
+        ("fill()", "make_room()", errno.ENOSPC),
+        ("take_all_names()", "give_names_back()", errno.ENOSPC),
+        ("set_read_only(True)", "set_read_only(False)", errno.EROFS),
+    ],
+    ids=["no room", "no entry for one more file", "read only"],
+)
+def test_refused_at_the_first_write(
+    pressed: Pressed, disk: Disk, begin: str, end: str, refusal: int
+) -> None:
+    """The file gets its name and all of its events once that works: making it is tried again."""
     done = pressed(
-        """
+        f"""
         disk = Disk()
         with dftrace_ai.tracing(flush_interval_ms=5) as run:
-            disk.fill()
+            disk.{begin}
             spans(100)
             error = refused(run)
-            disk.make_room()
+            disk.{end}
             until(lambda: run.stats()["written_spans"] == 100)
+            spans(10)
         say(error=error)
         """,
         disk=disk,
     )
-    assert done.said == [{"error": errno.ENOSPC}]
+    assert done.said == [{"error": refusal}]
     trace = done.trace()
-    assert trace.names == {"forward": 100}
+    assert trace.names == {"forward": 110}
     assert trace.path.name.endswith(f"-{done.pid}.pfw.gz")
-    assert_told_once(done)
-
-
-def test_not_even_a_name_left_for_the_file(pressed: Pressed, disk: Disk) -> None:
-    """The disk has bytes, but no entry for one more file: making it is tried again."""
-    done = pressed(
-        """
-        disk = Disk()
-        with dftrace_ai.tracing(flush_interval_ms=5) as run:
-            disk.take_all_names()
-            spans(100)
-            error = refused(run)
-            disk.give_names_back()
-            until(lambda: run.stats()["written_spans"] == 100)
-        say(error=error)
-        """,
-        disk=disk,
-    )
-    assert done.said == [{"error": errno.ENOSPC}]
-    assert done.trace().names == {"forward": 100}
-    assert_told_once(done)
+    assert_told_once(done, os.strerror(refusal))
 
 
 @pytest.mark.parametrize("written_before", [True, False], ids=["footer", "everything"])
@@ -331,3 +326,115 @@ def test_the_spools_own_disk_is_full(pressed: Pressed, disk: Disk, traces: Path)
     )
     for event in trace.named("step"):
         assert set(event.user) <= {"step"}
+
+
+# More than a block, in more than one unit, of every kind; some of it stays open.
+WORK = """
+import errno
+shim = Shim()
+def work(n):
+    spans(n)
+    for step in range(5):
+        ai.instant("now", args={"step": step})
+        ai.counter("loss", values={"value": step})
+    ai.pipeline.train.start()
+    ai.pipeline.epoch.start()
+    thread = threading.Thread(target=lambda: (spans(2000, ai.data.item), ai.data.item.start()))
+    thread.start()
+    thread.join()
+"""
+# Beside the spans `forward`.
+ALSO = {"item": 2001, "train": 1, "epoch": 1}
+# What is in the way, how many spans `forward` are made, and how.
+CASES = {
+    "the disk is full from the first event on": (
+        33_000,
+        """
+run = dftrace_ai.initialize(flush_interval_ms=5)
+shim.write_errno = errno.ENOSPC
+work(30_000)
+refused(run)
+spans(3000)
+""",
+    ),
+    "writing fails after some was written": (
+        13_000,
+        """
+run = dftrace_ai.initialize(flush_interval_ms=60_000, write_buffer_bytes=65536)
+spans(3000)
+run.flush()
+shim.write_errno = errno.EIO
+work(10_000)
+""",
+    ),
+    "writing hangs after some was written": (
+        13_000,
+        """
+run = dftrace_ai.initialize(flush_interval_ms=60_000, finalize_timeout_s=0.1)
+spans(3000)
+run.flush()
+shim.writes_hang = 1
+work(10_000)
+""",
+    ),
+    "the disk is full when a flight recorder is dumped": (
+        1000,
+        """
+run = dftrace_ai.initialize(flight_recorder=True, spool_bytes=1 << 20)
+spans(20_000, ai.compute.backward)
+shim.write_errno = errno.ENOSPC
+work(1000)
+try:
+    dftrace_ai.dump("asked")
+except OSError:
+    pass
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_many_as_told_are_recovered(
+    pressed: Pressed, shim: Shim, spools: Path, traces: Path, case: str, fault_row: FaultRow
+) -> None:
+    forward, source = CASES[case]
+    done = pressed(
+        WORK + source + "dftrace_ai.finalize()\nsay(stats=run.stats())\nos._exit(0)\n",
+        env={"DFTRACE_SPOOL_DIR": str(spools)},
+    )
+    shim.write_errno = shim.writes_hang = 0
+    stats = done.said[0]["stats"]
+    assert f"; {stats['lost_lines']} events are kept in {stats['spool_path']}" in done.stderr
+    command = [sys.executable, "-m", "dftrace_ai.cli", "recover", str(traces)]
+    environment = clean_environment() | {"DFTRACE_SPOOL_DIR": str(spools)}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    (trace,) = read_all(trace_files(traces))
+    assert trace.footer["events"] - stats["events"] == stats["lost_lines"] > 1000
+    assert trace.footer["unfinished"] == 3
+    assert "written again" not in done.stderr
+    with fault_row(f"{case}, recovered afterwards") as row:
+        row.add(judge_counts([trace], {"forward": forward} | ALSO))
+
+
+def test_nothing_is_written_again_before_it_is(pressed: Pressed) -> None:
+    """Full units wake the writer, which then has nothing to write out and cannot fail."""
+    done = pressed(
+        WORK
+        + """
+run = dftrace_ai.initialize(flush_interval_ms=60_000)
+shim.write_errno = errno.ENOSPC
+spans(100)
+assert refused(run) == errno.ENOSPC
+for _ in range(20):
+    spans(2000)
+    threading.Thread(target=spans, args=(1,)).start()
+    assert refused(run) == errno.ENOSPC
+print("full", file=sys.stderr, flush=True)
+shim.write_errno = 0
+run.flush()
+"""
+    )
+    before, _, after = done.stderr.partition("full\n")
+    assert before.count("cannot be written") == 1
+    assert "written again" not in before
+    assert after.count("is written again") == 1

@@ -1,25 +1,22 @@
-"""A file system that is slow or answers no more: the traced threads do not wait for it."""
+"""A file system that is slow or answers no more: traced threads do not wait for it, nor do handlers."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import clean_environment, read_all, trace_files
+from conftest import read_all, trace_files
 
-import dftrace_ai.spools.recovery
+from dftrace_ai.spools.recovery import adopt_dead
+from stress.judge import judge_counts
 from stress.pressure.shim import Shim
 
 if TYPE_CHECKING:
+    from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
 
-pytest_plugins = ["stress.pressure.program"]
-
-FINALIZE_LIMIT_S = 30
 # Writing hangs from here on, and the writer has gone to sleep in it.
 HANG = """
 shim = Shim()
@@ -55,32 +52,6 @@ with dftrace_ai.tracing(flush_interval_ms=5) as run:
     trace = done.trace(perfetto=False)
     assert trace.names == {"forward": 5_100, "backward": 1000}
     assert [e.user for e in trace.named("backward")] == [{"step": n} for n in range(1000)]
-
-
-def test_what_does_not_fit_is_dropped_and_counted(pressed: Pressed) -> None:
-    done = pressed(
-        HANG
-        + """
-with dftrace_ai.tracing(flush_interval_ms=5, spool_bytes=1 << 20) as run:
-    hang(run)
-    for _ in ai.dataloader.fetch.iter(range(20_000)):
-        pass
-    dropped = run.stats()["dropped"]
-    hanging = shim.hanging
-    shim.writes_hang = 0
-    run.flush()
-    spans(100, ai.compute.backward)
-say(hanging=hanging, dropped=dropped)
-"""
-    )
-    (said,) = done.said
-    trace = done.trace(perfetto=False)
-    assert said["hanging"] == 1
-    assert trace.footer["dropped"] == said["dropped"] > 0
-    assert trace.footer["events"] == 40_200 - said["dropped"]
-    assert trace.names["backward"] == 100
-    counts = [e.args["count"] for e in trace.named("fetch.block")]
-    assert counts == list(range(1, len(counts) + 1))
 
 
 def test_waiting_ends_with_the_hang(pressed: Pressed, shim: Shim) -> None:
@@ -165,53 +136,140 @@ def test_a_fork_while_the_file_system_hangs(pressed: Pressed, spools: Path, what
 
 @pytest.mark.parametrize("begins", ["before", "with-finalize", "server-with-finalize"])
 def test_finalize_while_writing_hangs(
-    pressed_environment: dict[str, str],
-    shim: Shim,
-    traces: Path,
-    spools: Path,
-    tmp_path: Path,
-    begins: str,
+    pressed: Pressed, shim: Shim, traces: Path, spools: Path, begins: str
 ) -> None:
     """It gives up, says so and leaves the spool to a reader, who finds everything."""
-    from stress.pressure.program import PREAMBLE
-
-    script = tmp_path / "script.py"
     begin = {
         "before": "hang(run)",
         "with-finalize": "spans(50); run.flush(); spans(50); shim.writes_hang = 1",
         "server-with-finalize": "spans(50); run.flush(); spans(50); shim.server_away = 1",
     }[begins]
     interval_ms = 5 if begins == "before" else 60_000
-    source = f"""
-run = dftrace_ai.initialize(
-    flush_interval_ms={interval_ms}, finalize_timeout_s=2
-)
+    done = pressed(
+        HANG
+        + f"""
+run = dftrace_ai.initialize(flush_interval_ms={interval_ms}, finalize_timeout_s=2)
 {begin}
 spans(500, ai.compute.backward)
 dftrace_ai.finalize()
-say(stats=run.stats())
-"""
-    script.write_text(PREAMBLE + HANG + source)
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        env=clean_environment() | pressed_environment | {"DFTRACE_SPOOL_DIR": str(spools)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+""",
+        env={"DFTRACE_SPOOL_DIR": str(spools)},
     )
-    try:
-        stdout, stderr = process.communicate(timeout=FINALIZE_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        pytest.fail("finalize waits for a file system that does not answer")
-    finally:
-        shim.writes_hang = shim.server_away = 0
-    assert process.returncode == 0, stderr
+    shim.writes_hang = shim.server_away = 0
     (spool,) = spools.iterdir()
-    assert str(spool) in stderr
-    outcome = dftrace_ai.spools.recovery.adopt_dead(traces)
-    assert outcome.failed == []
+    assert str(spool) in done.stderr
+    assert adopt_dead(traces).failed == []
     (trace,) = read_all(trace_files(traces))
     assert trace.names == {"forward": 100, "backward": 500}
     assert trace.footer["dropped"] == 0
+
+
+# What may be called by the program, and by the handler of a signal that comes meanwhile.
+CALLS = """
+from dftrace_ai.run.lifecycle import current_run
+shim = Shim()
+CALLS = {
+    "flush": lambda run: run.flush(),
+    "dump": lambda run: dftrace_ai.dump("asked"),
+    "finalize": lambda run: dftrace_ai.finalize(),
+    "initialize": lambda run: dftrace_ai.initialize(),
+    "tracing": lambda run: dftrace_ai.tracing().__enter__(),
+    "instant": lambda run: ai.instant("now"),
+    "update": lambda run: ai.compute.update(step=1),
+    "start": lambda run: ai.pipeline.train.start(),
+    "stop": lambda run: ai.pipeline.train.stop(),
+    "fork": lambda run: os.waitpid(os.fork() or os._exit(0), 0),
+    "finalize and begin anew": lambda run: (dftrace_ai.finalize(), dftrace_ai.initialize()),
+}
+
+class Raised(BaseException):
+    pass
+
+def interrupted(outer, inner, raises):
+    '''`inner` is called by a handler while `outer` waits for a write that hangs.'''
+    run = dftrace_ai.initialize(flush_interval_ms=60_000, finalize_timeout_s=60)
+    spans(10)
+    called = threading.Event()
+
+    def handler(*_):
+        called.set()
+        CALLS[inner](run)
+        if raises:
+            raise Raised
+
+    def send():
+        until(lambda: shim.hanging)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        # A run's end is waited for without a look at signals.
+        if outer != "finalize":
+            called.wait(30)
+        shim.writes_hang = 0
+
+    signal.signal(signal.SIGUSR1, handler)
+    sender = threading.Thread(target=send)
+    shim.writes_hang = 1
+    sender.start()
+    raised = False
+    try:
+        CALLS[outer](run)
+        until(called.is_set)  # at the end of a run the handler comes after it
+    except Raised:
+        raised = True
+    sender.join()
+    assert raised == raises, (outer, inner)
+    while current_run() is not None:  # `tracing` in the handler holds it, too
+        dftrace_ai.finalize()
+    say(case=[outer, inner, raises], path=run.path, error=run.stats().get("error"))
+"""
+
+
+@pytest.mark.parametrize("outer", ["flush", "dump", "finalize"])
+def test_a_handler_calls_anything_while_writing_takes_long(
+    pressed: Pressed, outer: str, fault_row: FaultRow
+) -> None:
+    """Nothing waits for itself, and every span that was recorded is in a complete trace."""
+    done = pressed(
+        CALLS
+        + f"""
+for inner in CALLS:
+    for raises in (False, True):
+        interrupted({outer!r}, inner, raises)
+"""
+    )
+    assert len(done.said) == 22
+    assert [said for said in done.said if said["error"]] == []
+    traces = {str(t.path): t for t in done.traces(perfetto=False)}
+    for said in done.said:
+        assert traces[said["path"]].names["forward"] == 10, said
+    with fault_row(f"signal handlers call anything while {outer} waits for the disk") as row:
+        row.add(judge_counts(list(traces.values()), {"forward": 220}))
+
+
+def test_a_handler_ends_a_run_whose_file_system_answers_no_more(
+    pressed: Pressed, spools: Path, fault_row: FaultRow
+) -> None:
+    """After its time it gives up; the flush in which it came does, too, and says so."""
+    done = pressed(
+        CALLS
+        + """
+run = dftrace_ai.initialize(flush_interval_ms=60_000, finalize_timeout_s=0.05)
+spans(10)
+signal.signal(signal.SIGUSR1, lambda *_: dftrace_ai.finalize())
+shim.writes_hang = 1
+
+def send():
+    until(lambda: shim.hanging)
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+threading.Thread(target=send).start()
+error = refused(run)
+say(error=error, abandoned=run.stats()["abandoned"], lost=run.stats()["lost_lines"])
+os._exit(0)
+""",
+        env={"DFTRACE_SPOOL_DIR": str(spools)},
+    )
+    assert done.said == [{"error": errno.ETIMEDOUT, "abandoned": True, "lost": 10}]
+    found = adopt_dead(done.folder)
+    assert (len(found.finished), found.failed) == (1, [])
+    with fault_row("finalize in a signal handler during flush, and the disk never answers") as row:
+        row.add(judge_counts(done.traces(perfetto=False), {"forward": 10}))

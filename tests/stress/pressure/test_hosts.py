@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
 
-pytest_plugins = ["stress.pressure.program"]
-
 NUMBER = 4242
 RECORDS = """
 run = dftrace_ai.initialize(log_file=sys.argv[1] + "/trace", spool_dir=sys.argv[2], compression="none")

@@ -15,8 +15,6 @@ import dftrace_ai.spools.recovery
 if TYPE_CHECKING:
     from stress.pressure.program import Pressed
 
-pytest_plugins = ["stress.pressure.program"]
-
 # Each kind of line, tracks of their own, names and arguments: all that makes the writer ask for memory.
 WORK = """
 def work(run, name):

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import dftrace_ai
@@ -44,13 +45,20 @@ def finalizes(place: Place) -> None:
     os._exit(0)
 
 
-def exits_at_once(place: Place) -> None:
-    """os._exit inside of spans, while four threads record."""
+ENDS: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(3),
+    "abort": os.abort,
+    "address zero": lambda: ctypes.string_at(0),
+}
+
+
+def inside_of_spans(place: Place, end: str) -> None:
+    """An end of the process at once, inside of spans, while four threads record."""
     begin(place)
     Pool(place, 4)
     maker = Maker(place)
     maker.steps(40)
-    maker.span(lambda: maker.span(lambda: os._exit(3)))
+    maker.span(lambda: maker.span(ENDS[end]))
 
 
 def sys_exit(place: Place, settings: dict[str, Any]) -> None:
@@ -89,24 +97,6 @@ def raises_in_a_thread(place: Place) -> None:
         thread.start()
         thread.join()
     Maker(place).steps(50)
-
-
-def aborts(place: Place) -> None:
-    """os.abort inside of spans, while four threads record."""
-    begin(place)
-    Pool(place, 4)
-    maker = Maker(place)
-    maker.steps(40)
-    maker.span(lambda: maker.span(os.abort))
-
-
-def reads_address_zero(place: Place) -> None:
-    """A segmentation fault inside of spans, while four threads record."""
-    begin(place)
-    Pool(place, 4)
-    maker = Maker(place)
-    maker.steps(40)
-    maker.span(lambda: maker.span(lambda: ctypes.string_at(0)))
 
 
 def leaves_daemon_threads(place: Place) -> None:

@@ -1,1 +1,0 @@
-"""Functions of Python's own, and others in their place."""
