@@ -91,33 +91,6 @@ def test_fields_that_may_be_none_are_known_to_the_environment() -> None:
                 load_config(environ=environ)
 
 
-@pytest.mark.parametrize("given", ["0640", "640", "0o640", 0o640])
-def test_a_file_mode_is_octal_however_it_is_written(given: object) -> None:
-    assert load_config(environ={}, file_mode=given).file_mode == "0640"
-
-
-@pytest.mark.parametrize("given", ["0755", "0400", "1640", "rw", 640, True, None, "", "-600"])
-def test_a_file_mode_that_is_none(given: object) -> None:
-    with pytest.raises(ConfigError, match="octal mode"):
-        load_config(environ={}, file_mode=given)
-
-
-@pytest.mark.parametrize(
-    ("given", "prefix"),
-    [
-        ("trace", "trace"),
-        ("out/run.pfw.gz", "out/run"),
-        ("out/run.pfw", "out/run"),
-        ("out/run.pfw.zst", "out/run"),
-        ("out/v1.5", "out/v1.5"),
-        ("out/", "out/trace"),
-        ("~/run", str(Path.home() / "run")),
-    ],
-)
-def test_the_log_file_is_a_prefix(given: str, prefix: str) -> None:
-    assert Config(log_file=given).log_file == Path(prefix)
-
-
 @pytest.mark.parametrize(
     ("environ", "parts"),
     [

@@ -60,26 +60,6 @@ def test_a_value_is_asked_once_for_all_nodes(traced: Traced) -> None:
     assert seen[4:] == [("compute", two), ("compute", two), ("data", one), ("comm", one)]
 
 
-def test_nodes_made_of_others_go_their_own_ways(traced: Traced) -> None:
-    with traced() as rec:
-        ai.update(step=1)
-        derived = ai.compute.forward.derive("derived_of_shared")
-        apart = ai.compute.forward(args={"only": "here"})
-        ai.update(step=2)
-        pass_through(derived, apart)
-        derived.update(more=True)
-        ai.compute.forward.reset()
-        pass_through(derived, apart, ai.compute.forward, ai.data.item)
-    assert [e.user for e in rec.trace.spans] == [
-        {"step": 2},
-        {"step": 1, "only": "here"},
-        {},
-        {"step": 1, "only": "here"},
-        {},
-        {"step": 2},
-    ]
-
-
 def test_a_value_that_updates_the_tree_while_it_is_asked(traced: Traced) -> None:
     """The span has what it had when it asked; the next one has the news."""
     value = Told("old", lambda: ai.update(step=7))

@@ -94,33 +94,6 @@ def test_hostile_events_by_hand(tmp_path: Path) -> None:
     assert t.names["huge"] == 1
 
 
-def test_inert_before_and_after(tmp_path: Path) -> None:
-    log = dftracer.get_instance()
-    log.finalize()
-    log.enter_event()
-    log.log_event("x", "y", log.get_time(), 1)
-    log.exit_event()
-    log.log_metadata_event("k", "v")
-    assert trace_files(tmp_path) == []
-
-
-def test_initialising_twice_keeps_the_run(tmp_path: Path) -> None:
-    one = dftracer.initialize_log(logfile=str(tmp_path / "one"))
-    try:
-        with ai.compute.step:
-            pass
-        two = dftracer.initialize_log(logfile=str(tmp_path / "two"))
-        assert two is one
-        with ai.compute.step:
-            pass
-    finally:
-        one.finalize()
-        one.finalize()
-    (path,) = trace_files(tmp_path)
-    assert path.name.startswith("one-")
-    assert read(path).names == {"step": 2}
-
-
 def test_the_environment_names_the_file(run_script: RunScript, tmp_path: Path) -> None:
     done = run_script(
         """

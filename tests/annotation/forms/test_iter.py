@@ -69,19 +69,6 @@ def test_what_runs_inside_has_the_shown_part_as_parent(traced: Traced) -> None:
     assert t.tree() == [["item", []], ["fetch.block", []], ["fetch.iter", []], ["forward", []]]
 
 
-def test_break_ends_the_last_body(traced: Traced) -> None:
-    with traced() as rec:
-        for x in ai.dataloader.fetch.iter(range(100)):
-            if x == 2:
-                break
-        with ai.compute.step:
-            pass
-    t = rec.trace
-    assert t.names == {"fetch.iter": 3, "fetch.block": 3, "step": 1}
-    assert t.footer["unfinished"] == 0
-    assert t.one("step").level == 1
-
-
 def test_return_from_inside_a_nest_of_loops(traced: Traced) -> None:
     def search() -> int:
         for i in ai.pipeline.epoch.iter(range(5)):

@@ -7,7 +7,6 @@ import functools
 import gc
 import math
 import threading
-import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -253,19 +252,6 @@ def test_a_generator_may_answer_a_thrown_generator_exit() -> None:
 
     walk = ai.data.item(generator)()
     assert (next(walk), walk.throw(GeneratorExit())) == (1, 2)
-
-
-def test_a_generator_based_coroutine_can_be_awaited() -> None:
-    @ai.data.item
-    @types.coroutine
-    def answer() -> Any:
-        yield
-        return 5
-
-    async def ask() -> int:
-        return await answer()
-
-    assert asyncio.run(ask()) == 5
 
 
 def test_what_does_not_bind_to_an_object_does_not_when_decorated(traced: Traced) -> None:

@@ -92,7 +92,7 @@ def with_spool(original: Place, copy: Place, spool: bytes) -> Place:
 
 def recovered(nursery: Nursery, place: Place) -> tuple[int, int, int]:
     """How many traces were finished, failed, and how many kinds of damage were told of."""
-    adopter = nursery.start("readers.adopt_damaged", place)
+    adopter = nursery.start("programs.adopt_damaged", place)
     assert adopter.ended() == 0, adopter.said
     finished, failed, damaged = (int(word) for word in adopter.said.split())
     return finished, failed, damaged

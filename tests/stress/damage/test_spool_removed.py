@@ -130,22 +130,6 @@ def test_killed_afterwards_it_is_told_as_lost(tmp_path: Path) -> None:
     assert living.markers() == []
 
 
-def test_a_marker_of_an_earlier_life_of_the_number_is_of_a_dead_process(tmp_path: Path) -> None:
-    living = Living(tmp_path)
-    (marker,) = living.markers()
-    host = marker.name.removeprefix("trace-")
-    for number, beginning in enumerate(["7", "99999999999999999999", "", "seven"]):
-        parts = Path(living.spool).name.split("-")
-        parts[3] = beginning
-        lines = marker.read_text().replace(Path(living.spool).name, "-".join(parts))
-        marker.with_name(f"other{number}-{host}").write_text(lines)
-    found = adopt_dead(living.out)
-    assert found.alive == [living.spool]
-    assert len(found.failed) == 4
-    assert living.markers() == [marker]
-    living.process.communicate(timeout=60)
-
-
 def test_with_a_full_disk_at_the_end_the_spool_is_made_again(
     pressed: Pressed, fault_row: FaultRow
 ) -> None:

@@ -128,7 +128,7 @@ def test_several_recover_at_once(
         for _ in range(times(5, 0.4)):
             place = new_place()
             dead_with_spans(nursery, place)
-            adopters = [nursery.start("readers.adopt", place) for _ in range(4)]
+            adopters = [nursery.start("programs.adopt", place) for _ in range(4)]
             (place.folder / "go").touch()
             assert [adopter.ended() for adopter in adopters] == [0] * 4, adopters[0].said
             assert sorted(adopters[0].said.splitlines()) == ["0 0"] * 3 + ["1 0"]
@@ -158,7 +158,7 @@ def test_recovery_that_is_killed_itself(
             # By its spool: one that is killed at once on a busy machine has no marker yet.
             while list(place.spools.iterdir()):
                 tries += 1
-                adopter = nursery.start("readers.adopt", place)
+                adopter = nursery.start("programs.adopt", place)
                 time.sleep(rng.random() * 0.005 * tries)
                 os.kill(adopter.pid, signal.SIGKILL)
                 adopter.ended()
