@@ -154,7 +154,7 @@ CHECKED := tests/analysis tests/config \
   tests/docs/test_blocks.py tests/docs/test_configuration.py tests/docs/test_trace_format.py \
   $(addprefix tests/annotation/forms/test_,annotations.py asyncio.py categories.py generators.py iter.py marks.py) \
   tests/run/lifecycle/test_exit.py tests/run/lifecycle/test_run_hooks.py tests/run/processes/test_fork.py \
-  tests/run/processes/test_threads.py tests/run/recording/test_emitting.py tests/spools/test_recover.py \
+  tests/run/processes/test_workers.py tests/run/recording/test_emitting.py tests/spools/test_recover.py \
   tests/live/test_stuck.py tests/live/test_table.py tests/safety/test_bad_files.py tests/safety/test_markers.py \
   tests/inspect/attaching/test_attach_identity.py tests/inspect/attaching/test_attach_collection.py \
   tests/inspect/session/test_explicit.py tests/inspect/config/test_config_check.py

@@ -6,14 +6,13 @@ import gc
 import logging
 import pickle
 import sys
-import threading
 import weakref
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import RunScript, Traced
+from conftest import Traced
 from torch import nn
 from torch.utils.data import DataLoader, _utils, dataloader
 
@@ -232,63 +231,6 @@ def test_a_part_that_fails_stops_nobody(
     assert {e.name for e in run.trace.spans} == {"forward", "backward"}
 
 
-def test_everything_waits_for_torch(run_script: RunScript) -> None:
-    """One line at the top; torch is not loaded by it, and its loader stays its own."""
-    outcome = run_script(
-        """
-        import importlib.util, json, sys
-        import dftrace_ai
-        dftrace_ai.auto()
-        assert importlib.util.find_spec("torch") is not None
-        print(json.dumps("torch" in sys.modules))
-        import torch
-        ours = [f for f in sys.meta_path if getattr(f, "_name", "") == "torch"]
-        print(json.dumps([len(ours), "exec_module" in vars(torch.__spec__.loader)]))
-        model = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        for _ in range(3):
-            model(torch.ones(2, 4)).sum().backward()
-            optimizer.step()
-        """
-    )
-    assert outcome.said == [False, [0, False]]
-    names = [e.name for e in outcome.trace().spans]
-    assert names.count("forward") == names.count("backward") == 3
-    assert names.count("step") == 6
-
-
-def test_what_one_thread_is_inside_of_another_is_not(traced: Traced, auto: Auto) -> None:
-    inside, done = threading.Event(), threading.Event()
-
-    class Waiting(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            inside.set()
-            assert done.wait(60)
-            return super().forward(x)
-
-    def other() -> None:
-        assert inside.wait(60)
-        try:
-            nn.Sequential(nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=other)
-    with traced(perfetto=False) as run:
-        auto()
-        thread.start()
-        nn.Sequential(Waiting(2, 2))(torch.ones(1, 2)).sum().backward()
-        thread.join()
-        auto.remove()
-    names = [e.name for e in run.trace.spans if e.cat == "compute"]
-    assert sorted(names) == ["backward", "backward", "forward", "forward"]
-    assert len({e.tid for e in run.trace.spans if e.cat == "compute"}) == 2
-
-
-def test_the_face_has_it() -> None:
-    assert dftrace_ai.auto is sys.modules["dftrace_ai.integrations.auto"].auto
-
-
 def test_a_compiled_model_stays_one_graph(traced: Traced, auto: Auto) -> None:
     graphs = []
 
@@ -378,3 +320,49 @@ def test_only_what_is_moved_is_a_transfer(
     assert torch.Tensor.to is plain_to
     moved = [(e.name, e.args["bytes"], e.args["direction"]) for e in run.trace.spans]
     assert moved == [("transfer", 12, "cuda->cpu"), ("transfer", 12, "cpu->cuda")]
+
+
+def test_a_part_of_another_package_needs_no_torch(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = []
+    home = type(sys)("their_parts")
+    for name in ("tensorflow", "keras"):
+
+        def install(options, name=name):
+            installed.append(name)
+            return lambda: installed.remove(name)
+
+        setattr(home, name, install)
+        monkeypatch.setitem(sys.modules, name, type(sys)(name))
+    monkeypatch.setitem(sys.modules, "their_parts", home)
+    monkeypatch.setattr(
+        parts_module,
+        "entry_points",
+        lambda group: [
+            EntryPoint(f"their-{name}", f"their_parts:{name}", group)
+            for name in [group.rpartition(".")[2]]
+            if name in ("tensorflow", "keras")
+        ],
+    )
+    with traced(perfetto=False):
+        auto(parts="steps,their-keras,their-tensorflow")
+        assert set(auto.parts) == {"steps", "their-keras", "their-tensorflow"}
+        assert sorted(installed) == ["keras", "tensorflow"]
+        auto.remove()
+    assert installed == []
+
+
+def test_a_part_that_nobody_brings_is_named(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "auto_parts: there is no part 'forwrad'; there are steps, io, lightning"
+    for parts in ("forwrad", ["steps", "-forwrad"]):
+        with pytest.raises(ConfigError, match=said):
+            auto(parts=parts)
+    assert dftrace_ai.auto.options is None
+    monkeypatch.setenv("DFTRACE_AUTO_PARTS", "steps,forwrad")
+    with traced(perfetto=False):  # the environment stops no training
+        assert auto().options is not None
+    told = [one.getMessage() for one in caplog.records]
+    assert [one[: len(said)] for one in told if one.startswith("auto_parts")] == [said]

@@ -16,7 +16,6 @@ from torch.utils.data import (
     _utils,
     dataloader,
     default_collate,
-    random_split,
 )
 
 from dftrace_ai.integrations.auto import Auto
@@ -165,52 +164,6 @@ def test_loaders_of_every_kind(run_script: RunScript, kind: str) -> None:
     (wait,) = [s for s in spans["late"] if s.name == "fetch.iter" and s.args["count"] == 3]
     assert wait.ts_ns <= items[-1].end_ns <= wait.end_ns
     assert all(i.args["p_idx"] for i in spans["none"] if i.name == "item")
-
-
-def test_epochs_evaluations_and_steps(traced: Traced, auto: Auto) -> None:
-    """Two epochs with an evaluation behind each, and a look at the data that is neither."""
-    train, judge = random_split(TensorDataset(torch.randn(24, 4), torch.randn(24, 1)), [16, 8])
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with traced(perfetto=True) as run:
-        auto()
-        list(DataLoader(judge, batch_size=4))
-        for _ in range(2):
-            model.train()
-            for x, y in DataLoader(train, batch_size=4):
-                optimizer.zero_grad()
-                nn.functional.mse_loss(model(x), y).backward()
-                optimizer.step()
-            model.eval()
-            with torch.no_grad():
-                for x, _ in DataLoader(judge, batch_size=4):
-                    model(x)
-        model.train()
-        for x, y in DataLoader(train, batch_size=4):  # left before its end
-            nn.functional.mse_loss(model(x), y).backward()
-            optimizer.step()
-            break
-        auto.remove()
-    trace = run.trace
-    named = defaultdict(list)
-    for span in trace.spans:
-        named[span.cat, span.name].append(span)
-    steps, epochs = named["pipeline", "step"], named["pipeline", "epoch"]
-    assert [(s.args["step"], s.args["epoch"]) for s in steps] == [
-        *((n, n // 4) for n in range(8)),
-        (8, 2),
-    ]
-    assert [e.args["epoch"] for e in epochs] == [0, 1, 2]
-    assert len(named["pipeline", "evaluate"]) == 2
-    for outer in (*epochs[:2], *named["pipeline", "evaluate"]):
-        inner = "forward" if outer.name == "epoch" else "forward.eval"
-        inside = [f for f in named["compute", inner] if outer.ts_ns <= f.ts_ns <= outer.end_ns]
-        assert len(inside) == (4 if outer.name == "epoch" else 2)
-        assert all(f.end_ns <= outer.end_ns for f in inside)
-    # The wait that leads to a step is the step's.
-    waits = [w for w in named["dataloader", "fetch.iter"] if w.args["count"] <= 4]
-    for step in steps:
-        assert sum(step.ts_ns <= w.ts_ns and w.end_ns <= step.end_ns for w in waits) == 1
 
 
 def test_the_data_of_steps_that_are_asked_for(traced: Traced, auto: Auto) -> None:

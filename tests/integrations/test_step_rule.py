@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import cycle, islice
 from threading import Thread
 
@@ -14,11 +13,20 @@ from conftest import Traced
 from perfetto.trace_file import Event, Trace
 from sampling import times
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from dftrace_ai import ai
 from dftrace_ai.integrations.auto import Auto
-from integrations.test_fetching_ahead import one_ahead
+
+
+def one_ahead(loader: DataLoader) -> Iterator[torch.Tensor]:
+    """Each batch but the first is fetched before the one in front of it is used."""
+    batches = iter(loader)
+    (current,) = next(batches)
+    for (following,) in batches:
+        yield current
+        current = following
+    yield current
 
 
 class Rule:
@@ -214,37 +222,6 @@ def loader(batches: int) -> DataLoader:
     return DataLoader(torch.ones(batches, 2))
 
 
-def one_batch() -> None:
-    x = next(iter(loader(8)))
-    for _ in range(20):
-        learn(x)
-
-
-def passes_over_a_list() -> None:
-    data = list(loader(8))
-    for _ in range(3):
-        for x in data:
-            learn(x)
-
-
-def cycled() -> None:
-    for x in islice(cycle(loader(8)), 20):
-        learn(x)
-
-
-def inner_epochs() -> None:
-    for x in loader(8):
-        for _ in range(5):
-            learn(x)
-
-
-def loose_behind(batches: int, loose: int) -> None:
-    for x in loader(batches):
-        learn(x)
-    for _ in range(loose):
-        learn(torch.ones(1, 2))
-
-
 def another_optimizer_behind_a_loop_that_was_left() -> None:
     for x in loader(4):
         learn(x)
@@ -253,14 +230,9 @@ def another_optimizer_behind_a_loop_that_was_left() -> None:
         learn(torch.ones(1, 2), OTHER)
 
 
-def taking_turns_in_a_batch() -> None:
-    for x in loader(4):
-        learn(x, OPTIMIZER, OTHER)
-    learn(torch.ones(1, 2), OPTIMIZER, OTHER)
-
-
 def a_policy_behind_a_loader() -> None:
-    loose_behind(2, 0)
+    for x in loader(2):
+        learn(x)
     for _ in range(3):
         with torch.no_grad():
             observed = [NET(torch.ones(1, 2)) for _ in range(3)]
@@ -294,20 +266,13 @@ def judged_behind_the_step() -> None:
 
 
 STEPS: list[tuple[Callable[[], None], int]] = [
-    (one_batch, 20),
-    (passes_over_a_list, 24),
-    (cycled, 20),
-    (inner_epochs, 40),
-    (partial(loose_behind, 3, 5), 8),
-    (partial(loose_behind, 1, 5), 6),
-    (partial(loose_behind, 0, 5), 5),
     (another_optimizer_behind_a_loop_that_was_left, 4),
-    (taking_turns_in_a_batch, 5),
     (a_policy_behind_a_loader, 5),
     (gradients_by_hand, 3),
     (closures_in_a_batch, 6),
     (judged_behind_the_step, 4),
 ]
+"""What no random training does."""
 
 
 def test_an_update_is_a_step_however_often_a_batch_is_used(traced: Traced, auto: Auto) -> None:
@@ -366,3 +331,65 @@ def test_spans_by_hand_have_the_numbers_of_the_step_unless_they_are_given_others
     steps = [expected(n, step=n // 2, microbatch=n % 2, epoch=0) for n in range(4)]
     last = expected(9, step=2, microbatch=0, epoch=0)
     assert told == [*expected(1), *sum(steps, []), *last, *expected(0)]
+
+
+def as_they_come(loader: DataLoader) -> Iterator[torch.Tensor]:
+    yield from (x for (x,) in loader)
+
+
+def four_at_once(loader: DataLoader) -> Iterator[torch.Tensor]:
+    """All batches of an optimizer's step are fetched first, and one more."""
+    batches = one_ahead(loader)
+    while some := list(islice(batches, 4)):
+        yield from some
+
+
+@pytest.mark.parametrize(
+    ("batches_of", "accumulated"),
+    [(as_they_come, 1), (one_ahead, 1), (one_ahead, 4), (four_at_once, 4)],
+)
+def test_steps_and_passes_end_with_the_last_batch_that_is_used(
+    traced: Traced, auto: Auto, batches_of, accumulated: int
+) -> None:
+    """As accelerate and Trainer do, which fetch ahead."""
+    data = TensorDataset(torch.arange(48.0).reshape(24, 2))
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.001)
+    with traced(perfetto=False) as run:
+        auto()
+        list(DataLoader(data, batch_size=24))  # a look, which is neither epoch nor evaluation
+        for _ in range(2):
+            model.train()
+            for number, x in enumerate(batches_of(DataLoader(data, batch_size=3)), 1):
+                model(x).sum().backward()
+                if number % accumulated == 0:
+                    optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                for x in batches_of(DataLoader(data, batch_size=24)):
+                    model(x)
+        auto.remove()
+    spans = run.trace.spans
+    steps = steps_of(run.trace)
+    assert [e.args["microbatches"] for e in steps] == [accumulated] * (16 // accumulated)
+
+    def within(name: str, outer: list) -> list[int]:
+        return [
+            sum(o.ts_ns <= e.ts_ns and e.end_ns <= o.end_ns for o in outer)
+            for e in spans
+            if (e.cat, e.name) in {("compute", name), ("dataloader", name), ("pipeline", name)}
+            and e not in outer
+        ]
+
+    passes = {n: [e for e in spans if e.name == n] for n in ("epoch", "evaluate")}
+    assert [len(found) for found in passes.values()] == [2, 2]
+    assert within("forward", steps) == [1] * 16
+    assert sorted(within("fetch.iter", steps)) == [0] * 3 + [1] * 16
+    assert within("fetch.iter", passes["epoch"] + passes["evaluate"]) == [0] + [1] * 18
+    assert [e.args["epoch"] for e in passes["epoch"]] == [0, 1]
+    assert within("forward.eval", passes["evaluate"]) == [1] * 2
+    assert within("forward", passes["epoch"]) == [1] * 16
+    ends = [e.args["step"] for e in steps if any(e.end_ns == o.end_ns for o in passes["epoch"])]
+    last = [8 // accumulated - 1, 16 // accumulated - 1]
+    # One that is asked for another batch ends with the answer, that there is none.
+    assert ends == ([] if batches_of is as_they_come else last)

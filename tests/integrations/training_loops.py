@@ -90,30 +90,6 @@ def accumulation():
     return model, losses
 
 
-@expected([1] * 8, forward=8, backward=8, step=8, step__zero_grad=8)
-def foreach_and_fused():
-    model = net()
-    plain(model, torch.optim.AdamW(model.parameters(), foreach=True))
-    return plain(model, torch.optim.AdamW(model.parameters(), fused=True))
-
-
-@expected([3, 3], forward=6, backward=6, step=2, step__zero_grad=6)
-def lbfgs():
-    model, losses = net(), []
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
-    for i in range(2):
-
-        def closure():
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(X[i]), Y[i])
-            loss.backward()
-            losses.append(loss.item())
-            return loss
-
-        optimizer.step(closure)
-    return model, losses
-
-
 @expected([1] * 4, forward=4, backward=4, step=3, step__zero_grad=4, step_skipped=1)
 def a_scaler_that_skips():
     model = net()
@@ -185,17 +161,6 @@ def checkpointed_reentrantly():
     return plain(model, SGD(model.parameters(), 0.01), 3)
 
 
-@expected([1] * 4, forward=4, backward=4, step=4, step__zero_grad=4)
-def weight_norm():
-    torch.manual_seed(3)
-    model = nn.Sequential(
-        nn.utils.parametrizations.weight_norm(nn.Linear(16, 32)),
-        nn.ReLU(inplace=True),
-        nn.Linear(32, 4),
-    )
-    return plain(model, SGD(model.parameters(), 0.1))
-
-
 class Ours(torch.optim.Adam):
     def step(self, closure=None):
         return super().step(closure)
@@ -206,31 +171,6 @@ def an_optimizer_of_the_users():
     model = net()
     ADAM(model.parameters())
     return plain(model, Ours(model.parameters()))
-
-
-@expected([1] * 4, forward=4, backward=4, step=4, step__zero_grad=4)
-def a_scheduler():
-    model = net()
-    optimizer, losses = SGD(model.parameters(), 0.1), []
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    for i in range(4):
-        _, loss = plain(model, optimizer, 1)
-        scheduler.step()
-        losses += loss
-    return model, losses
-
-
-@expected([1] * 4, forward=4, forward__eval=6, backward=4, step=4, step__zero_grad=4)
-def evaluation_between():
-    model = net()
-    optimizer, losses = SGD(model.parameters(), 0.1), []
-    for _ in range(2):
-        model.train()
-        losses += plain(model, optimizer, 2)[1]
-        model.eval()
-        with torch.no_grad():
-            losses += [model(X[i]).sum().item() for i in range(3)]
-    return model, losses
 
 
 @expected([], forward=2, backward__grad=2)

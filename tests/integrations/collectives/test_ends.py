@@ -1,34 +1,40 @@
-"""When a collective has ended: with its future, also where the run ends at the same moment."""
+"""When a collective has ended, in whatever thread or handler, and what is told again of its group."""
 
 from __future__ import annotations
 
+import json
+import queue
 import threading
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Traced
+from conftest import Traced, read_all, trace_files
+from perfetto.trace_file import Trace
+from rank_processes import on_ranks
 
+import dftrace_ai
+from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.integrations.auto import Auto
 from dftrace_ai.run import emitting
 
 pytest.importorskip("torch.distributed")
 
-from dftrace_ai.integrations.torch.collective_ends import Ends
+import torch
+import torch.distributed as dist
+
+from dftrace_ai.integrations.torch import collective_ends, collectives
 
 
-class Work:
-    """As those of gloo are for a moment: the future is done, and the work is not completed."""
+class Work(Future):  # type: ignore[type-arg]
+    """One that is its own future, and says when somebody else than the main thread asks for it."""
 
-    def is_completed(self) -> bool:
-        return False
-
-
-class Future:
     def __init__(self) -> None:
-        self.is_done = False
+        super().__init__()
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
-
-    def done(self) -> bool:
-        return self.is_done
+        self.may_answer.set()
 
     def value(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -36,16 +42,132 @@ class Future:
             self.may_answer.wait()
 
 
+def followed(ends: collective_ends.Ends) -> Work:
+    work = Work()
+    span: Any = emitting.begin("all_reduce", {}, category="comm", track="collectives")
+    ends.follow(span, work, work)
+    return work
+
+
 def test_a_run_ends_right_behind_a_collective(traced: Traced) -> None:
-    future = Future()
-    ends = Ends()
+    ends = collective_ends.Ends()
     with traced(perfetto=False) as run:
-        span: Any = emitting.begin("all_reduce", {}, category="comm", track="collectives")
-        ends.follow(span, Work(), future)
-        future.is_done = True
+        work = followed(ends)
+        work.may_answer.clear()
+        work.set_result(None)
         # By now the thread that looks at works has seen it, and has not ended the span.
-        future.is_asked.wait()
+        work.is_asked.wait()
         ends.settle()
-    future.may_answer.set()
+    work.may_answer.set()
     ends.stop()
     assert [(one.name, one.ph) for one in run.trace.spans] == [("all_reduce", "X")]
+
+
+class Patched(queue.SimpleQueue):  # type: ignore[type-arg]
+    """Stands for a queue in which a greenlet may wait."""
+
+
+def test_a_thread_waits_in_a_queue_of_its_own_kind(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with traced(perfetto=False) as rec:
+        ends = collective_ends.Ends()
+        # As `gevent.monkey.patch_all()` does it behind `auto`, together with the making of threads.
+        monkeypatch.setattr(queue, "SimpleQueue", Patched)
+        work = followed(ends)
+        waits_in = ends._calls
+        work.set_result(None)
+        ends.stop()
+    assert isinstance(waits_in, Patched)
+    assert rec.trace.names == {"all_reduce": 1}
+
+
+def in_collectives(rank: int, folder: Path) -> int:
+    """Interrupts collectives at each place of what follows them; returns how many there were.
+
+    The second rank takes part in those of a round when the first is through with it: till then all of
+    them are under way.
+    """
+    from interruption import Interruption
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    dftrace_ai.initialize(log_file=folder / "trace", rank=rank, world_size=2)
+    remove = collectives.install()
+    store, modules = (
+        _get_default_store(),
+        {Path(collective_ends.__file__), Path(threading.__file__)},
+    )
+    works = []
+
+    def reduce() -> None:
+        works.append(dist.all_reduce(torch.ones(4), async_op=True))
+
+    place = made = 0
+    through = False
+    while not through:
+        place += 1
+        if rank == 0:
+            with Interruption(place, reduce, modules) as interruption:
+                reduce()
+            through = not interruption.came
+            store.set(f"round {place}", "1" if through else "2")
+        else:
+            for _ in range(int(store.get(f"round {place}"))):
+                reduce()
+            through = len(works) == 1
+        made += len(works)
+        while works:
+            works.pop().wait()
+    remove()
+    dftrace_ai.finalize()
+    return made
+
+
+def test_a_handler_has_collectives_wherever_it_comes(tmp_path: Path) -> None:
+    """It does not wait for what its own thread is in the middle of, and each is recorded."""
+    made = on_ranks(in_collectives, tmp_path)
+    traces = read_all(trace_files(tmp_path))
+    assert made[0] == made[1] > 10
+    assert [t.names["all_reduce"] for t in traces] == made
+
+
+LIMIT = 64 * 1024
+
+
+def groups(trace: Trace) -> list[str]:
+    told = [one.args["value"] for one in trace.of("M") if one.args.get("name") == "process_group"]
+    return [json.loads(one)["name"] for one in told]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_file_bytes": LIMIT, "max_files": 3, "compression": "none"},
+        {"flight_recorder": True, "spool_bytes": 1 << 20},
+    ],
+    ids=["parts", "flight recorder"],
+)
+def test_groups_are_told_again(traced: Traced, auto: Auto, settings: dict[str, Any]) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        pair, numbers = dist.new_group([0], group_desc="pair"), torch.ones(4)
+        with traced(perfetto=False, **settings) as run:
+            auto(parts="collectives")
+            for _ in range(4000):
+                dist.all_reduce(numbers)
+                dist.all_reduce(numbers, group=pair)
+            if "flight_recorder" in settings:
+                dftrace_ai.dump()
+            auto.remove()
+    finally:
+        dist.destroy_process_group()
+    kept = [trace for trace in run.traces if trace.named("all_reduce")]
+    assert kept
+    for trace in kept:
+        named = Counter(one.args["group"] for one in trace.named("all_reduce"))
+        assert named.keys() <= set(groups(trace))
+    assert sum(len(trace.named("all_reduce")) for trace in kept) < 8000
+    if "max_files" in settings:
+        assert len(kept) == 3
+        assert [len(groups(trace)) for trace in kept] == [2, 2, 2]
+        assert summarise([run.folder]).events == sum(one.footer["events"] for one in kept)

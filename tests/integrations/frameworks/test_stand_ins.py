@@ -186,7 +186,7 @@ class Session:
             hook.end(self)
 
 
-def tensorflow_1(folder: Path) -> tuple[ModuleType, SimpleNamespace]:
+def tensorflow_1() -> tuple[ModuleType, SimpleNamespace]:
     class Saver:
         def save(self, session, save_path):
             for suffix in (".index", ".data-00000-of-00001"):
@@ -216,7 +216,7 @@ def tensorflow_1(folder: Path) -> tuple[ModuleType, SimpleNamespace]:
 def test_a_hook_of_sessions_tells_steps_epochs_and_compute(
     traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made, v1 = tensorflow_1(tmp_path)
+    made, v1 = tensorflow_1()
     monkeypatch.setitem(sys.modules, "tensorflow", made)
     tensorflow._hook_class.cache_clear()
     with traced(perfetto=False) as run:
@@ -355,3 +355,96 @@ def test_a_loop_of_ray_traces_itself_in_its_workers(run_script: RunScript) -> No
         }
         (saved,) = [e for e in trace.spans if e.cat == "checkpoint"]
         assert saved.args["bytes"] == 4
+
+
+ITERATORS = "tensorflow.python.data.ops.iterator_ops"
+
+
+class Batches:
+    """An iterator as those of `tf.data`."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+class Tape:
+    def __enter__(self) -> Tape:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        pass
+
+    def gradient(self, target: float) -> float:
+        return 2 * target
+
+    jacobian = batch_jacobian = gradient
+
+
+def test_an_eager_loop_by_tapes_has_its_waits_forwards_and_backwards(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_graph = []
+    iterators = module_of(ITERATORS, OwnedIterator=Batches)
+    tensorflow, _ = tensorflow_1()
+    vars(tensorflow).update(GradientTape=Tape, inside_function=lambda: bool(in_graph))
+    stand_in = keras_on("tensorflow")
+    kind_of_model, Optimizer = stand_in.Model, stand_in.optimizers.Optimizer
+    kind_of_model.__call__ = lambda self, x: x
+    Optimizer.apply = lambda self, gradient: None
+    symbol = stand_in.KerasTensor
+    for one in (iterators, tensorflow, stand_in):
+        monkeypatch.setitem(sys.modules, one.__name__, one)
+    changed = (Batches, Tape, Optimizer, kind_of_model)
+    before = [dict(vars(kind)) for kind in changed]
+    model_of_theirs = kind_of_model()
+
+    def step(batch: int) -> None:
+        with Tape() as tape:
+            loss = model_of_theirs(batch) * 0.5
+            with Tape() as inner:
+                loss += inner.gradient(loss)
+        Optimizer().apply(tape.gradient(loss))
+
+    with traced(perfetto=False) as run:
+        auto()
+        for _ in range(2):
+            for batch in iter(Batches(3).__next__, None):
+                step(batch)
+                if not batch:
+                    break
+        batches = Batches(2)
+        assert [model_of_theirs(next(batches)) for _ in range(2)] == [1, 0]
+        with pytest.raises(StopIteration):
+            next(batches)
+        model_of_theirs(symbol())
+        in_graph.append(1)
+        step(0)
+        model_of_theirs(1)
+        next(Batches(1))
+        in_graph.clear()
+        with pytest.raises(LookupError), Tape():
+            raise LookupError
+        auto.remove()
+        step(0)
+    assert [dict(vars(kind)) for kind in changed] == before
+    steps = [e for e in run.trace.spans if (e.cat, e.name) == ("pipeline", "step")]
+    assert [e.args["step"] for e in steps] == list(range(6))
+    for number, one in enumerate(steps):
+        inside = [e for e in run.trace.spans if one.ts_ns <= e.ts_ns and e.end_ns <= one.end_ns]
+        inside = [e for e in inside if e.cat != "pipeline"]
+        names = ["fetch.iter", "forward", "backward.grad", "backward", "step"]
+        assert [e.name for e in inside] == names
+        assert inside[0].args["count"] == number % 3 + 1
+    # What is computed outside of a tape teaches nothing; shapes and graphs are no computing.
+    (judged,) = [e for e in run.trace.spans if e.name == "evaluate"]
+    outside = [e for e in run.trace.spans if e.name == "forward.eval"]
+    assert len(outside) == 2
+    assert all(judged.ts_ns <= e.ts_ns and e.end_ns <= judged.end_ns for e in outside)
+    forwards = [e for e in run.trace.spans if e.name == "forward"]
+    assert [e.args.get("error") for e in forwards] == [None] * 6 + ["LookupError"]

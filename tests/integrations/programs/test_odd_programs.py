@@ -1,8 +1,12 @@
-"""What a program may do that hardly any does: it runs as without `auto`, and is recorded."""
+"""What a program may do that hardly any does: it runs as without `auto`, and at no cost of frames."""
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +15,214 @@ from conftest import Traced
 from torch import nn
 from torch.utils.data import DataLoader
 
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.integrations.auto import Auto
+from dftrace_ai.integrations.torch.inside import compiler_flags, compiler_of_thread
+
+
+class Inner(nn.Module):
+    """Does what it is given with what it is called with."""
+
+    def __init__(self, does: Callable[..., Any]) -> None:
+        super().__init__()
+        self.does = does
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.does(*args, **kwargs)
+
+
+class Outer(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.inner = inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner(*args, **kwargs)
+
+
+# In a program of its own: torch goes on running all frames of one in which a compilation has failed.
+FRAMES = """
+import sys
+import threading
+import torch
+import dftrace_ai
+
+def frames_of_ours(*_):
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        count += frame.f_globals["__name__"].startswith("dftrace_ai.")
+        frame = frame.f_back
+    return count
+
+class Inner(torch.nn.Module):
+    def forward(self):
+        return frames_of_ours()
+
+class Outer(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.inner = inner
+
+    def forward(self):
+        return self.inner()
+
+alone, deep = Outer(Inner()), Outer(Outer(Outer(Inner())))
+"""
+
+TWO_CALLS = """
+with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
+    dftrace_ai.auto(parts="forward")
+    print(alone(), deep())
+"""
+
+BESIDE_A_COMPILER = """
+def failing(graph, inputs):
+    raise NotImplementedError
+
+def compiled_elsewhere(x):
+    x = x + 1
+    meeting.wait()
+    return x
+
+meeting = threading.Barrier(2)
+compiled = torch.compile(compiled_elsewhere, backend="eager")
+compiling = threading.Thread(target=compiled, args=[torch.ones(2)])
+with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
+    dftrace_ai.auto(parts="forward")
+    try:
+        torch.compile(torch.sin, backend=failing)(torch.ones(2))
+    except Exception:
+        print(alone(), deep())
+    compiling.start()
+    while not meeting.n_waiting:
+        pass
+    print(alone(), deep())
+    meeting.wait()
+    compiling.join()
+"""
+
+
+def numbers_printed(program: str, folder: Path) -> list[int]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_a_module_has_no_frame_of_ours(tmp_path: Path) -> None:
+    alone, deep = numbers_printed(FRAMES + TWO_CALLS, tmp_path)
+    assert alone == deep == (0 if compiler_flags() else alone)
+    (trace,) = open_traces([tmp_path])
+    spans = [event for _, event in trace.events() if event["ph"] == "X"]
+    assert [span["name"] for span in spans] == ["forward", "forward"]
+
+
+def test_nor_behind_a_compilation_that_failed_and_while_another_thread_is_compiled(
+    tmp_path: Path,
+) -> None:
+    numbers = numbers_printed(FRAMES + BESIDE_A_COMPILER, tmp_path)
+    assert len(numbers) == 4
+    for alone, deep in zip(numbers[::2], numbers[1::2], strict=True):
+        # A torch that does not say for which thread it runs frames may want to see all of them.
+        more = 0 if compiler_of_thread() else 2
+        assert deep == alone + more
+
+
+def test_a_module_within_modules_is_called_as_torch_calls_it(traced: Traced, auto: Auto) -> None:
+    heard = []
+    inner = Inner(lambda *args, **kwargs: (args, kwargs))
+    model = Outer(inner)
+    model.inner.register_forward_hook(lambda *given: heard.append(given))
+    raising, compiled, own = (Outer(Inner(lambda x: x / 0)) for _ in range(3))
+    compiled.inner._compiled_call_impl = lambda *args, **kwargs: ("compiled", args, kwargs)
+    own.inner._call_impl = lambda *args, **kwargs: ("own", args, kwargs)  # type: ignore[assignment]
+    with traced(perfetto=False) as run:
+        auto(parts="forward")
+        assert model(1, 2, a=3) == ((1, 2), {"a": 3})
+        assert model() == ((), {})
+        assert compiled(1, a=2) == ("compiled", (1,), {"a": 2})
+        assert own(1, a=2) == ("own", (1,), {"a": 2})
+        with pytest.raises(ZeroDivisionError):
+            raising(1)
+        # By the class, too, as those call it that lay their own over it.
+        model.inner = Inner(lambda *args: nn.Module.__call__(inner, *args))
+        assert model(5) == ((5,), {})
+        with pytest.raises(TypeError):
+            Outer(Inner(lambda: nn.Module.__call__()))()  # type: ignore[call-arg]
+        auto.remove()
+    assert [given[1] for given in heard] == [(1, 2), (), (5,)]
+    assert [e.args.get("error") for e in run.trace.spans] == [
+        *(None, None, None, None, "ZeroDivisionError", None, "TypeError"),
+    ]
+
+
+def test_a_module_that_is_compiled_within_one_that_is_not(traced: Traced, auto: Auto) -> None:
+    graphs = []
+
+    def backend(module: Any, _: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    torch._dynamo.reset()
+    with traced(perfetto=False) as run:
+        auto(parts="forward")
+        inner = Outer(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+        model = Outer(inner)
+        expected = model(torch.ones(2, 4))
+        inner.compile(backend=backend, fullgraph=True)
+        found = [model(torch.ones(2, 4)) for _ in range(3)]
+        auto.remove()
+    assert len(graphs) == 1
+    assert all(torch.equal(one, expected) for one in found)
+    assert len(run.trace.spans) == 4
+
+
+class Recursive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, times: int) -> torch.Tensor:
+        return self.last(x) if times <= 0 else self(x, times - 1)  # type: ignore[no-any-return]
+
+
+def room_of(model: nn.Module) -> int:
+    """How often it can call itself in some room."""
+    before, least, most = sys.getrecursionlimit(), 1, 200
+    sys.setrecursionlimit(len(inspect.stack()) + 300)
+    try:
+        while least < most:
+            times = (least + most + 1) // 2
+            try:
+                model(torch.ones(2), times)
+            except RecursionError:
+                most = times - 1
+            else:
+                least = times
+    finally:
+        sys.setrecursionlimit(before)
+    return least
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"depth": 2}, {"depth": 100, "nvtx": True}, {"modules": "last"}]
+)
+def test_a_model_may_call_itself_as_often_as_without(
+    traced: Traced, auto: Auto, options: dict[str, Any]
+) -> None:
+    model = Recursive()
+    without = room_of(model)
+    with traced(perfetto=False) as run:
+        auto(**options)
+        assert without <= room_of(model)
+        auto.remove()
+    assert without == room_of(model)
+    assert run.trace.named("forward")
+    if "modules" in options:
+        assert run.trace.named("forward.last")
 
 
 class Unhashable(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -10,9 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import RunScript, trace_files
 from perfetto import engine
-from perfetto.trace_file import Trace, read, read_unfinished
-
-from dftrace_ai.spools.recovery import adopt_dead
+from perfetto.trace_file import read_unfinished
 
 WORK = """
 import atexit, os, signal, sys, threading
@@ -24,35 +21,6 @@ for i in range(5000):
     with ai.compute.forward(step=i) if i % 1000 == 0 else ai.compute.forward:
         pass
 """
-
-
-def assert_whole(t: Trace) -> None:
-    """All 5,000 spans of WORK are there."""
-    forward = t.named("forward")
-    assert len(forward) == 5000
-    assert [e.user["step"] for e in forward if e.user] == [0, 1000, 2000, 3000, 4000]
-
-
-@pytest.mark.parametrize(
-    ("ending", "status", "error"),
-    [
-        ("", 0, None),
-        ("sys.exit(3)", 3, None),
-        ("raise RuntimeError('uncaught')", 1, "RuntimeError"),
-        ("os.kill(os.getpid(), signal.SIGINT)", None, "KeyboardInterrupt"),
-        ("threading.Thread(target=lambda: 1/0).start()", 0, None),
-    ],
-    ids=["end", "sys.exit", "uncaught", "sigint", "thread-raises"],
-)
-def test_ending_without_finalize_keeps_everything(
-    run_script: RunScript, ending: str, status: int | None, error: str | None
-) -> None:
-    done = run_script(WORK + ending, status=status)
-    t = done.trace()
-    assert_whole(t)
-    assert t.footer["ended"] == ("exit" if error is None else "exception")
-    assert t.footer.get("error") == error
-    assert t.footer["unfinished"] == 0
 
 
 def test_spans_open_at_the_end(run_script: RunScript) -> None:
@@ -107,22 +75,6 @@ def test_tracing_from_atexit_and_finalizers(run_script: RunScript) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_finalize_in_atexit_and_in_a_thread(run_script: RunScript) -> None:
-    done = run_script(WORK + "atexit.register(dftrace_ai.finalize)")
-    assert_whole(done.trace())
-    done = run_script(
-        WORK
-        + """
-t = threading.Thread(target=dftrace_ai.finalize)
-t.start()
-t.join()
-with ai.compute.forward:
-    pass
-"""
-    )
-    assert_whole(done.trace())
-
-
 def test_a_trace_opens_while_the_job_runs_and_after_kill_9(run_script: RunScript) -> None:
     """Written and at rest: whole to every reader, Perfetto too, before the kill and after it."""
     seen: list[int] = []
@@ -154,66 +106,6 @@ def opened(path: Path) -> int:
     found: int = answer.rows()[0]["n"]
     assert found == len(read_unfinished(path).named("forward"))
     return found
-
-
-def test_a_kill_9_inside_of_a_write_leaves_whole_blocks_and_recovery_the_rest(
-    run_script: RunScript,
-) -> None:
-    """The kernel may cut the last block, which Perfetto refuses until the trace is recovered."""
-    done = run_script(
-        """
-        import os, pathlib, signal
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        run = dftrace_ai.initialize(flush_interval_ms=1)
-        with ai.pipeline.train:
-            for i in range(5000):
-                with ai.compute.forward:
-                    pass
-            while not (run.path and pathlib.Path(run.path).exists() and os.stat(run.path).st_size):
-                os.sched_yield()
-            with ai.compute.step:
-                pass
-            os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        status=-signal.SIGKILL,
-    )
-    (path,) = done.files
-    read_unfinished(path, in_a_write=True)
-    assert not adopt_dead(path.parent).failed
-    t = done.trace()
-    assert (t.names["forward"], t.names["step"], t.names["train"]) == (5000, 1, 1)
-    assert len(engine.slices(path)) == 5002
-
-
-def test_os_exit_leaves_a_file_that_opens(run_script: RunScript) -> None:
-    done = run_script(WORK + "dftrace_ai.initialize().flush()\nos._exit(7)", status=7)
-    (path,) = done.files
-    assert opened(path) == 5000
-
-
-def test_sigterm_with_a_handler_that_exits(run_script: RunScript) -> None:
-    done = run_script(
-        """
-        import signal, sys, threading
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
-        dftrace_ai.initialize()
-        with ai.pipeline.train:
-            with ai.compute.forward:
-                pass
-            print("ready", flush=True)
-            signal.pause()
-        """,
-        status=5,
-        stop=lambda p: os.kill(p.pid, signal.SIGTERM),
-    )
-    t = done.trace()
-    assert t.tree() == [["train", [["forward", []]]]]
-    assert t.one("train").args["error"] == "SystemExit"
 
 
 @pytest.mark.parametrize("dump_signal", [None, "SIGURG"])
@@ -287,53 +179,3 @@ def test_what_a_program_does_with_its_signals_stays_as_it_is(
         args=[dump_signal] if dump_signal else [],
     )
     assert sum(t.names.get("forward", 0) for t in done.traces()) == 1
-
-
-def test_exec_replaces_the_process(run_script: RunScript) -> None:
-    """What ran before exec stays readable; what runs after it writes a file of its own."""
-    done = run_script("""
-        import os, sys
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        dftrace_ai.initialize()
-        with ai.pipeline.train:
-            pass
-        dftrace_ai.finalize()
-        dftrace_ai.initialize()
-        with ai.pipeline.test:
-            pass
-        code = "from dftrace_ai import ai\\nwith ai.data.item: pass"
-        os.execv(sys.executable, [sys.executable, "-c", code])
-    """)
-    finished = []
-    for path in done.files:
-        try:
-            finished.append(read(path))
-        except AssertionError:
-            read_unfinished(path)
-    names = [dict(t.names) for t in finished]
-    assert {"train": 1} in names
-    assert {"item": 1} in names
-
-
-def test_importing_the_package_afresh_does_no_harm(run_script: RunScript) -> None:
-    done = run_script("""
-        import sys
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        dftrace_ai.initialize()
-        with ai.compute.forward:
-            pass
-        for name in [n for n in sys.modules if n.split(".")[0] == "dftrace_ai"]:
-            if sys.modules[name].__file__.endswith(".py"):
-                del sys.modules[name]
-        import dftrace_ai as again
-        with again.ai.compute.step:
-            pass
-        dftrace_ai.finalize()
-        again.finalize()
-    """)
-    names = [t.names for t in done.traces()]
-    assert sum(n["forward"] for n in names) == 1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import RunScript, clean_environment, read_all, trace_files
+from conftest import clean_environment, read_all, trace_files
 
 # Each ending is that of a main program: it is forked off at the end of the script and goes on to its
 # last line. So one interpreter tries them all.
@@ -100,35 +98,9 @@ if __name__ == "__main__":
         else:
             begin(with_what, ending)
             ENDINGS[ending]()
-    elif way == "alone":
-        begin(with_what, sys.argv[3])
-        ENDINGS[sys.argv[3]]()
     else:
         print(json.dumps(statuses_of_workers(way, with_what)))
 '''
-
-# Starts a program as torchrun does, several times: forked where all is imported, each to the last line.
-TORCHRUN = """
-import json, os, sys
-from torch.distributed.run import main
-
-children = {}
-for case in json.loads(sys.argv[1]):
-    child = os.fork()
-    if not child:
-        told = os.open("-".join(["told", *case]), os.O_WRONLY | os.O_CREAT)
-        os.dup2(told, 1)
-        os.dup2(told, 2)
-        break
-    children[child] = case
-else:
-    case = None
-    for _ in children:
-        child, status = os.wait()
-        print(json.dumps([*children[child], os.waitstatus_to_exitcode(status)]))
-if case:
-    main(["--standalone", "--nproc-per-node", "1", "program.py", "alone", *case])
-"""
 
 WITH = ("plain", "counters", "gone", "inspect")
 # How a program is started, by what is given to the interpreter.
@@ -167,24 +139,3 @@ def test_every_ending_has_its_status(start: str, tmp_path: Path) -> None:
     if start in STARTS:
         (trace,) = read_all(trace_files(tmp_path / "plain-SIGINT"))
         assert (trace.footer["ended"], trace.footer["error"]) == ("exception", "KeyboardInterrupt")
-
-
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
-def test_torchrun_tells_the_status_of_its_worker(run_script: RunScript) -> None:
-    endings = ("exception", "SIGTERM")
-    cases = [(with_what, ending) for with_what in ("nothing", "plain") for ending in endings]
-    done = run_script(
-        f"from pathlib import Path\nPath('program.py').write_text({PROGRAM!r})\n" + TORCHRUN,
-        args=[json.dumps(cases)],
-    )
-    folder = done.folder.parent
-    statuses = {}
-    for with_what, ending, status in done.said:
-        told = (folder / f"told-{with_what}-{ending}").read_text()
-        statuses[with_what, ending] = [status, *re.findall(r"exitcode *: (-?\d+) ", told)]
-    assert statuses["nothing", "exception"] == [1, "1"]
-    assert statuses["nothing", "SIGTERM"] == [1, str(-signal.SIGTERM)]
-    for ending in endings:
-        assert statuses["plain", ending] == statuses["nothing", ending]
-    (trace,) = read_all(trace_files(folder / "plain-exception"))
-    assert (trace.header["launcher"], trace.footer["error"]) == ("torchrun", "RuntimeError")

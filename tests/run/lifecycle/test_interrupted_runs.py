@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,6 +61,19 @@ HANDLERS: dict[str, Callable[[], Any]] = {
 }
 
 
+def at_each_place(handler: Callable[[], Any], modules: set[Path] = OURS) -> Iterator[Interruption]:
+    """A handler that comes at one place after the other, until it has come at none; no run is left."""
+    for place in itertools.count(1):
+        interruption = Interruption(place, handler, modules)
+        yield interruption
+        dftrace_ai.finalize()
+        assert current_run() is None, place
+        assert not dftrace_ai._native.is_on(), place
+        if not interruption.came:
+            assert place > 5
+            return
+
+
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("operation", ["initialize", "finalize", "tracing"])
 def test_a_handler_at_any_place(
@@ -69,32 +83,21 @@ def test_a_handler_at_any_place(
     # A handler may be the first, so the settings are given to all alike.
     monkeypatch.setenv("DFTRACE_LOG_FILE", str(tmp_path / "t"))
     monkeypatch.setenv("DFTRACE_COMPRESSION", "none")
-    recorded = place = 0
-    while True:
-        place += 1
+    recorded = 0
+    for interruption in at_each_place(HANDLERS[handler]):
         if operation == "finalize":
             dftrace_ai.initialize()
             event()
             recorded += 1
-        with Interruption(place, HANDLERS[handler], OURS) as interruption:
-            try:
-                if operation == "initialize":
-                    dftrace_ai.initialize()
-                elif operation == "finalize":
-                    dftrace_ai.finalize()
-                else:
-                    with dftrace_ai.tracing():
-                        recorded += dftrace_ai._native.is_on()
-                        event()
-            except Interrupt:
-                pass
+        with interruption, contextlib.suppress(Interrupt):
+            if operation == "tracing":
+                with dftrace_ai.tracing():
+                    recorded += dftrace_ai._native.is_on()
+                    event()
+            else:
+                getattr(dftrace_ai, operation)()
         recorded += dftrace_ai._native.is_on()
         event()
-        dftrace_ai.finalize()
-        assert current_run() is None, place
-        assert not dftrace_ai._native.is_on(), place
-        if not interruption.came:
-            break
     traces = read_all(trace_files(tmp_path))
     assert sum(t.names["forward"] for t in traces) == recorded
     assert {t.footer["ended"] for t in traces} <= {"finalize", "exception"}
@@ -108,24 +111,15 @@ def test_a_handler_ends_the_run_while_its_counters_begin_and_end(
 ) -> None:
     """It waits for no lock that its own thread has; each run's last sample is in its trace."""
     monkeypatch.setenv("DFTRACE_LOG_FILE", str(tmp_path / "t"))
-    ours = {FOLDER / "system_counters.py"}
-    for operation, modules in (
-        (lambda: dftrace_ai.initialize(system_counters_s=60), ours),
-        (dftrace_ai.finalize, {*ours, Path(threading.__file__)}),
-    ):
-        place = 0
-        while True:
-            place += 1
-            if operation is dftrace_ai.finalize:
-                dftrace_ai.initialize(system_counters_s=60)
-                event()
-            with Interruption(place, ends, modules) as interruption:
-                operation()
+    counters = {FOLDER / "system_counters.py"}
+    for interruption in at_each_place(ends, counters):
+        with interruption:
+            dftrace_ai.initialize(system_counters_s=60)
+    for interruption in at_each_place(ends, {*counters, Path(threading.__file__)}):
+        dftrace_ai.initialize(system_counters_s=60)
+        event()
+        with interruption:
             dftrace_ai.finalize()
-            assert current_run() is None, place
-            if not interruption.came:
-                break
-        assert place > 5
     traces = read_all(trace_files(tmp_path))
     assert {t.names["cpu %"] for t in traces if t.names["forward"]} == {1}
     assert not [t for t in threading.enumerate() if t.name == "dftrace-counters"]
@@ -136,17 +130,13 @@ def test_who_is_interrupted_while_it_joins_holds_nothing(tmp_path: Path) -> None
     library: dict[str, Any] = {"__name__": "library"}
     exec("import dftrace_ai\ndef begin(): dftrace_ai.initialize()", library)
     for begin in (dftrace_ai.initialize, library["begin"]):
-        place = 0
-        while True:
-            place += 1
+        for interruption in at_each_place(raises):
             dftrace_ai.initialize(log_file=tmp_path / "t", compression="none")
-            with Interruption(place, raises, OURS) as interruption, contextlib.suppress(Interrupt):
+            with interruption, contextlib.suppress(Interrupt):
                 begin()
-            assert current_run() is not None, place
+            assert current_run() is not None
             if not interruption.came:
-                break
-            dftrace_ai.finalize()
-            assert current_run() is None, place
+                dftrace_ai.finalize()  # of both
 
 
 @pytest.mark.parametrize("decorated", [False, True])
@@ -157,16 +147,10 @@ def test_a_block_that_an_interrupt_left_open_holds_nothing(decorated: bool, tmp_
     def work() -> None:
         event()
 
-    place = 0
-    while True:
-        place += 1
-        with Interruption(place, raises, OURS) as interruption, contextlib.suppress(Interrupt):
+    for interruption in at_each_place(raises):
+        with interruption, contextlib.suppress(Interrupt):
             if decorated:
                 work()
             else:
                 with dftrace_ai.tracing(log_file=tmp_path / "t", compression="none"):
                     event()
-        dftrace_ai.finalize()
-        assert current_run() is None, place
-        if not interruption.came:
-            break

@@ -14,7 +14,7 @@ import pytest
 from conftest import RunScript, read_all, trace_files
 
 import dftrace_ai
-from dftrace_ai import ai, dftracer
+from dftrace_ai import ai
 from dftrace_ai.run.lifecycle import current_run
 
 
@@ -328,15 +328,3 @@ def test_a_child_by_spawn(run_script: RunScript) -> None:
     found = {t.footer["ended"]: [e.user["step"] for e in t.named("forward")] for t in children}
     assert found == {"exit": [1, 2], "finalize": [1]}
     assert done.stderr.count("ids is True, not False") == 2
-
-
-def test_the_logger_of_dftracer_is_one_of_them(tmp_path: Path) -> None:
-    library = part_of_the_program("library")
-    with dftrace_ai.tracing(log_file=tmp_path / "t"):
-        library.initialize_log()
-        library.finalize()
-        event(1)
-        dftracer.initialize_log()
-        dftracer.get_instance().finalize()
-        event(2)
-    assert steps(tmp_path) == [1, 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,87 +12,56 @@ from perfetto.trace_file import read
 
 import dftrace_ai
 from dftrace_ai import ai
+from dftrace_ai.run.ranks import find_rank
 
-LAUNCHERS = {
-    "torchrun": {
-        "RANK": "3",
-        "LOCAL_RANK": "1",
-        "WORLD_SIZE": "8",
-        "LOCAL_WORLD_SIZE": "2",
-        "TORCHELASTIC_RUN_ID": "none",
-    },
-    "slurm": {
-        "SLURM_PROCID": "3",
-        "SLURM_LOCALID": "1",
-        "SLURM_NTASKS": "8",
-        "SLURM_JOB_ID": "77",
-    },
-    "openmpi": {
-        "OMPI_COMM_WORLD_RANK": "3",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        "OMPI_COMM_WORLD_SIZE": "8",
-    },
-    "mpich": {"PMI_RANK": "3", "MPI_LOCALRANKID": "1", "PMI_SIZE": "8"},
-}
+TORCHRUN = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2"}
+OMPI = {f"OMPI_COMM_WORLD_{name}": n for name, n in zip(("RANK", "LOCAL_RANK", "SIZE"), "318")}
+SLURM = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "77"}
 
 
-def header_of(folder: Path, **overrides: object) -> tuple[dict[str, object], str]:
-    """The header and the process name of a short run."""
-    with dftrace_ai.tracing(log_file=folder / "t", **overrides), ai.compute.forward:
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        (TORCHRUN, (3, 8, 1, "torchrun")),
+        (SLURM, (3, 8, 1, "slurm")),
+        (OMPI, (3, 8, 1, "open mpi")),
+        ({"PMI_RANK": "3", "MPI_LOCALRANKID": "1", "PMI_SIZE": "8"}, (3, 8, 1, "mpich")),
+        # The scheduler that it runs under says something else of itself.
+        ({**TORCHRUN, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (3, 8, 1, "torchrun")),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}, (0, 1, 0, "torchrun")),
+        ({"SLURM_PROCID": "0", "SLURM_JOB_ID": "77"}, (None, None, None, None)),
+        *(
+            ({"RANK": text, "WORLD_SIZE": "8"}, (None, None, None, None))
+            for text in ("", "x", "-1", "1e3")
+        ),
+    ],
+)
+def test_what_a_launcher_says(environ: dict[str, str], found: tuple[object, ...]) -> None:
+    assert find_rank(environ) == found
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "said", "name"),
+    [
+        (TORCHRUN, {}, (3, 8), "rank 3"),
+        (TORCHRUN, {"rank": 5, "world_size": 6}, (5, 6), "rank 5"),
+        ({}, {}, (None, None), "python"),
+    ],
+)
+def test_it_is_in_the_header_unless_another_one_is_given(
+    environ: dict[str, str],
+    given: dict[str, int],
+    said: tuple[int | None, int | None],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, text in environ.items():
+        monkeypatch.setenv(variable, text)
+    with dftrace_ai.tracing(log_file=tmp_path / "t", **given), ai.compute.forward:
         pass
-    (path,) = trace_files(folder)
-    t = read(path)
-    view = agree(t)
-    assert list(view.process_names.values()) == [t.process_name]
-    return t.header, t.process_name
-
-
-def use(monkeypatch: pytest.MonkeyPatch, env: Mapping[str, str]) -> None:
-    """Sets variables."""
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.mark.parametrize("launcher", list(LAUNCHERS))
-def test_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
-    use(monkeypatch, LAUNCHERS[launcher])
-    header, name = header_of(tmp_path)
-    assert (header["rank"], header["local_rank"], header["world_size"]) == (3, 1, 8)
-    assert name == f"rank 3 · {platform.node()}"
-
-
-def test_torchrun_wins_over_the_scheduler_it_runs_under(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, {**LAUNCHERS["torchrun"], "SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
-    header, _ = header_of(tmp_path)
-    assert (header["rank"], header["world_size"]) == (3, 8)
-
-
-def test_given_numbers_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, LAUNCHERS["torchrun"])
-    header, name = header_of(tmp_path, rank=5, world_size=6)
-    assert (header["rank"], header["world_size"]) == (5, 6)
-    assert name.startswith("rank 5 ")
-
-
-def test_no_launcher(tmp_path: Path) -> None:
-    header, name = header_of(tmp_path)
-    assert "rank" not in header
-    assert name == f"python · {platform.node()}"
-
-
-@pytest.mark.parametrize("value", ["", "x", "-1", "1e3"])
-def test_a_launcher_value_that_is_no_rank_is_no_reason_to_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    use(monkeypatch, {"RANK": value, "WORLD_SIZE": "8"})
-    header, _ = header_of(tmp_path)
-    assert "rank" not in header
-
-
-def test_rank_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"})
-    header, name = header_of(tmp_path)
-    assert (header["rank"], header["local_rank"], header["world_size"]) == (0, 0, 1)
-    assert name.startswith("rank 0 ")
+    (path,) = trace_files(tmp_path)
+    trace = read(path)
+    assert (trace.header.get("rank"), trace.header.get("world_size")) == said
+    assert trace.process_name == f"{name} · {platform.node()}"
+    assert [*agree(trace).process_names.values()] == [trace.process_name]

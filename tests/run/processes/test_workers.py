@@ -1,97 +1,24 @@
-"""Worker processes: multiprocessing in every start method, subprocesses, executors."""
+"""Threads, and programs that are started or become others: who finds the run, and what they leave."""
 
 from __future__ import annotations
 
-import pytest
-from conftest import RunScript
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from conftest import RunScript, Traced
 from perfetto.trace_file import read
 
-POOL = """
-import json, multiprocessing as mp, os, sys
-import dftrace_ai
 from dftrace_ai import ai
-
-@ai.data.item
-def work(i):
-    with ai.data.preprocess(step=i):
-        return os.getpid()
-
-if __name__ == "__main__":
-    method, how = sys.argv[1:]
-    dftrace_ai.initialize()
-    context = mp.get_context(method)
-    with ai.pipeline.train:
-        pool = context.Pool(2)
-        pids = sorted(set(pool.map(work, range(40), chunksize=1)))
-        if how == "terminate":
-            pool.terminate()
-        else:
-            pool.close()
-        pool.join()
-    dftrace_ai.finalize()
-    print(json.dumps(pids))
-"""
-
-
-@pytest.mark.parametrize("how", ["close", "terminate"])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pools(run_script: RunScript, method: str, how: str) -> None:
-    done = run_script(POOL, args=[method, how])
-    parent, children = done.split()
-    assert parent.tree() == [["train", []]]
-    assert sorted(t.events[0].pid for t in children) == done.said[0]
-    steps = [e.user["step"] for t in children for e in t.named("preprocess")]
-    assert sorted(steps) == list(range(40))
-    assert len({t.header["run"] for t in [parent, *children]}) == 1
-    for t in children:
-        assert t.tree() == [["item", [["preprocess", []]]]] * len(t.named("item"))
-        assert t.header["time_base_us"] == parent.header["time_base_us"]
-
-
-def test_a_process_that_raises_and_one_that_is_killed(run_script: RunScript) -> None:
-    done = run_script("""
-        import multiprocessing as mp, os, signal
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        def work(how):
-            for i in range(500):
-                with ai.data.item:
-                    pass
-            if how == "raise":
-                raise RuntimeError("worker fails")
-            if how == "kill":
-                ai.compute.forward.start()
-                os.kill(os.getpid(), signal.SIGKILL)
-            if how == "exit":
-                os._exit(3)
-
-        if __name__ == "__main__":
-            dftrace_ai.initialize()
-            context = mp.get_context("fork")
-            pool = [context.Process(target=work, args=(h,)) for h in ("raise", "kill", "exit")]
-            for p in pool:
-                p.start()
-            for p in pool:
-                p.join()
-            with ai.compute.step:
-                pass
-            dftrace_ai.finalize()
-    """)
-    parent, children = done.split()
-    assert parent.names == {"step": 1}
-    assert [t.names["item"] for t in children] == [500, 500, 500]
-    open_ends = [t.one("forward").ph for t in children if t.names["forward"]]
-    assert open_ends == ["B"]
 
 
 def test_subprocesses_find_the_run(run_script: RunScript) -> None:
     done = run_script("""
-        import json, subprocess, sys
+        import subprocess, sys
         import dftrace_ai
         from dftrace_ai import ai
 
-        dftrace_ai.initialize()
+        dftrace_ai.initialize(compression="none", timestamps="epoch_us")
         code = "from dftrace_ai import ai\\nwith ai.data.item: pass"
         with ai.pipeline.train:
             for _ in range(2):
@@ -105,72 +32,12 @@ def test_subprocesses_find_the_run(run_script: RunScript) -> None:
     assert {t.header["ppid"] for t in children} == {done.pid}
     assert {t.header["run"] for t in children} == {parent.header["run"]}
     assert {t.footer["ended"] for t in children} <= {"exit", "finalize"}
+    assert {(t.path.suffix, t.header["timestamps"]) for t in children} == {(".pfw", "epoch_us")}
     item, train = children[0].one("item"), parent.one("train")
     assert item.ts_ns is not None
     assert train.ts_ns is not None
     assert train.ts_ns < item.ts_ns
     assert item.end_ns < train.end_ns
-
-
-def test_a_subprocess_that_initialises_itself_stays_in_the_run(run_script: RunScript) -> None:
-    done = run_script("""
-        import subprocess, sys
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        if len(sys.argv) > 1:
-            dftrace_ai.initialize()
-            with ai.data.item:
-                pass
-            dftrace_ai.finalize()
-        else:
-            with dftrace_ai.tracing():
-                with ai.pipeline.train:
-                    subprocess.run([sys.executable, __file__, "child"], check=True)
-    """)
-    parent, children = done.split()
-    assert (parent.names, [t.names for t in children]) == ({"train": 1}, [{"item": 1}])
-    assert children[0].header["run"] == parent.header["run"]
-
-
-def test_executors(run_script: RunScript) -> None:
-    done = run_script("""
-        import multiprocessing as mp
-        from concurrent.futures import ProcessPoolExecutor
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        @ai.data.item
-        def work(i):
-            return i
-
-        if __name__ == "__main__":
-            with dftrace_ai.tracing():
-                for method in ("fork", "spawn"):
-                    with ProcessPoolExecutor(2, mp_context=mp.get_context(method)) as pool:
-                        assert list(pool.map(work, range(10))) == list(range(10))
-                with ai.compute.step:
-                    pass
-    """)
-    parent, children = done.split()
-    assert parent.names == {"step": 1}
-    assert sum(t.names["item"] for t in children) == 20
-
-
-def test_the_childs_file_format_follows_the_run(run_script: RunScript) -> None:
-    done = run_script("""
-        import subprocess, sys
-        import dftrace_ai
-        from dftrace_ai import ai
-
-        with dftrace_ai.tracing(compression="none", timestamps="epoch_us"):
-            with ai.pipeline.train:
-                code = "from dftrace_ai import ai\\nwith ai.data.item: pass"
-                subprocess.run([sys.executable, "-c", code], check=True)
-    """)
-    parent, (child,) = done.split()
-    assert [t.path.suffix for t in (parent, child)] == [".pfw", ".pfw"]
-    assert child.header["timestamps"] == "epoch_us"
 
 
 def test_a_subprocess_with_another_version_of_the_package(run_script: RunScript) -> None:
@@ -226,3 +93,120 @@ def test_a_fork_server_that_is_older_than_the_run_is_told_of(run_script: RunScri
     names = sorted((path.name[0], *read(path).names) for path in done.files)
     items = [("0", "item")] * 3
     assert names == [("0", "forward"), *items, ("1", "forward"), ("2", "forward")]
+
+
+BECOMES_ITSELF = """
+import json, os, sys
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.live import snapshot
+
+run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=60_000)
+life = int(sys.argv[1])
+if life < 3:
+    with ai.data.item(life=life):
+        pass
+    ai.compute.step.start()
+    os.execv(sys.executable, [sys.executable, __file__, str(life + 1)])
+with ai.compute.forward:
+    (seen,) = snapshot(["out"]).processes
+    print(json.dumps([[span.name for span in thread.open] for thread in seen.threads]))
+dftrace_ai.finalize()
+print(json.dumps([os.listdir("spools"), [n for n in os.listdir("out") if n.endswith("at")]]))
+"""
+
+
+def test_a_program_that_becomes_itself_completes_its_earlier_traces(run_script: RunScript) -> None:
+    """It holds no spool of theirs any more, and nobody looks at them as at what runs."""
+    done = run_script(BECOMES_ITSELF, args=["0"])
+    assert done.said == [[["forward"]], [[], []]]
+    assert done.stderr == ""
+    traces = done.traces(perfetto=False)
+    assert {trace.events[0].pid for trace in traces} == {done.pid}
+    assert sorted(name for trace in traces for name in trace.names) == (
+        ["forward", *["item"] * 3, *["step"] * 3]
+    )
+    ends = sorted(trace.footer["ended"] for trace in traces)
+    assert ends == ["died", "died", "died", "finalize"]
+
+
+SEEN_WHILE_IT_IS_TRUE = """
+import json, os, subprocess, sys
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.live import snapshot
+
+run = dftrace_ai.initialize(spool_dir="spools")
+to_child, from_parent = os.pipe()
+os.set_inheritable(to_child, True)
+
+def record():
+    ai.data.item.start()
+
+program = ["/bin/sh", "-c", f"read line <&{to_child}"]
+child = subprocess.Popen(program, preexec_fn=record, pass_fds=[to_child])
+with ai.compute.forward:
+    seen = {process.pid: process.state for process in snapshot(["out"]).processes}
+print(json.dumps(seen == {os.getpid(): "alive", child.pid: "dead"}))
+os.write(from_parent, b"end\\n")
+child.wait()
+dftrace_ai.finalize()
+print(json.dumps([os.listdir("spools"), [n for n in os.listdir("out") if n.endswith("at")]]))
+"""
+
+
+def test_a_child_that_recorded_before_it_became_another_program(run_script: RunScript) -> None:
+    done = run_script(SEEN_WHILE_IT_IS_TRUE)
+    assert done.said == [True, [[], []]]
+    own, (child,) = done.split(perfetto=False)
+    assert own.names == {"forward": 1}
+    assert child.one("item").args["unfinished"] is True
+
+
+def test_a_new_thread_starts_outermost_whatever_its_starter_has_open(traced: Traced) -> None:
+    def work() -> None:
+        with ai.data.item:
+            pass
+
+    with traced() as rec, ai.pipeline.train:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    item = rec.trace.one("item")
+    assert (item.p_idx, item.level) == (0, 1)
+
+
+def test_the_first_span_of_a_thread_runs_no_python_in_which_a_signal_would_be_handled(
+    traced: Traced,
+) -> None:
+    called: list[str] = []
+
+    def work() -> None:
+        node = ai.data.item
+        sys.setprofile(lambda frame, event, _: called.append(f"{event} {frame.f_code.co_name}"))
+        with node:
+            pass
+        sys.setprofile(None)
+
+    with traced() as rec:
+        thread = threading.Thread(target=work, name="reader")
+        thread.start()
+        thread.join()
+    assert [one for one in called if one.startswith(("call", "return"))] == []
+    assert called  # it was listened to
+    assert set(rec.trace.thread_names.values()) >= {"reader"}
+
+
+def test_a_pool_that_outlives_two_runs_writes_to_both(traced: Traced) -> None:
+    def work(i: int) -> None:
+        with ai.data.item(image_idx=i):
+            pass
+
+    with ThreadPoolExecutor(3) as pool:
+        with traced() as one:
+            list(pool.map(work, range(30)))
+        list(pool.map(work, range(5)))
+        with traced() as two:
+            list(pool.map(work, range(100, 120)))
+    assert sorted(e.user["image_idx"] for e in one.trace.spans) == list(range(30))
+    assert sorted(e.user["image_idx"] for e in two.trace.spans) == list(range(100, 120))

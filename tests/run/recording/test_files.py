@@ -1,23 +1,29 @@
-"""Which files a run writes: names, framing, compression, second runs, no run."""
+"""What is in the files of a run: names, framing, compression, times, text, parts."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import platform
+import threading
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from conftest import RunScript, Traced, read_all, trace_files
-from perfetto import engine
+from conftest import RunScript, Traced, trace_files
+from hypothesis import example, given
+from hypothesis import strategies as st
 from perfetto.agreement import agree
-from perfetto.trace_file import plain, read, read_unfinished
+from perfetto.trace_file import plain, read
 
 import dftrace_ai
-from dftrace_ai import ai
+from dftrace_ai import ai, dftracer
+from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.run.settings import json_text
 
 SUFFIX = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}
 
@@ -63,14 +69,6 @@ def test_blocks_are_independent_members_of_whole_lines(traced: Traced) -> None:
     assert b'"process_name"' in first[1]
 
 
-def test_the_first_member_holds_an_event(traced: Traced) -> None:
-    """A first member of '[' alone is refused by Perfetto."""
-    with traced() as rec, ai.compute.forward:
-        pass
-    member = zlib.decompressobj(wbits=31).decompress(rec.trace.path.read_bytes())
-    assert member.startswith(b"[\n{")
-
-
 def test_nothing_recorded_no_file(traced: Traced, run_script: RunScript) -> None:
     with traced() as rec:
         ai.disable()
@@ -94,22 +92,6 @@ def test_one_event_is_enough(traced: Traced) -> None:
         with traced() as rec:
             record()
         assert rec.trace.footer["events"] == 1
-
-
-def test_a_second_run_writes_a_second_file(tmp_path: Path) -> None:
-    for step in range(3):
-        dftrace_ai.initialize(log_file=tmp_path / "t")
-        with ai.compute.forward(step=step):
-            pass
-        dftrace_ai.finalize()
-    names = [f.name for f in trace_files(tmp_path)]
-    base = expected_name("t").removesuffix(".pfw.gz")
-    assert sorted(names) == sorted(f"{base}{n}.pfw.gz" for n in ("", "-1", "-2"))
-    traces = [read(f, ended="finalize") for f in trace_files(tmp_path)]
-    assert sorted(t.one("forward").user["step"] for t in traces) == [0, 1, 2]
-    assert len({t.header["run"] for t in traces}) == 3
-    for t in traces:
-        agree(t)
 
 
 @pytest.mark.parametrize("flight_recorder", [False, True])
@@ -192,65 +174,12 @@ def test_header_and_footer(traced: Traced) -> None:
     assert type(f["waits"]) is int
 
 
-def test_stats_of_a_run(tmp_path: Path) -> None:
-    with dftrace_ai.tracing(log_file=tmp_path / "t") as run:
-        with ai.compute.forward:
-            pass
-        assert run.stats()["dropped"] == 0
-    assert isinstance(run.stats(), dict)
-
-
-def test_what_was_flushed_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
-    with dftrace_ai.tracing(log_file=tmp_path / "t", flush_interval_ms=60_000) as run:
-        for i in range(3):
-            with ai.compute.forward(step=i):
-                pass
-            run.flush()
-            t = read_unfinished(Path(str(run.path)))
-            assert [e.user["step"] for e in t.named("forward")] == list(range(i + 1))
-            assert len(engine.slices(t.path)) == i + 1
-
-
-def test_system_counters(tmp_path: Path) -> None:
-    with dftrace_ai.tracing(log_file=tmp_path / "t", system_counters_s=0.01) as run:
-        seen, until = 0, time.monotonic() + 60
-        while seen < 8 and time.monotonic() < until:
-            run.flush()
-            path = Path(str(run.path))
-            seen = len(read_unfinished(path, in_a_write=True).of("C")) if path.exists() else 0
-    (t,) = read_all(trace_files(tmp_path))
-    assert len(t.of("C")) >= 8
-    assert len(agree(t).counters) >= 8
-
-
-def test_initialize_twice_is_one_run_and_finalize_twice_is_harmless(tmp_path: Path) -> None:
-    one = dftrace_ai.initialize(log_file=tmp_path / "one")
-    two = dftrace_ai.initialize(log_file=tmp_path / "two")
-    assert two is one
-    with ai.compute.forward:
-        pass
-    dftrace_ai.finalize()
-    dftrace_ai.finalize()
-    (path,) = trace_files(tmp_path)
-    assert path.name.startswith("one-")
-
-
 def test_inert_outside_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     dftrace_ai.finalize()
     with ai.compute.forward:
         assert list(ai.data.item.iter([1])) == [1]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_tracing_ends_the_run_when_its_block_raises(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="x"), dftrace_ai.tracing(log_file=tmp_path / "t"):
-        with ai.compute.forward:
-            raise ValueError("x")
-    (path,) = trace_files(tmp_path)
-    trace = read(path, ended="exception")
-    assert trace.footer["error"] == "ValueError"
-    assert trace.one("forward").args["error"] == "ValueError"
 
 
 def test_spools_are_gone_after_the_run(tmp_path: Path) -> None:
@@ -260,3 +189,196 @@ def test_spools_are_gone_after_the_run(tmp_path: Path) -> None:
         assert list(spool.rglob("*")) != []
     assert [p for p in spool.rglob("*") if p.is_file()] == []
     assert len(trace_files(tmp_path)) == 1
+
+
+DAY_US = 86_400_000_000
+
+
+def test_relative_times_and_the_base_give_the_epoch(traced: Traced) -> None:
+    with traced() as rec:
+        before = dftracer.get_instance().get_time()
+        with ai.compute.forward:
+            pass
+        after = dftracer.get_instance().get_time()
+    header, span = rec.trace.header, rec.trace.one("forward")
+    base = header["time_base_us"]
+    assert type(base) is int
+    assert base % (20 * DAY_US) == 0
+    assert span.ts_ns is not None
+    assert 0 <= span.ts_ns < 20 * DAY_US * 1000
+    assert before - 1 <= base + span.ts_ns // 1000 <= after + 1
+    assert abs(base + span.ts_ns / 1000 - time.time() * 1e6) < DAY_US
+    assert header["timestamps"] == "relative"
+    assert header["clock"] in ("tsc", "monotonic")
+
+
+def test_epoch_microseconds(traced: Traced) -> None:
+    with traced(timestamps="epoch_us") as rec:
+        before = dftracer.get_instance().get_time()
+        for _ in range(1000):
+            with ai.pipeline.train, ai.compute.forward:
+                pass
+        ai.instant("here")
+        ai.counter("loss", values={"loss": 1.0})
+        after = dftracer.get_instance().get_time()
+    t = rec.trace
+    assert t.header["timestamps"] == "epoch_us"
+    for e in t.of("X", "i", "C"):
+        assert '"ts":' in e.line
+        assert e.ts_ns is not None
+        assert e.line.split('"ts":')[1].split(",")[0].isdigit()
+        assert before - 1 <= e.ts_ns // 1000 <= after + 1
+    for e in t.named("forward"):
+        up = t.parent(e)
+        assert up is not None
+        assert up.ts_ns is not None
+        assert e.ts_ns is not None
+        assert up.ts_ns <= e.ts_ns
+        assert e.end_ns <= up.end_ns
+
+
+TEXTS = st.text(st.characters())  # halves of surrogates, too, as paths have them
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+@example("".join(map(chr, range(256))))
+@example("C:\\")
+@example(["a\\", "\\\\"])
+@example("\U0001f600\ud83d\ude00\udcff")
+def test_what_is_written_is_read_back(value: Any) -> None:
+    for ascii_only in (False, True):
+        text = json_text(value, ascii_only=ascii_only)
+        # Halves that meet are one letter to whoever reads escapes.
+        again = json.loads(json.dumps(value)) if ascii_only else value
+        assert json.loads(text) == again
+        assert "\n" not in text
+        assert not ascii_only or text.isascii()
+
+
+@given(st.text())
+def test_it_is_as_pythons_own_writes_it(text: str) -> None:
+    if not text.endswith("\\"):
+        assert json_text([text]) == json.dumps([text], ensure_ascii=False)
+
+
+def test_a_text_does_not_end_with_what_perfetto_stumbles_over() -> None:
+    assert json_text("C:\\") == '"C:\\u005c"'
+    assert json_text({"a\\": ["b\\\\"]}) == '{"a\\u005c":["b\\\\\\u005c"]}'
+
+
+def test_what_has_no_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="bytes"):
+        json_text({"path": b"x"})
+
+
+LIMIT = 64 * 1024
+
+
+def part_of(path: Path) -> int:
+    """The number in a file's name; 0 for the first file of a trace."""
+    _, _, number = path.name.partition(".part")
+    return int(number.split(".")[0]) if number else 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+def test_parts_hold_every_event_once_and_keep_to_the_limit(
+    traced: Traced, compression: str
+) -> None:
+    """Each part is a whole trace by itself: the fixture reads and opens each of them."""
+    spans = 12_000
+    opens = compression != "zstd"  # Perfetto has no zstd
+    with traced(max_file_bytes=LIMIT, compression=compression, perfetto=opens) as rec:
+
+        def work(thread: int) -> None:
+            for step in range(spans // 2):
+                with (
+                    ai.compute.forward(step=step, thread=thread)
+                    if step % 50 == 0
+                    else (ai.compute.forward)
+                ):
+                    pass
+
+        threads = [threading.Thread(target=work, args=(i,), name=f"worker {i}") for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    parts = sorted(rec.traces, key=lambda trace: part_of(trace.path))
+    assert len(parts) > 1
+    assert [part_of(t.path) for t in parts] == list(range(len(parts)))
+    assert all(t.path.stat().st_size <= LIMIT for t in parts)
+    assert [t.header.get("part", 0) for t in parts] == list(range(len(parts)))
+    assert [t.footer["ended"] for t in parts] == ["rotated"] * (len(parts) - 1) + ["finalize"]
+    assert [t.footer["part"] for t in parts] == list(range(len(parts)))
+    ids = [event.id for t in parts for event in t.named("forward")]
+    assert (len(ids), len(set(ids))) == (spans, spans)
+    steps = sorted(
+        (e.user["thread"], e.user["step"]) for t in parts for e in t.named("forward") if e.user
+    )
+    assert steps == [(i, step) for i in range(2) for step in range(0, spans // 2, 50)]
+    # The track of a thread has its name in every part that shows it.
+    for t in parts:
+        for event in t.named("forward"):
+            assert t.thread_names[event.tid].startswith("worker")
+
+
+def test_the_oldest_parts_go_when_a_number_is_set(tmp_path: Path) -> None:
+    with dftrace_ai.tracing(
+        log_file=tmp_path / "t", max_file_bytes=LIMIT, max_files=3, compression="none"
+    ) as run:
+        for _ in range(20_000):
+            with ai.compute.forward:
+                pass
+    kept = sorted(part_of(path) for path in trace_files(tmp_path))
+    last = part_of(Path(run.path or ""))
+    assert last > 10
+    assert kept == [last - 2, last - 1, last]
+    assert run.stats()["events"] == 20_000
+    found = summarise([tmp_path])
+    assert 0 < found.events < 20_000
+
+
+def test_losses_are_told_once_among_the_parts(traced: Traced) -> None:
+    with traced(max_file_bytes=LIMIT, compression="none") as rec:
+        for i in range(3000):
+            ai.instant("odd", {"value": float("nan")} if i % 100 == 0 else {})
+    assert len(rec.traces) > 2
+    assert sum(t.footer["args_sanitised"] for t in rec.traces) == 30
+
+
+def test_a_killed_process_goes_on_in_its_last_part(run_script: RunScript) -> None:
+    done = run_script(
+        f"""
+        import os, signal
+        import dftrace_ai
+        from dftrace_ai import ai
+        run = dftrace_ai.initialize(max_file_bytes={LIMIT}, compression="none")
+        for step in range(5000):
+            with ai.compute.forward:
+                pass
+            if step == 4000:
+                run.flush()
+        ai.compute.backward.start()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=-9,
+    )
+    before = len(done.files)
+    assert before > 1
+    from dftrace_ai.spools.recovery import adopt_dead
+
+    assert adopt_dead(done.folder).failed == []
+    traces = sorted(done.traces(), key=lambda trace: part_of(trace.path))
+    assert sum(len(t.named("forward")) for t in traces) == 5000
+    assert traces[-1].footer["ended"] == "died"
+    assert [t.footer["ended"] for t in traces[:-1]] == ["rotated"] * (len(traces) - 1)
+    assert traces[-1].one("backward").args["unfinished"] is True
