@@ -36,12 +36,7 @@ class Entry:
 
     @classmethod
     def opened(cls, name: str, config: EntryConfig, run_name: str) -> Entry:
-        """Begin an interface.
-
-        Raises:
-            ConfigError: something is unknown or not installed, or the run must (not) be there.
-            LogDirectoryError: the run's directory cannot be written.
-        """
+        """Begin an interface; raises as `make_loggers` does."""
         kind = logint_class(name)
         for key in config.loggers:
             routine_class(key)

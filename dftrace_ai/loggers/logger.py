@@ -426,12 +426,7 @@ def make_loggers(config: Any) -> Loggers:
 
 
 def begun_again(loggers: Logger | Loggers, run_name: str) -> Loggers:
-    """Make loggers to a run that goes on in this process, a child, where the parent's log nothing.
-
-    Raises:
-        ConfigError: what they need is not installed.
-        LogDirectoryError: the run's directory cannot be written.
-    """
+    """Make loggers to a run that goes on in this process, a child, where the parent's log none."""
     parts = [loggers] if isinstance(loggers, Logger) else loggers
     settings = {one.name: one._entry.config.of_run(run_name) for one in parts}
     return _opened(settings, run_name)

@@ -71,12 +71,7 @@ def named_now() -> str:
 
 
 def place_of(config: EntryConfig, run_name: str) -> RunFacts:
-    """Make the directory of a run, configured or made.
-
-    Raises:
-        ConfigError: the run is there and must not, or is not and must.
-        LogDirectoryError: the directory cannot be made or written.
-    """
+    """Make the directory of a run, configured or made; raises as `make_loggers` does."""
     rank = rank_here()
     root = _absolute(config.log_dir)
     try:

@@ -17,7 +17,6 @@ from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, w
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
@@ -349,12 +348,7 @@ class _ForkBarrier:
         self._lock.acquire()
         self._begun += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Let forks happen."""
         self._lock.release()
 

@@ -41,11 +41,7 @@ class AimLogint(BaseLogint):
     extra: ClassVar[str] = "aim"
 
     def open(self) -> None:
-        """Begin a run, or go on with the one of that name.
-
-        Raises:
-            ConfigError: there is a run of that name and must not be, or there is none and must.
-        """
+        """Begin a run, or go on with the one of that name, if it must or must not be there."""
         import aim
 
         run, options = self.run, dict(self.run.options)

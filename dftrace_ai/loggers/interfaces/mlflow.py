@@ -56,11 +56,7 @@ class MLFlowLogint(BaseLogint):
         self._id = ""
 
     def open(self) -> None:
-        """Begin a run, or go on with the one of that name.
-
-        Raises:
-            ConfigError: there is a run of that name and must not be, or there is none and must.
-        """
+        """Begin a run, or go on with the one of that name, if it must or must not be there."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow.tracking import MlflowClient
 

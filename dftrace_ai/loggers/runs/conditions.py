@@ -34,11 +34,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Read one, such as ``lr > 0.01``, ``"val/loss".min <= 1`` or ``optimizer = adam``.
-
-        Raises:
-            ConfigError: it is none.
-        """
+        """Read one, such as ``lr > 0.01``, ``"val/loss".min <= 1`` or ``optimizer = adam``."""
         asked = written(text)
         if asked is None or not asked.value or not FIGURE.fullmatch(asked.behind):
             raise ConfigError(

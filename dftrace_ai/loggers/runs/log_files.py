@@ -104,11 +104,7 @@ def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> 
 
 
 class LogLines:
-    """The whole lines of a log, up to where it ended when that was last asked.
-
-    Raises:
-        OSError: it cannot be opened, or is a link or no file.
-    """
+    """The whole lines of a log, up to where it ended when that was last asked."""
 
     # A line that has no end yet is no line: its writer is about to go on with it, or was killed.
     # `passed_over` lines were too long; `torn` says that there are bytes behind the last whole one.

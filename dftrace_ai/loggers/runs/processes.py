@@ -17,21 +17,13 @@ GONE = (b"Z", b"X", b"x")
 
 
 class ProcessIdentity(NamedTuple):
-    """A process, as the first line of its log names it.
-
-    Attributes:
-        host: name of its machine.
-        boot: name of the machine's boot, which no other machine has; "" where that is not told.
-        pid_namespace: number of the set of processes in which `pid` is meant; 0 where not told.
-        pid: its number.
-        start: when it began, in ticks since the boot; 0 where not told.
-    """
+    """A process, as the first line of its log names it; "" and 0 where something is not told."""
 
     host: str
-    boot: str
-    pid_namespace: int
+    boot: str  # of the machine; no other one has it
+    pid_namespace: int  # the set of processes in which `pid` is meant
     pid: int
-    start: int
+    start: int  # in ticks since the boot
 
 
 def here() -> ProcessIdentity:

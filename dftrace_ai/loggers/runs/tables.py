@@ -29,8 +29,7 @@ from dftrace_ai.wording import in_csv, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
-    from typing import TextIO
+    from typing import IO, TextIO
 
     from typing_extensions import Self
 
@@ -122,6 +121,15 @@ class MetricsRow(NamedTuple):
 class RowSink(ABC):
     """Takes runs and their lines as rows of the tables, in the order of the columns."""
 
+    def take_all(self, folders: Iterable[RunFolder]) -> Runs:
+        """Read some runs, and take all of them; returns them as they are now."""
+        runs = Runs()
+        for folder in folders:
+            run = read_run(folder, self)
+            self.take_run(run)
+            runs.append(run)
+        return runs
+
     def take_run(self, run: LocalRun) -> None:
         """Take a run that was read, and its hyper-parameters."""
         self.write("runs", tuple(run.facts().values()))
@@ -156,12 +164,7 @@ def _place_of(writer: Writer) -> tuple[int | None, int | None]:
 
 
 class Rows(NamedTuple):
-    """The answer to a query.
-
-    Attributes:
-        columns: their names.
-        rows: values of each row.
-    """
+    """The answer to a query: names of columns, and the values of each row."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -210,12 +213,7 @@ class RunTables:
         """Return this; with the block the tables are gone."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -237,26 +235,17 @@ class RunTables:
         return Rows(answer.columns, list(islice(answer.rows(), most)))
 
     def copy_out(self, table: str, path: Path) -> None:
-        """Write a table to a file as Parquet.
-
-        Args:
-            table: its name.
-            path: of the file, which is there and is written anew.
-
-        Raises:
-            DftraceError: it cannot be written.
-        """
+        """Write a table as Parquet to a file, which is there and is written anew."""
         try:
             self._database.copy_out(table, path)
         except duckdb_module().Error as error:
             raise DftraceError(f"{path}: cannot be written: {said(error)}") from error
 
     def _fill(self, folders: Iterable[RunFolder]) -> None:
-        with _TableFiles(self._database.folder) as files:
-            for folder in folders:
-                run = read_run(folder, files)
-                files.take_run(run)
-                self.runs.append(run)
+        paths = {table: self._database.folder / f"{table}.jsonl" for table in TABLES}
+        with ExitStack() as opened:
+            files = {name: opened.enter_context(path.open("wb")) for name, path in paths.items()}
+            self.runs = _JsonRows(files).take_all(folders)
         for table, columns in TABLES.items():
             read = columns | LISTED if table == "metrics" else columns
             names = ", ".join(
@@ -264,7 +253,7 @@ class RunTables:
                 for name in columns
             )
             types = ", ".join(f"{name}: '{kind}'" for name, kind in read.items())
-            path = quoted_text(str(self._database.folder / f"{table}.jsonl"))
+            path = quoted_text(str(paths[table]))
             self._database.execute(
                 f"CREATE TABLE {table} AS SELECT {names} FROM read_json({path}, "  # noqa: S608
                 f"format = 'newline_delimited', columns = {{{types}}}, "
@@ -272,23 +261,11 @@ class RunTables:
             )
 
 
-class _TableFiles(RowSink):
-    """Writes rows to files that DuckDB reads, a file for each table."""
+class _JsonRows(RowSink):
+    """Writes rows as lines of JSON, which DuckDB reads, to open files by name of the table."""
 
-    def __init__(self, folder: Path) -> None:
-        self._files = {name: (folder / f"{name}.jsonl").open("wb") for name in TABLES}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for file in self._files.values():
-            file.close()
+    def __init__(self, files: Mapping[str, IO[bytes]]) -> None:
+        self._files = files
 
     def write(self, table: str, row: tuple[Any, ...]) -> None:
         values = (number_text(value) if isinstance(value, float) else value for value in row)
@@ -333,7 +310,6 @@ def _write_parquet(folders: Iterable[RunFolder], files: Mapping[str, Path]) -> R
 
 def _write_csv(folders: Iterable[RunFolder], files: Mapping[str, Path]) -> Runs:
     """Write what is not there as an empty field, and a list as JSON."""
-    runs = Runs()
     try:
         with ExitStack() as opened:
             rows = _CsvRows(
@@ -344,14 +320,10 @@ def _write_csv(folders: Iterable[RunFolder], files: Mapping[str, Path]) -> Runs:
                     for table, path in files.items()
                 }
             )
-            for folder in folders:
-                run = read_run(folder, rows)
-                rows.take_run(run)
-                runs.append(run)
+            return rows.take_all(folders)
     except OSError as error:
         place = next(iter(files.values())).parent
         raise DftraceError(f"{quoted(str(place))}: cannot be written: {error.strerror}") from error
-    return runs
 
 
 class _CsvRows(RowSink):
