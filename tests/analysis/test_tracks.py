@@ -1,13 +1,26 @@
-"""Which spans lie inside of which, and their own time, held against a plain computation."""
+"""Which spans lie inside of which, their own time, and sums put together in any order."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
+from analysis.trace_lines import small_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dftrace_ai._reader import Sums
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.summary.event_reading import (
+    NONE,
+    EventReading,
+    ProcessEvents,
+    ReadAgainError,
+)
 from dftrace_ai.analysis.tracks import own_ns, parents_of, track_order
 
 
@@ -79,3 +92,130 @@ def test_many_spans_in_a_row_are_soon_done() -> None:
     parents = parents_of(np.zeros(count + 1), around, ends)
     assert (parents[1:] == 0).all()
     assert own_ns(parents, around, ends)[0] == 5 * count
+
+
+def nested(noise: random.Random, start: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
+    """Spans within some time, those inside of others before them."""
+    at = start
+    while depth and at < end and noise.random() < 0.8:
+        begin = noise.randint(at, end)
+        until = noise.randint(begin, end)
+        yield from nested(noise, begin, until, depth - 1)
+        yield begin, until
+        at = until + noise.choice([0, 0, 1])
+
+
+def written(noise: random.Random, folder: Path, number: int) -> Path:
+    lines = ["[", '{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"main"}}']
+    # Few moments make many spans without length, and many of the same times.
+    moments = noise.choice([12, 10**6])
+    for tid in (1, 2):
+        spans = list(nested(noise, 0, moments, 4))
+        ids = list(range(len(spans), 0, -1)) if noise.random() < 0.5 else [0] * len(spans)
+        for id, (begin, end) in zip(ids, spans):
+            time = f'"ts":{begin},"dur":{end - begin}' if noise.random() < 0.98 else '"dur":5'
+            lines.append(
+                f'{{"id":{id},"name":"s{len(lines)}","cat":"c","pid":1,"tid":{tid},{time},"ph":"X"}}'
+            )
+    path = folder / f"t{number}.pfw"
+    path.write_text("\n".join([*lines, "]", ""]))
+    return path
+
+
+def told(process: ProcessEvents) -> dict[str, tuple[int, int, str]]:
+    """Of each span its duration, its own time, and the name of that around it."""
+    batches = list(process.batches(parents=True))
+    if not batches:
+        return {}
+    label, _, _, _, dur, own, _ = map(np.concatenate, zip(*(each[:6] + ([],) for each in batches)))
+    name = [process.labels[code].name for code in label.tolist()]
+    around = [name[at] if at >= 0 else "" for at in process.parents().tolist()]
+    return dict(zip(name, zip(dur.tolist(), own.tolist(), around)))
+
+
+def test_both_ways_to_read_spans_agree(tmp_path: Path) -> None:
+    noise = random.Random(5)
+    in_order = 0
+    for number in range(150):
+        traces = open_traces([written(noise, tmp_path, number)]).files
+        process = EventReading().process(traces)
+        try:
+            as_they_come = told(process)
+        except ReadAgainError:
+            told(process)
+            continue
+        in_order += 1
+        process._sorts = True
+        assert as_they_come == told(process)
+    assert 50 < in_order < 140
+
+
+def test_recorded_spans_are_read_as_they_come(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    assert told(EventReading().process(open_traces([path]).files))
+
+
+def column(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def part(noise: random.Random, number: int) -> Sums:
+    """Spans of a process: names that all have, of which some have few and some have many."""
+    sums = Sums(1 << 30)
+    count = noise.choice([0, 3, 40, 100, 400])
+    group, name = (np.array(noise.choices(range(3), k=count), np.int64) for _ in range(2))
+    dur = np.array([noise.randint(0, 10 ** noise.randint(1, 15)) for _ in range(count)], np.int64)
+    none = np.full(count, NONE)
+    chosen = np.array(noise.choices([True, False], k=count), bool)
+    start = np.arange(count, dtype=np.int64)
+    sums.add(group, none, name, start, dur, dur // 3, chosen if number % 2 else None)
+    return sums
+
+
+@pytest.mark.parametrize("wall", [7, None, ...])
+def test_sums_of_parts_are_the_same_in_any_order(wall: Any) -> None:
+    noise = random.Random(6)
+    parts = [part(noise, number) for number in range(12)]
+    rows = []
+    for _ in range(20):
+        noise.shuffle(parts)
+        # Some are put together before they are put to the others.
+        cut = noise.randrange(len(parts))
+        whole = Sums(1 << 30)
+        for each in parts[cut:] + parts[:cut]:
+            whole.take(each, wall, None)
+        rows.append(whole.rows(100))
+    assert rows[0]
+    assert {figures[2] for figures in rows[0]} - set(range(129)), "some have too many to keep"
+    assert all(again == rows[0] for again in rows)
+
+
+def test_sums_of_sums_are_those_of_the_whole() -> None:
+    noise = random.Random(7)
+    times = [noise.randint(0, 10**6) for _ in range(500)]
+    for cut in (0, 3, 100, 128, 129, 400, 500):
+        sums = [Sums(1 << 20) for _ in range(4)]
+        for of_some, some in zip(sums, (times[:cut], times[cut:], times)):
+            none = np.full(len(some), NONE)
+            of_some.add(none, none, none, none, column(*some), column(*some), None)
+        first, second, together, both = sums
+        both.take(first, 1, None)
+        both.take(second, 1, None)
+        whole = Sums(1 << 20)
+        whole.take(together, 1 if cut in (0, 500) else 2, None)
+        assert both.rows(9) == whole.rows(9)
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    sums, one, two = Sums(1 << 20), column(1), column(1, 2)
+    with pytest.raises(ValueError, match="other lengths"):
+        sums.add(one, one, one, one, one, two, None)
+    with pytest.raises(ValueError, match="other lengths"):
+        sums.add(two, two, two, two, two, two, np.array([True]))
+    sums.add(one, one, one, one, one, one, None)
+    with pytest.raises(ValueError, match="a number for each group"):
+        Sums(1 << 20).take(sums, None, [1, 2])
+    with pytest.raises(ValueError, match="of itself"):
+        sums.take(sums, None, None)
+    with pytest.raises(OverflowError):
+        Sums(1000).add(*[np.arange(1000)] * 6, None)

@@ -1,15 +1,24 @@
-"""What `dftrace info` says of traces, and `dftrace validate` as JSON; both as their schemas have it."""
+"""What the commands say of traces as a whole: whose, how they ended, when they began, how long they were."""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
+import signal
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-from analysis.trace_lines import TraceLines, small_trace
+import pytest
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+from conftest import RunScript
 from safety.commands import invoke
+
+from dftrace_ai.analysis import Run
+from dftrace_ai.analysis.reading import Trace, open_traces
+from dftrace_ai.analysis.summary.indexing import index_traces
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -87,3 +96,167 @@ def test_validate_as_json(tmp_path: Path) -> None:
         30,
         [17, 17, 18, 18],
     )
+
+
+# Spans and counters of two threads in many blocks; one span has no end, one is longer than all others.
+RECORDED = """
+    import sys, threading
+    import dftrace_ai
+    from dftrace_ai import ai
+
+    def work():
+        for step in range(3000):
+            with ai.compute.forward(step=step):
+                pass
+
+    with dftrace_ai.tracing(compression=sys.argv[1], write_buffer_bytes=65536) as run:
+        with ai.pipeline.train:
+            thread = threading.Thread(target=work)
+            thread.start()
+            work()
+            thread.join()
+            ai.counter("loss", {"train": 1.0})
+        ai.checkpoint.capture.start()
+        run.flush()
+        if len(sys.argv) > 2:
+            print("ready", flush=True)
+            threading.Event().wait()
+"""
+
+
+def told_by_lines(traces: Iterable[Trace]) -> tuple[str, float]:
+    """First moment in UTC, and microseconds from there to the last one."""
+    times: list[tuple[int, int]] = []
+    for trace in traces:
+        assert trace.header is not None
+        for _, event in trace.events():
+            if event["ph"] != "M" and "ts" in event:
+                start = round(event["ts"] * 1000) + (trace.header.time_base_us or 0) * 1000
+                times.append((start, start + round(event.get("dur", 0) * 1000)))
+    first, last = min(start for start, _ in times), max(end for _, end in times)
+    moment = datetime.fromtimestamp(first // 1_000_000_000, timezone.utc)
+    us = first // 1000 % 1_000_000
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{us:06}Z", (last - first) / 1000
+
+
+def moment_us(text: str) -> int:
+    since = datetime.fromisoformat(text.replace("Z", "+00:00")) - datetime.fromtimestamp(
+        0, timezone.utc
+    )
+    return since // timedelta(microseconds=1)
+
+
+def told(*words: object) -> Any:
+    done = invoke(*words, "--json")
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+@pytest.mark.parametrize("ended", ["in order", "killed"])
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "none"])
+def test_all_commands_tell_what_the_lines_say(
+    run_script: RunScript, codec: str, ended: str
+) -> None:
+    killed = ended == "killed"
+    done = run_script(
+        RECORDED,
+        args=[codec, *(["wait"] if killed else [])],
+        status=-signal.SIGKILL if killed else 0,
+        stop=(lambda process: process.kill()) if killed else None,
+    )
+    out = done.folder
+    invoke("recover", out)
+    traces = open_traces([out])
+    began_at, length_us = told_by_lines(traces)
+    # A process that was killed may have hung for long: its file says until when it lived.
+    lived_us = length_us
+    for trace in traces:
+        assert trace.header is not None
+        assert trace.end.footer is not None
+        if killed:
+            until_us = (trace.header.time_base_us or 0) + (trace.end.footer.alive_us or 0)
+            lived_us = max(lived_us, until_us - moment_us(began_at))
+    for file in told("info", out)["files"]:
+        assert file["began_at"] == began_at
+        assert file["length_us"] == pytest.approx(lived_us, abs=1)
+        assert file["began_us"] < datetime.fromisoformat(began_at[:-1]).timestamp() * 1e6
+    summary, verdict = told("summary", out), told("why", out)
+    assert (summary["began_at"], summary["length_us"]) == (began_at, length_us)
+    assert (verdict["began_at"], verdict["length_ns"]) == (began_at, round(length_us * 1000))
+    figures = Run(out).figures
+    assert (figures.began_at, figures.wall_s) == (began_at, pytest.approx(length_us / 1e6))
+
+
+def test_people_get_the_time_of_their_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = TraceLines(100, time_base_us=1_699_920_000_000_000)
+    trace.instant("loaded", 80_000 * 10**9)
+    trace.span("forward", "compute", 80_000 * 10**9 + 7, 2_500_000_000)
+    path = trace.write(tmp_path / "t.pfw")
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        texts = [invoke(command, path).out for command in ("info", "summary", "why")]
+        page = tmp_path / "page.html"
+        invoke("report", path, "-o", page)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    # 80,000 seconds after midnight of the 14th, UTC.
+    for text in (*texts, page.read_text()):
+        assert "2023-11-15 03:43:20 +0530" in text
+    assert "began 2023-11-15 03:43:20 +0530, lasted 2.5 s" in texts[1]
+    assert "2.5 s" in texts[0]
+
+
+def test_what_lies_between_is_not_unpacked_and_where_it_would_have_to_be_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = small_trace().write(tmp_path / "t.pfw")
+    assert told("info", path)["files"][0]["length_us"] is not None
+    monkeypatch.setattr("dftrace_ai.analysis.reading.index_line.LITTLE_BYTES", 100)
+    (file,) = told("info", path)["files"]
+    assert (file["began_at"], file["length_us"]) == (None, None)
+    assert told("summary", path)["length_us"] is not None
+
+
+def test_an_index_beside_a_trace_says_it_too(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    before = told("summary", path)
+    index_traces([path])
+    assert told("summary", path) == before
+    assert before["began_at"] is not None
+
+
+def test_who_counts_from_no_known_moment_has_a_length_alone(tmp_path: Path) -> None:
+    path = tmp_path / "t.pfw"
+    lines = [f'{{"name":"a","ph":"X","pid":1,"tid":1,"ts":{at},"dur":5}}' for at in (7, 90)]
+    path.write_text("\n".join(["[", *lines]) + "\n")
+    for found in (told("info", path)["files"][0], told("summary", path)):
+        assert (found["began_at"], found["length_us"]) == (None, 88.0)
+    assert "lasted 88 us" in invoke("summary", path).out
+    assert "began" not in invoke("summary", path).out
+
+
+def test_without_events_there_is_nothing_to_say(tmp_path: Path) -> None:
+    trace = TraceLines()
+    trace.footer()
+    path = trace.write(tmp_path / "t.pfw.gz")
+    for command in ("info", "summary", "why"):
+        assert "lasted" not in invoke(command, path).out
+    assert told("info", path)["files"][0]["began_at"] is None
+
+
+def test_a_run_of_several_files_lasts_from_the_first_to_the_last(tmp_path: Path) -> None:
+    for rank, start_s in enumerate((30, 10, 20)):
+        trace = TraceLines(100 + rank)
+        trace.span("forward", "compute", start_s * 10**9, 10**9)
+        trace.write(tmp_path / f"r{rank}.pfw.gz")
+    assert TIME_BASE_US % 1_000_000 == 0
+    summary = told("summary", tmp_path)
+    moment = datetime.fromtimestamp(TIME_BASE_US / 1e6 + 10, timezone.utc)
+    assert summary["began_at"] == f"{moment:%Y-%m-%dT%H:%M:%S}.000000Z"
+    assert summary["length_us"] == 21e6
+    for by in ("rank", "thread", "step", "category"):
+        assert told("summary", tmp_path, "--by", by)["length_us"] == 21e6

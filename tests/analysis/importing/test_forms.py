@@ -1,4 +1,4 @@
-"""What a file is: events in JSON of every layout, several documents in one, or no trace at all."""
+"""What a file is: events in JSON of every layout, several documents in one, none; and patterns."""
 
 from __future__ import annotations
 
@@ -163,3 +163,29 @@ def test_what_else_stands_behind_is_told(tmp_path: Path) -> None:
         (warning,) = [one for one in found.warnings() if one.startswith("skipped: ")]
         assert expected in warning
         assert invoke("summary", path).status == 1
+
+
+def test_a_pattern_stands_for_the_files_that_match(tmp_path: Path) -> None:
+    for name in ("a-1.pfw", "a-2.pfw.gz", "b-1.pfw", "deep/er/a-3.pfw", "odd/[x]*.pfw"):
+        small_trace().write(tmp_path / name)
+
+    def opened(*patterns: str) -> list[str]:
+        traces = open_traces([tmp_path / pattern for pattern in patterns])
+        assert all(trace.file.asked_for for trace in traces)
+        return [str(trace.path.relative_to(tmp_path)) for trace in traces]
+
+    assert opened("a-*.pfw*") == ["a-1.pfw", "a-2.pfw.gz"]
+    assert opened("?-1.pfw", "a-[12].*") == ["a-1.pfw", "a-2.pfw.gz", "b-1.pfw"]
+    assert opened("**/a-*") == ["a-1.pfw", "a-2.pfw.gz", "deep/er/a-3.pfw"]
+    # What exists is meant by its name.
+    assert opened("odd/[x]*.pfw") == ["odd/[x]*.pfw"]
+    with pytest.raises(TraceError, match="no file matches this pattern"):
+        opened("c-*.pfw")
+
+
+def test_what_matches_is_held_to_what_is_given(tmp_path: Path) -> None:
+    small_trace().write(tmp_path / "a.pfw")
+    (tmp_path / "b.pfw").write_text("no trace")
+    done = invoke("summary", tmp_path / "*.pfw")
+    assert done.status == 2
+    assert "b.pfw: not a trace file" in done.err
