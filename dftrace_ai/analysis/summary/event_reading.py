@@ -392,7 +392,6 @@ def steps_without_number(parts: Sequence[Trace]) -> tuple[NumberedSteps, ...]:
         if len(at):
             alone = process.source == "kineto" or (process.header and process.header.run)
             pid = None if alone else process.pid
-            numbered.append(
-                NumberedSteps(pid, steps.start_ns[at], steps.end_ns[at], steps.numbers[at])
-            )
+            number = steps.numbers[at].astype(np.int64)  # as `NONE` is
+            numbered.append(NumberedSteps(pid, steps.start_ns[at], steps.end_ns[at], number))
     return tuple(numbered)
