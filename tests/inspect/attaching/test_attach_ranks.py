@@ -6,7 +6,17 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch_features
-from inspect_sessions import ALL, QUANTISED, Values, emulated, main_log, scale, statistics_of
+from inspect_sessions import (
+    ALL,
+    QUANTISED,
+    Values,
+    emulated,
+    exact_statistics,
+    main_log,
+    scale,
+    session,
+    statistics_of,
+)
 from rank_processes import on_ranks
 from torch import nn
 
@@ -22,15 +32,11 @@ def by_name(values):
     return {f"{name}/{iteration}": found for (name, iteration), found in values.found.items()}
 
 
-def whole(parts):
-    joined = torch.cat([torch.tensor(part).reshape(-1) for part in parts]).double()
-    return {"mean": joined.mean(), "std": joined.std(), "max": joined.max()}
-
-
-def assert_is(values, name, iteration, parts):
-    for stat, expected in whole(parts).items():
-        (found,) = values[f"{name}_{stat}/{iteration}"]
-        assert found == pytest.approx(float(expected), rel=1e-5, abs=1e-6), (name, stat)
+def assert_is(values, name, parts):
+    exact = exact_statistics(torch.cat([torch.tensor(part).reshape(-1) for part in parts]))
+    for stat in ("mean", "std", "max"):
+        (found,) = values[f"{name}_{stat}/0"]
+        assert found == pytest.approx(exact[stat], rel=1e-5, abs=1e-6), (name, stat)
 
 
 def merged_over_ranks(rank, folder):
@@ -40,17 +46,15 @@ def merged_over_ranks(rank, folder):
     told = {}
 
     def case(name, prepare=lambda: None, **keywords):
-        values = Values()
-        debug_api.initialize(config, log_dir=folder / name, statistics_logger=values)
-        prepare()
         torch.manual_seed(rank)
         model = nn.Linear(3, 2)
-        debug_api.attach(model, **keywords)
         # Shards of unequal shapes, far from each other.
         x = torch.randn(4 + 3 * rank, 3) + 10 * rank
-        model(x).square().sum().backward()
-        debug_api.step()
-        debug_api.end_debug()
+        with session(config, folder / name) as values:
+            prepare()
+            debug_api.attach(model, **keywords)
+            model(x).square().sum().backward()
+            debug_api.step()
         told[name] = {"values": by_name(values), "x": x.tolist(), "weight": model.weight.tolist()}
 
     case("world")
@@ -67,8 +71,8 @@ def test_who_logs_what(tmp_path):
         weights = [each[case]["weight"] for each in ranks]
         for rank, each in enumerate(ranks):
             values = each[case]["values"]
-            assert_is(values, "model_activation", 0, [xs[rank]] if case == "own" else xs)
-            assert_is(values, "model_weight", 0, weights if case == "tp" else [weights[rank]])
+            assert_is(values, "model_activation", [xs[rank]] if case == "own" else xs)
+            assert_is(values, "model_weight", weights if case == "tp" else [weights[rank]])
     # Every rank has the same bits.
     first, second = (
         {n: v for n, v in each["world"]["values"].items() if "weight" not in n} for each in ranks
@@ -296,20 +300,18 @@ def test_shards_of_tensor_parallel_layers(tmp_path):
 
 
 def wrapped_while_attached(rank, folder):
-    values = Values()
-    debug_api.initialize(STATISTICS, log_dir=folder, statistics_logger=values)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
-    handle = debug_api.attach(model)
-    shard(model)
     x = torch.full((2, 4), 1.0 + rank)
-    for _ in range(3):
-        model(x).sum().backward()
-        debug_api.step()
-        handle.detach()
-        model(x).sum().backward()
+    with session(STATISTICS, folder) as values:
         handle = debug_api.attach(model)
-    debug_api.end_debug()
+        shard(model)
+        for _ in range(3):
+            model(x).sum().backward()
+            debug_api.step()
+            handle.detach()
+            model(x).sum().backward()
+            handle = debug_api.attach(model)
     return by_name(values)
 
 
@@ -322,17 +324,15 @@ def test_a_model_that_was_sharded_while_attached_is_attached_again(tmp_path):
 
 
 def detached_within_a_step(rank, folder):
-    values = Values()
-    debug_api.initialize(STATISTICS, log_dir=folder, statistics_logger=values)
     model = nn.Linear(4, 2)
-    handle = debug_api.attach(model)
-    if rank:
-        # Here it has run.
-        model(torch.ones(2, 4)).sum().backward()
-    handle.detach()
-    debug_api.step()
-    debug_api.step()
-    debug_api.end_debug()
+    with session(STATISTICS, folder) as values:
+        handle = debug_api.attach(model)
+        if rank:
+            # Here it has run.
+            model(torch.ones(2, 4)).sum().backward()
+        handle.detach()
+        debug_api.step()
+        debug_api.step()
     return by_name(values)
 
 

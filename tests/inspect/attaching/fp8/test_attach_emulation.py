@@ -172,23 +172,6 @@ def test_a_tensor_without_a_usable_amax_has_scale_one(special, tmp_path):
     assert torch.equal(y.nan_to_num(7e30), expected.nan_to_num(7e30))
 
 
-def test_tensors_without_elements_pass(tmp_path):
-    config = section(
-        {
-            **fake_quant(PAIRS),
-            "LogTensorStats": {"stats": ["min"], "tensors": ["activation", "output"]},
-        }
-    )
-    with session(config, tmp_path) as values:
-        model = nn.Linear(5, 4)
-        debug_api.attach(model)
-        x = torch.zeros(0, 5, requires_grad=True)
-        model(x).sum().backward()
-        debug_api.step()
-        assert x.grad.shape == (0, 5)
-        assert not values.found
-
-
 def test_the_tensors_of_the_user_stay_as_they_are(tmp_path):
     x, weight, bias, gradient = operands(torch.float32)
     with session(section(fake_quant(PAIRS)), tmp_path):
