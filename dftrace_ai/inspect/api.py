@@ -14,7 +14,7 @@ from dftrace_ai.inspect.arguments import executed, iteration_of
 from dftrace_ai.inspect.config import features
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.naming import assigned_names
-from dftrace_ai.inspect.nonfinite.marks import MARKS
+from dftrace_ai.inspect.nonfinite import MARKS
 from dftrace_ai.inspect.session import open_session
 from dftrace_ai.inspect.session.open_session import log_tensor_stats, needed_session
 from dftrace_ai.inspect.session.session import Session

@@ -10,7 +10,7 @@ from torch import Tensor
 from dftrace_ai.inspect.attaching.custom import CustomCalls
 from dftrace_ai.inspect.attaching.fp8 import DelayedScaling, Recipe, recipe_in_force
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
-from dftrace_ai.inspect.nonfinite.marks import MARKS
+from dftrace_ai.inspect.nonfinite import MARKS
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.wording import ToldOnce
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.collecting.observer import TensorObserver
     from dftrace_ai.inspect.collecting.rings import Rings
     from dftrace_ai.inspect.naming import NamedLayer
-    from dftrace_ai.inspect.nonfinite.layer_watch import LayerWatch
+    from dftrace_ai.inspect.nonfinite import LayerWatch
 
 __all__ = ["LiveLayer", "PlannedLayer", "Table", "Treatment", "described"]
 

@@ -14,8 +14,7 @@ from dftrace_ai.inspect.attaching.fp8 import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
 from dftrace_ai.inspect.collecting.observer import FP8_FEATURE, amax_of
 from dftrace_ai.inspect.collecting.rings import Asked
-from dftrace_ai.inspect.nonfinite.layer_watch import CAUSES
-from dftrace_ai.inspect.nonfinite.marks import MARKS
+from dftrace_ai.inspect.nonfinite import CAUSES, MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import fake_quantise, scale_of

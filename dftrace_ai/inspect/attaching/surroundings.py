@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from dftrace_ai.inspect.nonfinite.marks import MARKS
+from dftrace_ai.inspect.nonfinite import MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,7 @@ from dftrace_ai.inspect.attaching.modules.attention import FAST_PATH
 from dftrace_ai.inspect.attaching.modules.swap import station_at
 from dftrace_ai.inspect.errors import InspectTypeError
 from dftrace_ai.inspect.naming import layers_of
-from dftrace_ai.inspect.nonfinite.layer_watch import DeviceCounts, LayerWatch
-from dftrace_ai.inspect.nonfinite.marks import MARKS, WATCHES
+from dftrace_ai.inspect.nonfinite import MARKS, WATCHES, DeviceCounts, LayerWatch
 from dftrace_ai.wording import ToldOnce, described
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.inspect.collecting.rings import Awaited, elements_of
-from dftrace_ai.inspect.nonfinite.marks import MARKS, Counts, Place
+from dftrace_ai.inspect.nonfinite import MARKS, Counts, Place
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row
 from dftrace_ai.inspect.numerics.plain import row_with_quantisation

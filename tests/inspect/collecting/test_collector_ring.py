@@ -13,7 +13,7 @@ from late_rings import LateCopies, through_rings
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.nonfinite.marks import MARKS
+from dftrace_ai.inspect.nonfinite import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format

@@ -10,7 +10,7 @@ from inspect_sessions import main_log, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.nonfinite.marks import MARKS
+from dftrace_ai.inspect.nonfinite import MARKS
 
 
 @pytest.fixture(autouse=True)

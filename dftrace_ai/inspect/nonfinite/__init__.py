@@ -1,1 +1,0 @@
-"""Where a value that is not finite was seen first."""
