@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.inspect.collecting.weights_ahead import WeightsAhead
+from dftrace_ai.inspect.collecting.rings import WeightsAhead
 from dftrace_ai.inspect.numerics.record import Record, merge
 from dftrace_ai.inspect.output.trace_events import outside_of_spans
 from dftrace_ai.inspect.ranks.exchange import behind

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from dftrace_ai.inspect.collecting.rings import Asked, DeviceRing, Rings
-    from dftrace_ai.inspect.collecting.weights_ahead import DueWeight
+    from dftrace_ai.inspect.collecting.rings import Asked, DeviceRing, DueWeight, Rings
     from dftrace_ai.inspect.config import Observe, Schedule
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.run.emitting import Moment
