@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -85,8 +85,8 @@ class Marks:
 
     def stepped(self, step: int | None) -> None:
         """Take in the number of the next step; without a session, None, they are counted."""
-        for watch in WATCHES:
-            watch.stepped()
+        for stepped in WATCHES:
+            stepped()
         self.step = self.step + 1 if step is None else step
 
     def counted(
@@ -152,16 +152,8 @@ MARKS = Marks()
 """Those of the process: attached layers and watches share them."""
 
 
-class Stepping(Protocol):
-    """A watch over a model."""
-
-    def stepped(self) -> None:
-        """Take in that a step has ended."""
-
-
-WATCHES: list[Stepping] = []
-"""Those that are on."""
-
+WATCHES: list[Callable[[], None]] = []
+"""What the watches that are on do when a step has ended."""
 
 WATCHED = ("output", "gradient")
 CAUSES = ("activation", "weight")

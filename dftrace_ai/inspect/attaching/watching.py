@@ -33,7 +33,7 @@ class Watch:
         self._stations: list[Station] = []
         self._release: Callable[[], None] | None = FAST_PATH.release
         FAST_PATH.hold()
-        WATCHES.append(self)
+        WATCHES.append(self.stepped)
         try:
             for layer in layers_of(model, name):
                 station = station_at(layer.module, layer.kind)
@@ -72,7 +72,7 @@ class Watch:
         self._release = None
         self.elsewhere.fetch()
         self._tell(wait=True)
-        WATCHES.remove(self)
+        WATCHES.remove(self.stepped)
         for station in self._stations:
             for live in station.layers.values():
                 live.watch = None

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from dftrace_ai.inspect.collecting.rings import Awaited, elements_of
 from dftrace_ai.inspect.nonfinite import MARKS, Counts, Place
@@ -124,15 +124,10 @@ def amax_of(record: Record) -> float:
     return math.nan if record.n_nan else record.amax
 
 
-class ScaleSource(Protocol):
-    """Tells under which scale a tensor is, or would be, quantised."""
-
-    def __call__(
-        self, source: str, amax: float | Tensor, /
-    ) -> tuple[Format, float | Tensor] | None:
-        """Return format and scale; None where there is no such scale."""
-        # The source is ``used``, ``current`` or ``delayed``; the amax is NaN where the tensor has a
-        # NaN. One that is on a device stays there, and so does the scale.
+ScaleSource: TypeAlias = "Callable[[str, float | Tensor], tuple[Format, float | Tensor] | None]"
+"""Tells under which scale a tensor is, or would be, quantised: the format and the scale, if any."""
+# It is asked by source, ``used``, ``current`` or ``delayed``, and by the amax, which is NaN where
+# the tensor has a NaN. One that is on a device stays there, and so does the scale.
 
 
 class TensorObserver:

@@ -6,7 +6,7 @@ import copyreg
 import functools
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -237,13 +237,8 @@ def _forward_linear(self: Any, input: Tensor) -> Tensor:  # noqa: A002 - as torc
     return plan.run_linear(self, input)
 
 
-class _Run(Protocol):
-    """How a station runs a module that has something to do."""
-
-    def __call__(
-        self, station: Station, module: Any, original: Callable[[], Any], call: Call, /
-    ) -> Any:
-        """Return what the module returns."""
+# How a station runs a module that has something to do.
+_Run: TypeAlias = "Callable[[Station, Any, Callable[[], Any], Call], Any]"
 
 
 def _followed(run: _Run, module: Any, original: Callable[..., Any], call: Call) -> Any:
