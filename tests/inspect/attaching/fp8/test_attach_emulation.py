@@ -52,18 +52,9 @@ def fake_quant(chosen):
     return {"FakeQuant": {"quant_format": "E4M3", "gemms_struct": items}} if items else {}
 
 
-def operands(dtype):
-    generator = torch.Generator().manual_seed(7)
-    make = lambda *size: torch.randn(*size, generator=generator).mul(3).to(dtype)  # noqa: E731
-    return make(6, 5), make(4, 5), make(4), make(6, 4)
-
-
-def linear(weight, bias):
-    model = nn.Linear(weight.size(1), weight.size(0), dtype=weight.dtype)
-    with torch.no_grad():
-        model.weight.copy_(weight)
-        model.bias.copy_(bias)
-    return model
+def linear():
+    torch.manual_seed(7)
+    return nn.Linear(5, 4)
 
 
 def one_step(model, x, gradient):
@@ -110,17 +101,17 @@ def assert_same(found, expected):
     ids=lambda chosen: "+".join(f"{gemm}.{tensor}" for gemm, tensor in chosen) or "none",
 )
 def test_each_choice_of_operands_is_quantised_in_its_gemm_alone(chosen, dtype, tmp_path):
-    x, weight, bias, gradient = operands(dtype)
+    x, gradient = (one.to(dtype) for one in batches(1)[0])
     with session(section(fake_quant(chosen)), tmp_path):
-        model = linear(weight, bias)
+        model = linear().to(dtype)
         debug_api.attach(model)
         found = one_step(model, x, gradient)
 
     def change(gemm, name, tensor):
         return emulated(tensor, HYBRID[name]) if (gemm, name) in chosen else tensor
 
-    assert_same(found, reference(linear(weight, bias), x, gradient, change))
-    plain = one_step(linear(weight, bias), x, gradient)
+    assert_same(found, reference(linear().to(dtype), x, gradient, change))
+    plain = one_step(linear().to(dtype), x, gradient)
     if not chosen:
         assert_same(found, plain)
     else:
@@ -131,7 +122,7 @@ def test_each_choice_of_operands_is_quantised_in_its_gemm_alone(chosen, dtype, t
 
 
 def test_quantisation_is_that_of_what_autocast_makes_of_the_operands(tmp_path):
-    x, weight, bias, gradient = operands(torch.float32)
+    x, gradient = batches(1)[0]
     config = section(
         {
             **QUANTISED["all"]["transformer_engine"],
@@ -140,53 +131,57 @@ def test_quantisation_is_that_of_what_autocast_makes_of_the_operands(tmp_path):
         }
     )
     with session(config, tmp_path) as values:
-        model = linear(weight, bias)
+        model = linear()
         debug_api.attach(model)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             x_ = x.clone().requires_grad_()
             y = model(x_)
         y.backward(gradient.bfloat16())
         debug_api.step()
-    narrow = linear(weight.bfloat16(), bias.bfloat16())
     expected = reference(
-        narrow, x.bfloat16(), gradient.bfloat16(), lambda _, name, one: emulated(one, "E4M3")
+        linear().bfloat16(),
+        x.bfloat16(),
+        gradient.bfloat16(),
+        lambda _, name, one: emulated(one, "E4M3"),
     )
     assert y.dtype == torch.bfloat16
     assert torch.equal(y, expected[0])
     for one, other in zip((x_.grad, model.weight.grad, model.bias.grad), expected[1:], strict=True):
         assert one.dtype == torch.float32
         assert torch.equal(one, other.float())
-    assert values["model_weight_cur_amax", 0] == weight.abs().max()
+    assert values["model_weight_cur_amax", 0] == model.weight.abs().max()
     assert values["model_activation_cur_amax", 0] == x.bfloat16().abs().max()
 
 
 @pytest.mark.parametrize("special", [float("nan"), float("inf"), 0.0])
 def test_a_tensor_without_a_usable_amax_has_scale_one(special, tmp_path):
-    x, weight, bias, gradient = operands(torch.float32)
+    x, gradient = batches(1)[0]
     x = torch.zeros_like(x) if special == 0 else x.index_fill(0, torch.tensor(2), special)
     with session(section(fake_quant([("fprop", "activation")])), tmp_path):
-        model = linear(weight, bias)
+        model = linear()
         debug_api.attach(model)
         y = model(x)
-    expected = nn.functional.linear(emulated(x, "E4M3", by=torch.tensor(1.0)), weight, bias)
+    expected = nn.functional.linear(
+        emulated(x, "E4M3", by=torch.tensor(1.0)), model.weight, model.bias
+    )
     assert torch.equal(y.nan_to_num(7e30), expected.nan_to_num(7e30))
 
 
 def test_the_tensors_of_the_user_stay_as_they_are(tmp_path):
-    x, weight, bias, gradient = operands(torch.float32)
+    x, gradient = batches(1)[0]
     with session(section(fake_quant(PAIRS)), tmp_path):
-        model = linear(weight, bias)
+        model = linear()
         debug_api.attach(model)
         before = x.clone(), gradient.clone()
         one_step(model, x, gradient)
     assert torch.equal(x, before[0])
     assert torch.equal(gradient, before[1])
-    assert torch.equal(model.weight, weight)
+    assert torch.equal(model.weight, linear().weight)
 
 
 def test_second_derivatives_pass_the_quantisation(tmp_path):
     with session(section(fake_quant(PAIRS)), tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         debug_api.attach(model)
         x = torch.randn(6, 5, requires_grad=True)
         (first,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
@@ -196,9 +191,9 @@ def test_second_derivatives_pass_the_quantisation(tmp_path):
 
 
 def test_the_log_names_the_plan_and_what_acts(tmp_path):
-    x, weight, bias, gradient = operands(torch.float32)
+    x, gradient = batches(1)[0]
     with session(section(fake_quant([("dgrad", "weight")])), tmp_path):
-        model = linear(weight, bias)
+        model = linear()
         debug_api.attach(model, name="decoder", fp8={"name": "current"})
         for _ in range(2):
             one_step(model, x, gradient)
@@ -252,7 +247,7 @@ def test_delayed_scaling_takes_the_amax_of_earlier_steps(recipe, tmp_path):
         keys.get("margin", 0),
     )
     with session("", tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         debug_api.attach(model, fp8=recipe)
         data = batches(8)
         for first, second in zip(data[::2], data[1::2], strict=True):
@@ -274,7 +269,7 @@ def test_the_history_of_a_layer_that_never_trains_may_begin_in_inference_and_is_
 ):
     by_hand, data = Delayed(), batches(4)
     with session("", tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         debug_api.attach(model, fp8=True)
         for step, (x, _) in enumerate(data):
             torch.set_default_dtype(default)
@@ -293,9 +288,9 @@ def test_the_history_of_a_layer_that_never_trains_may_begin_in_inference_and_is_
 def test_an_amax_that_is_of_no_use_keeps_the_scale(tmp_path):
     by_hand = Delayed(1)
     with session("", tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         debug_api.attach(model, fp8={"amax_history_len": 1})
-        (x, gradient), *_ = batches(1)
+        x, gradient = batches(1)[0]
         for factor in (1.0, 0.0, math.inf, math.nan, 1.0):
             given = x * factor if math.isfinite(factor) else x.fill_diagonal_(factor)
             y = model(given.detach())
@@ -315,10 +310,10 @@ def test_an_amax_that_is_of_no_use_keeps_the_scale(tmp_path):
 
 def test_a_layer_that_did_not_run_keeps_its_history(tmp_path):
     with session("", tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         debug_api.attach(model, fp8={"amax_history_len": 2})
         by_hand = Delayed(2)
-        (x, gradient), *_ = batches(1)
+        x, gradient = batches(1)[0]
         # A step without the layer must not push the first one out.
         for given in (x * 9, None, x, None, None):
             if given is not None:
@@ -329,9 +324,9 @@ def test_a_layer_that_did_not_run_keeps_its_history(tmp_path):
 
 
 def test_blocks_stand_in_each_other_and_hold_for_their_thread(tmp_path):
-    (x, gradient), *_ = batches(1)
+    x, gradient = batches(1)[0]
     with session("", tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         plain = one_step(copy.deepcopy(model), x, gradient)
         debug_api.attach(model)
 
@@ -373,7 +368,7 @@ def test_a_session_is_not_needed_for_the_block():
 
 
 def test_fake_quant_beats_fp8_and_disabled_gemms(tmp_path):
-    (x, gradient), *_ = batches(1)
+    x, gradient = batches(1)[0]
     config = section(
         {
             "FakeQuant": {"gemms": ["fprop"], "tensors": ["weight"], "quant_format": "FP8E5M2"},
@@ -387,7 +382,7 @@ def test_fake_quant_beats_fp8_and_disabled_gemms(tmp_path):
         return emulated(tensor, HYBRID[name]) if gemm == "wgrad" else tensor
 
     with session(config, tmp_path):
-        model = nn.Linear(5, 4)
+        model = linear()
         debug_api.attach(model, fp8="current")
         assert_same(one_step(model, x, gradient), reference(model, x, gradient, change))
 
