@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from printed_json import checked
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import observer
 from dftrace_ai.spools import recovery
+
+UNIT = 64 * 1024
 
 KILLED = """
     import os, signal, sys
@@ -69,6 +72,22 @@ def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
     before = Path(path).read_bytes()
     assert recover(folder) == (0, "nothing to recover\n", "")
     assert Path(path).read_bytes() == before
+
+
+def test_a_cut_spool_gives_what_is_left_of_it(dead: tuple[Path, Path]) -> None:
+    folder, spool = dead
+    os.truncate(spool, 4 * UNIT + 100)
+    status, said, complaint = recover(folder)
+    assert status == 1
+    assert "recovered" in said
+    assert "cut off at the end" in complaint
+    (path,) = [p for p in folder.iterdir() if p.suffix == ".gz"]
+    trace = read(path)
+    steps = [event.user["step"] for event in trace.named("forward") if event.user]
+    assert steps == list(range(len(steps)))
+    assert len(steps) > 500
+    assert trace.footer["damaged"] >= 1
+    assert recover(folder)[0] == 0
 
 
 def test_a_spool_that_is_found_by_a_link_and_without_is_one(dead: tuple[Path, Path]) -> None:

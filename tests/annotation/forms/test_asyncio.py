@@ -94,6 +94,23 @@ def test_many_tasks_many_levels(traced: Traced) -> None:
     assert sorted(t.children(t.children(i)[0])[0].user["step"] for i in items) == list(range(50))
 
 
+def test_awaited_coroutines_share_the_track_of_their_task(traced: Traced) -> None:
+    @ai.compute.backward
+    async def inner() -> None:
+        await asyncio.sleep(0)
+
+    @ai.compute.forward
+    async def outer() -> None:
+        await inner()
+        await inner()
+
+    with traced() as rec:
+        asyncio.run(outer())
+    t = rec.trace
+    assert len({e.tid for e in t.spans}) == 1
+    assert t.tree() == [["forward", [["backward", []], ["backward", []]]]]
+
+
 def test_a_created_task_knows_who_created_it_or_stands_alone(traced: Traced) -> None:
     """Never the span that merely happened to run on the thread."""
 

@@ -374,6 +374,8 @@ def test_scalars_of_the_host_are_numbers(traced: Traced) -> None:
         with ai.compute.forward:
             pass
         ai.compute.forward.reset()
+        ai.counter("c", values={"f": np.float32(0.5), "i": np.int64(3)})
+    assert rec.trace.one("c").args == {"f": 0.5, "i": 3}
     found = rec.trace.one("forward").user
     assert found == {key: want for key, (_, want) in given.items()}
     assert found["bool"] is found["np.bool"] is True

@@ -223,6 +223,17 @@ def test_callables_that_are_no_functions(traced: Traced) -> None:
     assert rec.trace.names == {"forward": 4}
 
 
+def test_many_arguments_keywords_and_unpacking(traced: Traced) -> None:
+    @ai.compute.forward
+    def f(*args: int, **kw: int) -> tuple[int, int]:
+        return sum(args), sum(kw.values())
+
+    with traced() as rec:
+        assert f(*range(300), **{f"k{i}": i for i in range(300)}) == (44850, 44850)
+        assert f() == (0, 0)
+    assert rec.trace.names == {"forward": 2}
+
+
 def test_reference_cycles_and_lifetime() -> None:
     import gc
 
