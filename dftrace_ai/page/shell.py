@@ -6,8 +6,7 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.page.palette import theme_style
-from dftrace_ai.page.svg import PLOT_STYLE, told
+from dftrace_ai.page.svg import PLOT_STYLE, theme_style, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report.plots import of_span
-from dftrace_ai.page.palette import ink_on
+from dftrace_ai.page.svg import ink_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

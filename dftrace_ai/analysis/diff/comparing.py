@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.diff.conditions import judged
-from dftrace_ai.analysis.diff.intervals import difference, steps_needed
 from dftrace_ai.analysis.diff.model import Change, Diff, Row, RunFacts
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import Job
-from dftrace_ai.analysis.why.statistics import alike
+from dftrace_ai.analysis.why.statistics import alike, difference, steps_needed
 from dftrace_ai.analysis.why.words import time_text
 from dftrace_ai.wording import counted
 

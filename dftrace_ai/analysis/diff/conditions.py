@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from dftrace_ai.analysis.diff.intervals import Figure, difference, steps_needed
 from dftrace_ai.analysis.diff.model import Judged
+from dftrace_ai.analysis.why.statistics import Figure, difference, steps_needed
 from dftrace_ai.conditions import near, written
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted, in_short
@@ -18,9 +18,9 @@ from dftrace_ai.wording import counted, in_short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.analysis.diff.intervals import Difference
     from dftrace_ai.analysis.diff.sampling import SampledRun
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.why.statistics import Difference
     from dftrace_ai.conditions import Written
 
 __all__ = ["Condition", "conditions_of", "judged"]

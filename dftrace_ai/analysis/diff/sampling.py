@@ -11,10 +11,9 @@ from dftrace_ai.analysis.diff.model import RunFacts
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.steps import Process, measure
 from dftrace_ai.analysis.steps.detection import is_within
-from dftrace_ai.analysis.steps.measuring import brief
+from dftrace_ai.analysis.steps.measuring import brief, steady_of
 from dftrace_ai.analysis.steps.roles import GPU_ROLES, KINETO_STEP
 from dftrace_ai.analysis.steps.spans import stretches, union
-from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.tracks import own_ns, parents_of, places_of, track_order
 

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
         ProcessFacts,
         ReportFigures,
         SlowStepFigures,
+        TensorFigures,
     )
-    from dftrace_ai.analysis.report.series_model import TensorFigures
     from dftrace_ai.analysis.why.model import Finding, Verdict
     from dftrace_ai.page.svg import Plot
 
 __all__ = ["MOST_NAMES", "json_text", "page_of", "short_page"]
 
 MOST_NAMES: Final = 25
-MOST_ROWS: Final = 64
+MOST_TABLE_ROWS: Final = 64
 MOST_FINDINGS: Final = 8
 PARTS_TOLD: Final = 3
 LEAST_PART: Final = 0.005
@@ -328,7 +328,7 @@ def _ranks(figures: ReportFigures) -> str:
             *(time_text(one.p50_ns), time_text(one.p95_ns), time_text(one.max_ns)),
             *(percent(one.wait_share), percent(one.comm_share)),
         ]
-        for one in figures.ranks[:MOST_ROWS]
+        for one in figures.ranks[:MOST_TABLE_ROWS]
     ]
     more = len(figures.ranks) - len(rows) + figures.ranks_left_out
     return table("ranks", heads, rows, 7) + _more(more, "rank")
@@ -398,10 +398,10 @@ def _facts(figures: ReportFigures) -> str:
     if len(processes) > 1 and rest:
         lines = [
             [told(one.process), *(told(said[name][at], 120) for name in rest)]
-            for at, one in enumerate(processes[:MOST_ROWS])
+            for at, one in enumerate(processes[:MOST_TABLE_ROWS])
         ]
         own = table("processes", ["process", *rest], lines)
-        own += _more(max(0, len(processes) - MOST_ROWS) + figures.processes_left_out, "process")
+        own += _more(len(processes) - len(lines) + figures.processes_left_out, "process")
     return f"<dl id=facts>{rows}</dl>{own}"
 
 
@@ -434,7 +434,7 @@ def _files(figures: ReportFigures) -> str:
             told(", ".join(f"{name} {count:,}" for name, count in file.losses.items()) or "-"),
             "-" if file.events is None else f"{file.events:,}",
         ]
-        for file in figures.summary.files[:MOST_ROWS]
+        for file in figures.summary.files[:MOST_TABLE_ROWS]
     ]
     more = len(figures.summary.files) - len(rows)
     heads = ["file", "ended by", "counted losses", "events"]

@@ -13,8 +13,9 @@ from zlib import crc32
 
 from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
 from dftrace_ai.analysis.why.words import part_name, percent, time_text
-from dftrace_ai.page.palette import DASHES, LINES, ink_on, of_share
 from dftrace_ai.page.svg import (
+    DASHES,
+    LINES,
     WIDTH,
     Axis,
     Box,
@@ -23,8 +24,10 @@ from dftrace_ai.page.svg import (
     cross,
     fitted,
     frame,
+    ink_on,
     line_and_band,
     number_text,
+    of_share,
     plot_of,
     short_names,
     text,
@@ -39,13 +42,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.report.model import (
+        CounterChart,
+        CounterLine,
+        Envelope,
         FlameGraph,
+        HeatMap,
         LoaderFigures,
         ReportFigures,
         SlowStepFigures,
         StepFigures,
     )
-    from dftrace_ai.analysis.report.series_model import CounterChart, CounterLine, Envelope, HeatMap
     from dftrace_ai.analysis.steps.roles import Role
 
 __all__ = ["MOST_LAYERS", "Plots", "of_span", "plots_of"]

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import NOWHERE, utc_text
-from dftrace_ai.analysis.report.figures.counters import CounterCharts, CounterSeries, series_of
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.facts import FirstProcesses, losses_of, turns_of
 from dftrace_ai.analysis.report.figures.flame import FlameTree
+from dftrace_ai.analysis.report.figures.series import (
+    CounterCharts,
+    CounterSeries,
+    TensorPoints,
+    series_of,
+)
 from dftrace_ai.analysis.report.figures.steps import (
     MeasuredRank,
     SlowestSteps,
@@ -22,7 +27,6 @@ from dftrace_ai.analysis.report.figures.steps import (
     rank_figures,
     step_figures,
 )
-from dftrace_ai.analysis.report.figures.tensors import TensorPoints
 from dftrace_ai.analysis.report.files import (
     check_page,
     check_plots,
@@ -37,7 +41,7 @@ from dftrace_ai.analysis.summary.figures import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import has_items, judge_rank
-from dftrace_ai.analysis.why.limits import LIMITS
+from dftrace_ai.analysis.why.model import LIMITS
 from dftrace_ai.analysis.why.verdict import verdict_of
 from dftrace_ai.wording import escaped
 
@@ -47,18 +51,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.report.figures.tensors import TensorSeries
+    from dftrace_ai.analysis.report.figures.series import TensorSeries
     from dftrace_ai.analysis.report.model import RankFigures
     from dftrace_ai.analysis.steps import Process, Steps
     from dftrace_ai.analysis.steps.job import JobFacts, Named, Order
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.analysis.why.judging import JudgedRank
-    from dftrace_ai.analysis.why.limits import Limits
+    from dftrace_ai.analysis.why.model import Limits
 
 __all__ = ["Gathered", "Run"]
 
 MOST_RANKS: Final = 128
-MOST_ROWS: Final = 200
+MOST_SUMMARY_ROWS: Final = 200
 MOST_FILES: Final = 200
 
 
@@ -360,11 +364,11 @@ def _first_rows(summary: Report) -> Report:
     spans = sorted(summary.spans, key=lambda row: (-(row.self_us or 0.0), -row.total_us))
     return replace(
         summary,
-        spans=tuple(_brief(row) for row in spans[:MOST_ROWS]),
-        rows_left_out=max(0, len(spans) - MOST_ROWS),
+        spans=tuple(_brief(row) for row in spans[:MOST_SUMMARY_ROWS]),
+        rows_left_out=max(0, len(spans) - MOST_SUMMARY_ROWS),
         others=tuple(
             replace(row, cat=briefly_named(row.cat), name=briefly_named(row.name))
-            for row in sorted(summary.others, key=lambda row: -row.count)[:MOST_ROWS]
+            for row in sorted(summary.others, key=lambda row: -row.count)[:MOST_SUMMARY_ROWS]
         ),
         files=tuple(
             replace(file, ended=file.ended and briefly_named(file.ended))

@@ -1,7 +1,8 @@
-"""The steps of a rank, each with its time by parts."""
+"""The steps of a rank: their parts, what lies beside them, and which of them are the rule."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,22 +10,204 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
 from dftrace_ai.analysis.steps.detection import find_steps
-from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.spans import common, union
 from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.blocking import Feeders, Standstill
     from dftrace_ai.analysis.steps.detection import FoundBy, FoundSteps
-    from dftrace_ai.analysis.steps.marks import StepMarks
-    from dftrace_ai.analysis.steps.processes import Process
+    from dftrace_ai.analysis.steps.processes import Process, Sample
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.steps.timeline import Part, Timeline
 
-__all__ = ["STEP_PARTS", "Steps", "brief", "measure"]
+__all__ = [
+    "STEP_PARTS",
+    "UNKNOWN",
+    "Beside",
+    "Steady",
+    "StepMarks",
+    "Steps",
+    "brief",
+    "marks_of",
+    "measure",
+    "scale_of",
+    "steady_of",
+]
+
+UNKNOWN: Final = -1
+"""In place of bytes, where nothing has been sampled yet."""
+
+# As the sampling of the machine names them.
+RESIDENT: Final = ("memory bytes", "process")
+ON_DEVICE: Final = ("GPU memory bytes", "allocated ")
+
+MOST: Final = 2.0**60  # nothing that is counted has more
+
+
+@dataclass(frozen=True, repr=False)
+class StepMarks:
+    """What counters and tensor inspection say of each step."""
+
+    # Memory of the process: the greatest sample in the step, or else the last before it; `UNKNOWN`
+    # where there is none.
+    rss_bytes: Integers
+    device_bytes: Integers  # the same of what torch holds on all its GPUs together
+    nonfinite: Integers  # how many tensors stopped being finite in the step
+    # Layer and tensor of these, by step, as far as there are any.
+    tensors: dict[int, tuple[str, ...]]
+
+    def beside(self, step: int) -> Beside:
+        """Return what lies beside one step."""
+        names = self.tensors.get(step, ())
+        return Beside(
+            _known(self.rss_bytes[step]),
+            _known(self.device_bytes[step]),
+            len(names),
+            names[0] if names else None,
+        )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside one step; None what is not known."""
+
+    rss_bytes: int | None  # memory of the process
+    device_bytes: int | None  # what torch holds on its GPUs
+    nonfinite: int  # how many tensors stopped being finite in it
+    nonfinite_tensor: str | None  # layer and tensor of the first of these
+
+
+def _known(level: int) -> int | None:
+    return None if level == UNKNOWN else int(level)
+
+
+def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMarks:
+    """Return what lies beside steps."""
+    tensors: defaultdict[int, list[str]] = defaultdict(list)
+    for at_ns, name in process.nonfinite:
+        step = int(np.searchsorted(start_ns, at_ns, side="right")) - 1
+        if step >= 0 and at_ns <= end_ns[step]:
+            tensors[step].append(name)
+    counts = np.broadcast_to(np.int64(0), len(start_ns))
+    if tensors:
+        counts = counts.copy()
+        for step, names in tensors.items():
+            counts[step] = len(names)
+    return StepMarks(
+        _sampled(_levels(process.samples, *RESIDENT), start_ns, end_ns),
+        _sampled(_levels(process.samples, *ON_DEVICE), start_ns, end_ns),
+        counts,
+        {step: tuple(names) for step, names in tensors.items()},
+    )
+
+
+def _levels(samples: Iterable[Sample], counter: str, series: str) -> list[tuple[int, int]]:
+    """Return a moment and the sum of the series that begin so, of each sample of a counter."""
+    found = []
+    for sample in samples:
+        if sample.name != counter:
+            continue
+        values = [
+            int(value)
+            for name, value in sample.values.items()
+            if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
+        ]
+        if values:
+            found.append((sample.at_ns, sum(values)))
+    return found
+
+
+def _sampled(levels: list[tuple[int, int]], start_ns: Integers, end_ns: Integers) -> Integers:
+    if not levels:
+        return np.broadcast_to(np.int64(UNKNOWN), len(start_ns))
+    at, level = np.array(levels, np.int64).T
+    first = np.searchsorted(at, start_ns)
+    behind = np.searchsorted(at, end_ns, side="right")
+    last = np.where(behind > 0, level[np.maximum(behind - 1, 0)], UNKNOWN)
+    for step in np.flatnonzero(behind - first > 1).tolist():
+        last[step] = level[first[step] : behind[step]].max()
+    return last
+
+
+# Beyond this part of the steps nothing is warm-up.
+WARM_UP_SHARE: Final = 0.3
+# From so many on noise may hide where calm begins.
+ENOUGH_FOR_LEVELS: Final = 20
+
+
+@dataclass(frozen=True, repr=False)
+class Steady:
+    """The steps that are judged."""
+
+    warm_up: int  # steps at the beginning that are not
+    mask: Integers  # which steps are
+    median_ns: float  # of the steady steps; where there are none, of all that may be
+    scale_ns: float  # how much these usually differ from it
+
+    def __len__(self) -> int:
+        return int(self.mask.sum())
+
+
+def scale_of(values: Integers) -> float:
+    """Return how much values usually differ from their median; never below 2 % of it.
+
+    A perfect rhythm must not make all else an outlier.
+    """
+    median = float(np.median(values))
+    return max(1.4826 * float(np.median(np.abs(values - median))), 0.02 * abs(median), 1.0)
+
+
+def steady_of(steps: Steps) -> Steady:
+    """Tell the steady steps from the others."""
+    time, count = steps.time_ns, len(steps)
+    # Where every pass is of one step, there are no others than the first.
+    body = np.ones(count, bool) if steps.first.all() else ~steps.first
+    body[0] = False
+    late = body.copy()
+    late[: int(WARM_UP_SHARE * count)] = False
+    # What calm is, is taken from steps that are no warm-up whatever it turns out to be.
+    calm = next((time[some] for some in (late, body) if some.sum() >= 5), time[body])
+    calm = calm if len(calm) else time
+    median, scale = float(np.median(calm)), scale_of(calm)
+    warm_up = _warm_up(time, body, max(median + 6 * scale, 2 * median)) if count > 1 else 0
+    steady = body.copy()
+    steady[:warm_up] = False
+    judged = time[steady] if steady.any() else calm
+    return Steady(warm_up, steady, float(np.median(judged)), scale_of(judged))
+
+
+def _warm_up(time: Integers, body: Integers, calm_ns: float) -> int:
+    judged = np.flatnonzero(body)
+    calm = time[judged] <= calm_ns
+    most = WARM_UP_SHARE * len(time)
+    warm_up = 1
+    for at in range(len(judged)):
+        if judged[at] > most:
+            break
+        if calm[at] and calm[at : at + 5].sum() >= 4:
+            warm_up = int(judged[at]) if at else 1
+            break
+    if warm_up == 1 and len(judged) >= ENOUGH_FOR_LEVELS and not calm[:3].any():
+        return _level_ends(time)
+    return warm_up
+
+
+def _level_ends(time: Integers) -> int:
+    """Return where two levels fit the logarithms best, if the first is thrice the second."""
+    log = np.log(np.maximum(time, 1))
+    best, at = np.inf, 1
+    for cut in range(2, int(WARM_UP_SHARE * len(time))):
+        before, after = log[:cut], log[cut:]
+        misfit = np.abs(before - np.median(before)).sum() + np.abs(after - np.median(after)).sum()
+        if misfit < best:
+            best, at = misfit, cut
+    return at if np.median(time[:at]) >= 3 * np.median(time[at:]) else 1
+
 
 STEP_PARTS: Final = tuple(part for part in PARTS if part != "evaluation")
 """The parts whose times add up to that of a step; evaluation inside of it is none of it."""

@@ -10,8 +10,14 @@ It needs NumPy. One call judges them::
 
 from __future__ import annotations
 
-from dftrace_ai.analysis.why.limits import LIMITS, Limit, limits_of
-from dftrace_ai.analysis.why.model import Finding, Verdict, verdict_adapter
+from dftrace_ai.analysis.why.model import (
+    LIMITS,
+    Finding,
+    Limit,
+    Verdict,
+    limits_of,
+    verdict_adapter,
+)
 from dftrace_ai.analysis.why.verdict import why
 from dftrace_ai.analysis.why.words import verdict_lines
 

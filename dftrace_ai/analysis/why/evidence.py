@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -12,24 +12,22 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PIECES_AT_ONCE, covered_within
-from dftrace_ai.analysis.why.limits import severity
-from dftrace_ai.analysis.why.model import Finding
+from dftrace_ai.analysis.why.model import Finding, severity
 from dftrace_ai.analysis.why.statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Rank, Steps
-    from dftrace_ai.analysis.steps.steady import Steady
+    from dftrace_ai.analysis.steps.measuring import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
-    from dftrace_ai.analysis.why.figures import SpanShare, Told
-    from dftrace_ai.analysis.why.limits import Limit, Limits
-    from dftrace_ai.analysis.why.model import Confidence, ShareOf
+    from dftrace_ai.analysis.why.figures import SpanShare
+    from dftrace_ai.analysis.why.model import Confidence, Kind, Limit, Limits, ShareOf
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FEWEST_STEPS", "Evidence", "Signals", "first_steps", "signals_of"]
-
-F = TypeVar("F")
 
 FEWEST_STEPS: Final = 3
 NS_A_MS: Final = 1e6
@@ -312,10 +310,10 @@ class Evidence:
 
     def finding(
         self,
-        kind: Told[F],
+        kind: Kind,
         limit: Limit,
         share: Share | float,
-        figures: F,
+        figures: Mapping[str, object],
         *,
         share_of: ShareOf = "steps",
         cause: str = "",
@@ -331,7 +329,7 @@ class Evidence:
         costs = {"steps": told.share * self.steps_share, "growth": lost}
         cost = costs.get(share_of, told.share)
         return Finding(
-            *(kind.kind, cause, found, confidence),
+            *(kind, cause, found, confidence),
             *told,
             *(share_of, round(cost, 6)),
             evidence=cast("JsonObject", figures),

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.steps import Part
-    from dftrace_ai.analysis.why.model import Confidence, Finding, Kind, ShareOf
+    from dftrace_ai.analysis.why.model import Confidence, Finding, ShareOf
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = [
-    "BETWEEN_STEPS",
-    "CHECKPOINT_BOUND",
-    "COMMUNICATION_BOUND",
-    "COMPUTE_BOUND",
-    "EVALUATION_HEAVY",
-    "HOST_BOUND",
-    "INPUT_BOUND",
-    "MEMORY_CREEP",
-    "NOT_ANNOTATED",
-    "OPTIMIZER_HEAVY",
-    "OTHER_HEAVY",
-    "PERIODIC",
-    "SLOWER_AND_SLOWER",
-    "SLOWER_SINCE",
-    "SLOW_LOOP_START",
-    "SLOW_STEP",
-    "SLOW_WARM_UP",
-    "START_UP_HEAVY",
-    "TRANSFER_BOUND",
-    "TWO_KINDS",
     "Also",
     "Between",
     "Checkpoints",
@@ -51,23 +30,17 @@ __all__ = [
     "SlowSteps",
     "SpanShare",
     "StartUp",
-    "Told",
     "TwoKinds",
     "WarmUp",
+    "figures_of",
 ]
 
 F = TypeVar("F")
 
 
-@dataclass(frozen=True)
-class Told(Generic[F]):
-    """A kind of finding, and by its type which figures are behind it."""
-
-    kind: Kind
-
-    def of(self, finding: Finding) -> F:
-        """Return the figures of a finding of this kind."""
-        return cast("F", finding.evidence)
+def figures_of(finding: Finding, _: type[F]) -> F:
+    """Return the figures behind a finding, whose kind has those of this type."""
+    return cast("F", finding.evidence)
 
 
 class NoFigures(TypedDict):
@@ -266,25 +239,3 @@ class NotAnnotated(TypedDict):
     by_auto: bool
     # So many steps hold most of it, where the usual step holds little; 0 where it does.
     bursts: int
-
-
-INPUT_BOUND: Final = Told[Input]("input-bound")
-COMMUNICATION_BOUND: Final = Told[Communication]("communication-bound")
-TRANSFER_BOUND: Final = Told[NoFigures]("transfer-bound")
-CHECKPOINT_BOUND: Final = Told[Checkpoints]("checkpoint-bound")
-OPTIMIZER_HEAVY: Final = Told[Optimizer]("optimizer-heavy")
-OTHER_HEAVY: Final = Told[Others]("other-heavy")
-PERIODIC: Final = Told[Rhythm]("periodic")
-SLOWER_AND_SLOWER: Final = Told[Drift]("slower-and-slower")
-SLOWER_SINCE: Final = Told[DriftSince]("slower-since")
-TWO_KINDS: Final = Told[TwoKinds]("two-kinds")
-EVALUATION_HEAVY: Final = Told[Evaluations]("evaluation-heavy")
-START_UP_HEAVY: Final = Told[StartUp]("start-up-heavy")
-SLOW_WARM_UP: Final = Told[WarmUp]("slow-warm-up")
-SLOW_LOOP_START: Final = Told[LoopStart]("slow-loop-start")
-SLOW_STEP: Final = Told[SlowSteps]("slow-step")
-BETWEEN_STEPS: Final = Told[Between]("between-steps")
-MEMORY_CREEP: Final = Told[Memory]("memory-creep")
-HOST_BOUND: Final = Told[NoFigures]("host-bound")
-NOT_ANNOTATED: Final = Told[NotAnnotated]("not-annotated")
-COMPUTE_BOUND: Final = Told[NoFigures]("compute-bound")

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import hours_text
-from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
-from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.figures import (
-    INPUT_BOUND,
-    NOT_ANNOTATED,
-    SLOWER_AND_SLOWER,
     Also,
+    Drift,
     Input,
+    NotAnnotated,
+    figures_of,
 )
 from dftrace_ai.analysis.why.model import (
     Abstention,
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
     from dftrace_ai.analysis.steps.job import Order
-    from dftrace_ai.analysis.why.limits import Limits
-    from dftrace_ai.analysis.why.model import Kind
+    from dftrace_ai.analysis.why.model import Kind, Limits
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["JudgedRank", "JudgedSteps", "has_items", "judge_rank"]
@@ -320,7 +318,7 @@ def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
     found = list(findings)
     # By part of a step: its share at first.
     drifts = [finding for finding in found if finding.kind in DRIFTS and finding.cause]
-    grown = {drift.cause: SLOWER_AND_SLOWER.of(drift)["shares"][0] for drift in drifts}
+    grown = {drift.cause: figures_of(drift, Drift)["shares"][0] for drift in drifts}
 
     def has_grown(finding: Finding) -> bool:
         part = GREW.get(finding.kind, "")
@@ -344,7 +342,7 @@ def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
             return True
         if finding.kind == "two-kinds" and finding.cause == "none":
             return "not-annotated" in kinds
-        if finding.kind == "not-annotated" and NOT_ANNOTATED.of(finding)["bursts"]:
+        if finding.kind == "not-annotated" and figures_of(finding, NotAnnotated)["bursts"]:
             return any(one.cause == "none" and one.kind != "two-kinds" for one in found)
         patterns = {"periodic", "slow-step", "slow-loop-start", "two-kinds"}
         return finding.kind in patterns and EXPLAINS.get(finding.cause) in kinds
@@ -367,5 +365,5 @@ def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
         share_of=second.share_of,
         confidence=second.confidence,
     )
-    both = replace(first, evidence=cast("JsonObject", Input(**INPUT_BOUND.of(first), also=also)))
+    both = replace(first, evidence=cast("JsonObject", Input(**figures_of(first, Input), also=also)))
     return [both, *(finding for finding in found if finding.kind != "input-bound")]

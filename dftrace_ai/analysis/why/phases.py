@@ -11,13 +11,6 @@ from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 from dftrace_ai.analysis.why.evidence import first_steps
 from dftrace_ai.analysis.why.figures import (
-    BETWEEN_STEPS,
-    CHECKPOINT_BOUND,
-    EVALUATION_HEAVY,
-    INPUT_BOUND,
-    SLOW_LOOP_START,
-    SLOW_WARM_UP,
-    START_UP_HEAVY,
     Between,
     Checkpoints,
     Evaluations,
@@ -26,6 +19,7 @@ from dftrace_ai.analysis.why.figures import (
     SpanShare,
     StartUp,
     WarmUp,
+    figures_of,
 )
 from dftrace_ai.analysis.why.statistics import alike
 from dftrace_ai.analysis.why.words import percent, time_text
@@ -78,7 +72,7 @@ def _checkpoints(evidence: Evidence) -> Finding | None:
     window = np.array([first]), np.array([end])
     saving = int(covered_within(*steps.timeline.of("checkpoint"), *window)[0])
     return evidence.finding(
-        CHECKPOINT_BOUND,
+        "checkpoint-bound",
         evidence.limits["checkpoint"],
         saving / (end - first),
         Checkpoints(times=times, ns=saving),
@@ -97,7 +91,7 @@ def _evaluations(evidence: Evidence) -> Finding | None:
     told = int((told_end - told_start)[told_start >= evidence.steps.start_ns[0]].sum())
     by_mode = judged - told > judged / 2
     return evidence.finding(
-        EVALUATION_HEAVY,
+        "evaluation-heavy",
         evidence.limits["evaluation"],
         judged / evidence.wall_ns,
         Evaluations(times=int(later.sum()), ns=judged, by_mode=by_mode),
@@ -117,7 +111,7 @@ def start_note(evidence: Evidence) -> str:
     found = None if _start_up(evidence) else _before_second_step(evidence)
     if found is None:
         return ""
-    before = time_text(START_UP_HEAVY.of(found)["ns"])
+    before = time_text(figures_of(found, StartUp)["ns"])
     return f"{percent(found.share)} of this short run, {before}, passed before the second step"
 
 
@@ -129,7 +123,7 @@ def _before_second_step(evidence: Evidence) -> Finding | None:
         return None
     limit, share = evidence.limits["start-up"], before / evidence.wall_ns
     return evidence.finding(
-        START_UP_HEAVY, limit, share, StartUp(ns=before), share_of="run", confidence="medium"
+        "start-up-heavy", limit, share, StartUp(ns=before), share_of="run", confidence="medium"
     )
 
 
@@ -154,7 +148,7 @@ def _warm_up(evidence: Evidence) -> Finding | None:
     if warm_up > 3 and alike(evidence.medians(slice(0, warm_up)), usual):
         return None
     return evidence.finding(
-        SLOW_WARM_UP,
+        "slow-warm-up",
         evidence.limits["warm-up"],
         excess / evidence.training_ns,
         WarmUp(steps=warm_up, ns=int(excess)),
@@ -200,7 +194,7 @@ def _start_of_loading(evidence: Evidence) -> Finding | None:
     if not by_workers and whole < evidence.bound_ns("loops-ms"):
         return None
     return evidence.finding(
-        INPUT_BOUND,
+        "input-bound",
         evidence.limits["input"],
         whole / evidence.training_ns,
         Input(
@@ -273,7 +267,7 @@ def _slow_beginnings(evidence: Evidence) -> Finding | None:
     parts = (part for part in with_it if part not in {"wait", "data"})
     part: Part = max(parts, key=lambda name: with_it[name] - without[name])
     return evidence.finding(
-        SLOW_LOOP_START,
+        "slow-loop-start",
         evidence.limits["loop-start"],
         cost / evidence.training_ns,
         LoopStart(
@@ -306,7 +300,7 @@ def _between_steps(evidence: Evidence) -> Finding | None:
     times = int(np.searchsorted(np.cumsum(by_length), MOST_OF_GAPS * whole)) + 1
     of_loops = int(gaps[steps.first[1:]].sum()) > whole / 2
     return evidence.finding(
-        BETWEEN_STEPS,
+        "between-steps",
         evidence.limits["between"],
         whole / evidence.training_ns,
         Between(

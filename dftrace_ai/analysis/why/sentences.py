@@ -63,7 +63,7 @@ def _transfer(_: Finding, said: _Said) -> _Sentences:
 
 
 def _checkpoints(finding: Finding, said: _Said) -> _Sentences:
-    times = told_by.CHECKPOINT_BOUND.of(finding)["times"]
+    times = told_by.figures_of(finding, told_by.Checkpoints)["times"]
     return _Sentences(
         f"{said.share} of the training is saving, {times} checkpoints.",
         "Save less often, or asynchronously (torch.distributed.checkpoint.async_save).",
@@ -71,7 +71,7 @@ def _checkpoints(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _other(finding: Finding, said: _Said) -> _Sentences:
-    spans = _spans(told_by.OTHER_HEAVY.of(finding)["spans"], "a step")
+    spans = _spans(told_by.figures_of(finding, told_by.Others)["spans"], "a step")
     return _Sentences(
         f"{said.share} of a step is other work: neither data, nor computation, nor communication.",
         "Do it less often, or on another thread; annotate what is a part of the training below "
@@ -81,7 +81,7 @@ def _other(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _slower_and_slower(finding: Finding, said: _Said) -> _Sentences:
-    drift = told_by.SLOWER_AND_SLOWER.of(finding)
+    drift = told_by.figures_of(finding, told_by.Drift)
     return _Sentences(
         f"Steps get slower all the time, by {said.share} over the run, {_grown(drift)}.",
         MACHINE
@@ -93,7 +93,7 @@ def _slower_and_slower(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _slower_since(finding: Finding, said: _Said) -> _Sentences:
-    since = told_by.SLOWER_SINCE.of(finding)
+    since = told_by.figures_of(finding, told_by.DriftSince)
     return _Sentences(
         f"From step {since['step']} on a step takes {said.share} longer, {_grown(since)}.",
         MACHINE
@@ -111,7 +111,7 @@ def _start_up(_: Finding, said: _Said) -> _Sentences:
 
 
 def _warm_up(finding: Finding, said: _Said) -> _Sentences:
-    steps = told_by.SLOW_WARM_UP.of(finding)["steps"]
+    steps = told_by.figures_of(finding, told_by.WarmUp)["steps"]
     return _Sentences(
         f"The first {steps} steps cost {said.share} of the training more than later ones, "
         f"{_where(finding.cause)}.",
@@ -148,7 +148,7 @@ def _spans(spans: Iterable[SpanShare], of: str) -> str:
 
 
 def _communication(finding: Finding, said: _Said) -> _Sentences:
-    late = told_by.COMMUNICATION_BOUND.of(finding).get("late_ranks", [])
+    late = told_by.figures_of(finding, told_by.Communication).get("late_ranks", [])
     because = ""
     if late:
         ranks = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
@@ -163,7 +163,7 @@ def _communication(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _optimizer(finding: Finding, said: _Said) -> _Sentences:
-    others = told_by.OPTIMIZER_HEAVY.of(finding)["ranks_unseen"]
+    others = told_by.figures_of(finding, told_by.Optimizer)["ranks_unseen"]
     what = f"The optimizer takes {said.share} of a step."
     if not others:
         return _Sentences(
@@ -178,7 +178,7 @@ def _optimizer(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _periodic(finding: Finding, said: _Said) -> _Sentences:
-    rhythm = told_by.PERIODIC.of(finding)
+    rhythm = told_by.figures_of(finding, told_by.Rhythm)
     return _Sentences(
         f"Every {_ordinal(rhythm['every'])} step takes {time_text(rhythm['extra_ns'])} longer, "
         f"{_where(finding.cause)}: {said.share} of the training.",
@@ -205,7 +205,7 @@ def _first_and_last(drift: Drift) -> str:
 
 
 def _two_kinds(finding: Finding, said: _Said) -> _Sentences:
-    kinds = told_by.TWO_KINDS.of(finding)
+    kinds = told_by.figures_of(finding, told_by.TwoKinds)
     fast, slow = time_text(kinds["fast_ns"]), time_text(kinds["slow_ns"])
     return _Sentences(
         f"Steps are of two kinds: {percent(kinds['slow_share'])} take {slow} and the others "
@@ -215,7 +215,7 @@ def _two_kinds(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _evaluation(finding: Finding, said: _Said) -> _Sentences:
-    told = told_by.EVALUATION_HEAVY.of(finding)
+    told = told_by.figures_of(finding, told_by.Evaluations)
     by_mode = "Told by the model's mode, between steps: it is not annotated, and has no loader."
     return _Sentences(
         f"{said.share} of the run is evaluation, {told['times']} times.",
@@ -225,7 +225,7 @@ def _evaluation(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _loop_start(finding: Finding, said: _Said) -> _Sentences:
-    told = told_by.SLOW_LOOP_START.of(finding)
+    told = told_by.figures_of(finding, told_by.LoopStart)
     steps, times = told["steps"], f"{told['times']:.2g} times"
     first = (
         f"The first {steps} steps of a loop take"
@@ -241,7 +241,7 @@ def _loop_start(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _slow_step(finding: Finding, said: _Said) -> _Sentences:
-    told = told_by.SLOW_STEP.of(finding)
+    told = told_by.figures_of(finding, told_by.SlowSteps)
     number, span = len(told["steps"]), told["span"]
     several, one = f"{number} of {said.steps:,} steps cost", f"One of {said.steps:,} steps costs"
     because = [UNTOLD_EVALUATION] if told["untold_evaluation"] else []
@@ -256,7 +256,7 @@ def _slow_step(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _between(finding: Finding, said: _Said) -> _Sentences:
-    told = told_by.BETWEEN_STEPS.of(finding)
+    told = told_by.figures_of(finding, told_by.Between)
     between = "epochs, or other loops" if finding.cause == "loops" else "steps"
     how_often = "behind nearly each of them" if told["each"] else counted(told["times"], "time")
     because = ["It is in no span."]
@@ -277,7 +277,7 @@ def _between(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _memory(finding: Finding, _: _Said) -> _Sentences:
-    told = told_by.MEMORY_CREEP.of(finding)
+    told = told_by.figures_of(finding, told_by.Memory)
     because = ""
     if (full_in_s := told["full_in_s"]) is not None:
         hours = full_in_s / 3600
@@ -292,7 +292,7 @@ def _memory(finding: Finding, _: _Said) -> _Sentences:
 
 
 def _not_annotated(finding: Finding, said: _Said) -> _Sentences:
-    told = told_by.NOT_ANNOTATED.of(finding)
+    told = told_by.figures_of(finding, told_by.NotAnnotated)
     what = f"{said.share} of a step is in no span."
     if bursts := told["bursts"]:
         what = (
@@ -313,7 +313,7 @@ def _not_annotated(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _input(finding: Finding, said: _Said) -> _Sentences:
-    told, cause = told_by.INPUT_BOUND.of(finding), finding.cause
+    told, cause = told_by.figures_of(finding, told_by.Input), finding.cause
     because = []
     if (busy := told.get("thread_busy")) is not None:
         because.append(

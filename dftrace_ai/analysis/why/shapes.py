@@ -10,12 +10,6 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.timeline import PART_CODE
 from dftrace_ai.analysis.why.figures import (
-    MEMORY_CREEP,
-    PERIODIC,
-    SLOW_STEP,
-    SLOWER_AND_SLOWER,
-    SLOWER_SINCE,
-    TWO_KINDS,
     Drift,
     DriftSince,
     Memory,
@@ -23,8 +17,9 @@ from dftrace_ai.analysis.why.figures import (
     SlowSpan,
     SlowSteps,
     TwoKinds,
+    figures_of,
 )
-from dftrace_ai.analysis.why.limits import Limit
+from dftrace_ai.analysis.why.model import Limit
 from dftrace_ai.analysis.why.statistics import (
     Share,
     alike,
@@ -112,7 +107,7 @@ def _periodic(evidence: Evidence, rhythm: _Rhythm) -> Finding | None:
     with_it, without = evidence.medians(members), evidence.medians(rest)
     part = max(with_it, key=lambda name: with_it[name] - without[name])
     return evidence.finding(
-        PERIODIC,
+        "periodic",
         evidence.limits["periodic"],
         float(excess.sum() / evidence.time[evidence.steady.mask].sum()),
         Rhythm(
@@ -179,7 +174,7 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     }
     part = max(more, key=lambda name: more[name])
     return evidence.finding(
-        SLOW_STEP,
+        "slow-step",
         Limit(0.0, limit.critical),
         lost / whole,
         SlowSteps(
@@ -252,7 +247,7 @@ def drift_of(evidence: Evidence) -> Finding | None:
         sure = "medium"
     if rises:
         found = evidence.finding(
-            *(SLOWER_AND_SLOWER, limit, share, told),
+            *("slower-and-slower", limit, share, told),
             share_of="growth",
             cause=part,
             confidence=sure,
@@ -262,7 +257,7 @@ def drift_of(evidence: Evidence) -> Finding | None:
         at_us = evidence.rank.process.ts_us(int(evidence.steps.start_ns[cut]))
         found = evidence.finding(
             *(
-                SLOWER_SINCE,
+                "slower-since",
                 limit,
                 rise,
                 DriftSince(**told, step=int(evidence.steps.number[cut]), at_us=at_us),
@@ -348,7 +343,7 @@ def two_kinds_of(evidence: Evidence) -> Finding | None:
     if np.mean(excess >= ONE_PART * (time[slow] - fast)) < NEARLY_ALL or alike(with_it, without):
         return None
     return evidence.finding(
-        TWO_KINDS,
+        "two-kinds",
         evidence.limits["two-kinds"],
         float((time[slow] - fast).sum() / time.sum()),
         TwoKinds(
@@ -400,7 +395,7 @@ def memory_creep(evidence: Evidence) -> Finding | None:
         for name, points in sorted(series.items())
         if (finding := _creep(evidence, name, points))
     ]
-    return max(found, key=lambda finding: MEMORY_CREEP.of(finding)["grown_bytes"], default=None)
+    return max(found, key=lambda finding: figures_of(finding, Memory)["grown_bytes"], default=None)
 
 
 def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:
@@ -429,7 +424,7 @@ def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Fi
     left = None if total is None else max(0.0, total - float(level[-1]))
     before = max(float(level[0]), 1.0) / lasted
     return evidence.finding(
-        MEMORY_CREEP,
+        "memory-creep",
         Limit(0.0, limits["memory"].critical),
         Share(trend.slope / before, trend.low / before, trend.high / before),
         Memory(

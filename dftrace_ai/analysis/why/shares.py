@@ -11,14 +11,6 @@ import numpy as np
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.figures import (
-    COMMUNICATION_BOUND,
-    COMPUTE_BOUND,
-    HOST_BOUND,
-    INPUT_BOUND,
-    NOT_ANNOTATED,
-    OPTIMIZER_HEAVY,
-    OTHER_HEAVY,
-    TRANSFER_BOUND,
     Communication,
     Input,
     NoFigures,
@@ -80,7 +72,7 @@ def share_findings(evidence: Evidence) -> Iterator[Finding]:
 def _all(evidence: Evidence) -> Iterator[Finding]:
     limits, sums, sure = evidence.limits, evidence.sums, evidence.confidence
     waiting = evidence.finding(
-        INPUT_BOUND, limits["input"], sums.share("wait", "data"), Input(), confidence=sure
+        "input-bound", limits["input"], sums.share("wait", "data"), Input(), confidence=sure
     )
     if waiting:
         cause = _cause_of_input(evidence)
@@ -95,15 +87,15 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
     hidden = evidence.rank.process.world_size - 1 if evidence.hides_comm else 0
     others = (
         evidence.finding(
-            *(COMMUNICATION_BOUND, limits["comm"], sums.share("comm"), Communication()),
+            *("communication-bound", limits["comm"], sums.share("comm"), Communication()),
             confidence=sure,
         ),
         evidence.finding(
-            *(TRANSFER_BOUND, limits["transfer"], sums.share("transfer"), NoFigures()),
+            *("transfer-bound", limits["transfer"], sums.share("transfer"), NoFigures()),
             confidence=sure,
         ),
         evidence.finding(
-            *(OPTIMIZER_HEAVY, limits["optimizer"], sums.share("optimizer")),
+            *("optimizer-heavy", limits["optimizer"], sums.share("optimizer")),
             Optimizer(ranks_unseen=hidden),
             confidence="low" if hidden else sure,
         ),
@@ -119,7 +111,7 @@ def _other_heavy(evidence: Evidence) -> Finding | None:
         return None
     sums = BatchSums.of({"other": evidence.other_ns}, evidence.time, evidence.used)
     return evidence.finding(
-        OTHER_HEAVY,
+        "other-heavy",
         evidence.limits["other"],
         sums.share("other"),
         Others(spans=evidence.longest_others),
@@ -136,7 +128,7 @@ def _idle(evidence: Evidence) -> Finding | None:
 def _host_bound(evidence: Evidence) -> Finding | None:
     share = evidence.sums.share(*HOST_PARTS)
     limit = evidence.limits["host"]
-    return evidence.finding(HOST_BOUND, limit, share, NoFigures(), confidence=evidence.confidence)
+    return evidence.finding("host-bound", limit, share, NoFigures(), confidence=evidence.confidence)
 
 
 def _not_annotated(evidence: Evidence) -> Finding | None:
@@ -153,7 +145,7 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
         lacking.append("communication")
     by_auto = signals.by_auto and not lacking
     return evidence.finding(
-        NOT_ANNOTATED,
+        "not-annotated",
         limit,
         BatchSums.of({"none": unnamed_ns}, evidence.time, evidence.used).share("none"),
         NotAnnotated(lacking=lacking, by_auto=by_auto, bursts=bursts),
@@ -186,7 +178,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
         return None
     limit = evidence.limits["compute"]
     sure = evidence.confidence
-    found = evidence.finding(COMPUTE_BOUND, limit, share, NoFigures(), confidence=sure)
+    found = evidence.finding("compute-bound", limit, share, NoFigures(), confidence=sure)
     return found and replace(found, severity="info")
 
 

@@ -13,16 +13,13 @@ from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.why.figures import (
-    COMMUNICATION_BOUND,
-    INPUT_BOUND,
-    NOT_ANNOTATED,
     Communication,
     Input,
     NotAnnotated,
+    figures_of,
 )
 from dftrace_ai.analysis.why.judging import has_items, judge_rank
-from dftrace_ai.analysis.why.limits import LIMITS
-from dftrace_ai.analysis.why.model import KINDS, Abstention, Finding, PartTime, Verdict
+from dftrace_ai.analysis.why.model import KINDS, LIMITS, Abstention, Finding, PartTime, Verdict
 from dftrace_ai.analysis.why.sentences import in_words
 from dftrace_ai.analysis.why.statistics import BatchSums
 
@@ -33,8 +30,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps
-    from dftrace_ai.analysis.why.limits import Limits
-    from dftrace_ai.analysis.why.model import Kind
+    from dftrace_ai.analysis.why.model import Kind, Limits
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["judge_traces", "verdict_of", "why"]
@@ -137,9 +133,9 @@ class _JudgedJob:
         crowded = self._is_crowded(rank)
         findings: list[Finding] = []
         for finding in steps.findings:
-            if finding.kind == INPUT_BOUND.kind:
+            if finding.kind == "input-bound":
                 findings.append(self._of_input(rank, finding))
-            elif finding.kind == NOT_ANNOTATED.kind:
+            elif finding.kind == "not-annotated":
                 findings += self._not_annotated(steps, finding, limits)
             elif crowded and finding.kind in UNSURE_IN_CROWDS:
                 findings.append(replace(finding, confidence="low"))
@@ -150,7 +146,7 @@ class _JudgedJob:
         return _Of(rank.number, steps, tuple(findings), notes)
 
     def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
-        figures = Input(**INPUT_BOUND.of(finding))
+        figures = Input(**figures_of(finding, Input))
         if "ranks_of_host" in figures:
             figures["ranks_of_host"] = self._of_host[rank.host]
         if "items_told" in figures:
@@ -161,7 +157,7 @@ class _JudgedJob:
     def _not_annotated(
         self, steps: JudgedSteps, finding: Finding, limits: Limits
     ) -> Iterable[Finding]:
-        figures = NotAnnotated(**NOT_ANNOTATED.of(finding))
+        figures = NotAnnotated(**figures_of(finding, NotAnnotated))
         # Neither has every loop a loader, nor every stage of a pipeline that has one.
         if steps.misses_loader and self.has_loader and not self._waits:
             figures["lacking"] = ["the loader", *figures["lacking"]]
@@ -259,14 +255,14 @@ def _of_ranks(
 
 def _with_late_ranks(finding: Finding, judged: Sequence[_Of]) -> Finding:
     """Return the finding; of communication with the ranks that the others wait for."""
-    if finding.kind != COMMUNICATION_BOUND.kind:
+    if finding.kind != "communication-bound":
         return finding
     shares = {one.number: one.steps.sums.share("comm").share for one in judged}
     waiting = float(np.median([shares[rank] for rank in finding.ranks]))
     late = sorted(rank for rank, share in shares.items() if share < LATE * waiting)
     if not late:
         return finding
-    told = Communication(**COMMUNICATION_BOUND.of(finding), late_ranks=late)
+    told = Communication(**figures_of(finding, Communication), late_ranks=late)
     # What is said of waiting, and the parts below it, are of those who wait.
     ranks = tuple(rank for rank in finding.ranks if rank not in late)
     return replace(finding, evidence=cast("JsonObject", told), ranks=ranks)

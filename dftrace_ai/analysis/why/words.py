@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.reach import local_text
-from dftrace_ai.analysis.why.figures import COMMUNICATION_BOUND
+from dftrace_ai.analysis.why.figures import Communication, figures_of
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
@@ -206,7 +206,7 @@ def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "because", finding.because
     yield "do next", finding.next
     # As fast as what they wait for may be no rank.
-    late = finding.kind == COMMUNICATION_BOUND.kind and COMMUNICATION_BOUND.of(finding)
+    late = finding.kind == "communication-bound" and figures_of(finding, Communication)
     if late and late.get("late_ranks"):
         return
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:

@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from dftrace_ai.analysis.diff.intervals import DRAWS, SEED, Figure, difference
+from dftrace_ai.analysis.why.statistics import DRAWS, SEED, Figure, difference
 
 
 def laid_out(values: np.ndarray, share: float | None, batches: int) -> float:

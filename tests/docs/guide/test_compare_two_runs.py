@@ -13,8 +13,8 @@ from safety.commands import invoke
 
 from dftrace_ai.analysis.diff import conditions_of, diff_adapter
 from dftrace_ai.analysis.diff.conditions import NS, Asked
-from dftrace_ai.analysis.diff.intervals import steps_needed
 from dftrace_ai.analysis.diff.model import Kind, Measure
+from dftrace_ai.analysis.why.statistics import steps_needed
 from docs.conftest import RunExample
 from docs.pages import DOCS, ROOT, between, blocks, plain, section, table
 

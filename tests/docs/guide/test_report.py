@@ -10,11 +10,16 @@ import pytest
 from safety.commands import invoke
 
 from dftrace_ai.analysis import Run
-from dftrace_ai.analysis.report.figures.counters import MOST_CHARTS, MOST_LINES
 from dftrace_ai.analysis.report.figures.envelopes import MOST_GROUPS
 from dftrace_ai.analysis.report.figures.flame import MOST_FRAMES
+from dftrace_ai.analysis.report.figures.series import (
+    MOST_CHARTS,
+    MOST_COLUMNS,
+    MOST_LINES,
+    MOST_MAPS,
+    MOST_ROWS,
+)
 from dftrace_ai.analysis.report.figures.steps import SLOWEST
-from dftrace_ai.analysis.report.figures.tensors import MOST_COLUMNS, MOST_MAPS, MOST_ROWS
 from dftrace_ai.analysis.report.page import MOST_NAMES
 from dftrace_ai.analysis.report.plots import MOST_LAYERS
 from docs.conftest import RunExample

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.report.series_model import Envelope
+from dftrace_ai.analysis.report.model import Envelope
 from dftrace_ai.wording import shortened
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from dftrace_ai.analysis.report.model import (
     SlowStepFigures,
     StepFigures,
 )
+from dftrace_ai.analysis.steps.measuring import steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import NO_INTEGER, integer, union
-from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.steps.timeline import covered_within
 
 if TYPE_CHECKING:
