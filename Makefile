@@ -160,7 +160,7 @@ CHECKED := tests/analysis tests/config \
   tests/inspect/session/test_explicit.py tests/inspect/config/test_config_check.py
 
 # Trainings, a browser, archives by the hundred.
-LONG_ANALYSIS := why/test_real_runs.py diff/test_diff_of_real_runs.py diff/test_made_pairs.py \
+LONG_ANALYSIS := why/test_real_runs.py diff/test_made_pairs.py \
   report/test_report_pages.py gathering
 
 check: $(VENV)/test-tools test-packages ## lint, and the tests that say most in little time (under three minutes)

@@ -10,8 +10,7 @@ It needs NumPy. One call compares them::
 
 from __future__ import annotations
 
-from dftrace_ai.analysis.diff.comparing import compare, diff
-from dftrace_ai.analysis.diff.conditions import Condition, conditions_of
+from dftrace_ai.analysis.diff.comparing import Condition, compare, conditions_of, diff
 from dftrace_ai.analysis.diff.model import Change, Diff, Judged, Row, RunFacts, diff_adapter
 
 __all__ = [

@@ -356,8 +356,7 @@ def _rest_of(steps: Steps) -> Integers:
 
 def _step_of(steps: Steps, start: Integers, end: Integers, on_thread: Integers) -> Integers:
     """Return in which step each span begins; -1 for none, and for those that hold steps."""
-    step = np.searchsorted(steps.start_ns, start, side="right") - 1
-    step[(step >= 0) & (steps.end_ns[np.maximum(step, 0)] <= start)] = -1
+    step = steps.within(start)
     step[is_within(steps.evaluation, start)] = -1
     later = np.minimum(step + 1, len(steps) - 1)
     step[on_thread & (step < later) & (end >= steps.end_ns[later])] = -1

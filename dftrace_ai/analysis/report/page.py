@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
-from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text
+from dftrace_ai.analysis.why.words import (
+    beside_text,
+    judged_text,
+    part_name,
+    percent,
+    sureness,
+    time_text,
+)
 from dftrace_ai.page.shell import BUTTONS, html_page, inner_page, swatch, table
 from dftrace_ai.page.svg import told
 from dftrace_ai.wording import counted
@@ -257,24 +264,15 @@ def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
         first = found.findings[0]
         if first.because:
             yield "because", first.because
-        if first.next:
-            yield "do next", first.next
-    for other in found.findings[1:MOST_FINDINGS]:
-        yield "also", f"{other.what}{_whose(other, found)} {sureness(other)} {other.next}"
-    for other in found.of_some_ranks[:MOST_FINDINGS]:
-        yield "some ranks", f"{other.what}{_whose(other, found)} {sureness(other)} {other.next}"
+        yield "do next", first.next
+    others = [("also", other) for other in found.findings[1:MOST_FINDINGS]]
+    others += [("some ranks", other) for other in found.of_some_ranks[:MOST_FINDINGS]]
+    for name, other in others:
+        yield name, f"{other.what}{_whose(other, found)} {sureness(other)} {other.next}"
     steps = found.steps
     if steps is not None:
-        each = f", {steps.accumulation} micro-batches each" if steps.accumulation > 1 else ""
-        shown = f", shown of rank {found.rank}" if found.ranks > 1 else ""
-        steady = counted(steps.steady, "steady step")
-        yield (
-            "judged",
-            (
-                f"{steady} of {steps.count:,}, by {steps.found_by}{each}{shown}; a step takes "
-                f"{time_text(steps.median_ns)}"
-            ),
-        )
+        takes = f"a step takes {time_text(steps.median_ns)}"
+        yield "judged", f"{judged_text(steps, found)}; {takes}"
     for one in found.abstained:
         yield "silent", f"{one.what}: {one.why}"
     for note in found.notes:

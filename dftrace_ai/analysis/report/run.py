@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import NOWHERE, utc_text
-from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.facts import FirstProcesses, losses_of, turns_of
+from dftrace_ai.analysis.report.figures.facts import (
+    FirstProcesses,
+    briefly_named,
+    losses_of,
+    turns_of,
+)
 from dftrace_ai.analysis.report.figures.flame import FlameTree
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,

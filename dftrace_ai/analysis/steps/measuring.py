@@ -274,6 +274,12 @@ class Steps:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    def within(self, at_ns: Integers) -> Integers:
+        """Return in which step each moment lies; -1 for none."""
+        step = np.searchsorted(self.start_ns, at_ns, side="right") - 1
+        step[(step >= 0) & (self.end_ns[np.maximum(step, 0)] <= at_ns)] = -1
+        return step
+
     def time_of(self, *parts: Part) -> Integers:
         """Return what some parts took together, by step."""
         total: Integers = np.sum([self.parts[part] for part in parts], axis=0)

@@ -17,14 +17,13 @@ from dftrace_ai.analysis.why.statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Rank, Steps
     from dftrace_ai.analysis.steps.measuring import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
-    from dftrace_ai.analysis.why.figures import SpanShare
-    from dftrace_ai.analysis.why.model import Confidence, Kind, Limit, Limits, ShareOf
+    from dftrace_ai.analysis.why.model import Confidence, Kind, Limit, Limits, ShareOf, SpanShare
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FEWEST_STEPS", "Evidence", "Signals", "first_steps", "signals_of"]
@@ -188,12 +187,11 @@ class Evidence:
         """Other work of the steps, without what a span has to itself that is around a whole one."""
         steps, whole = self.steps, self.steps.timeline
         line = whole.only((whole.part == PART_CODE["other"]) & (whole.span >= 0))
-        step = np.searchsorted(steps.start_ns, line.start_ns, side="right") - 1
+        step = steps.within(line.start_ns)
         at = np.maximum(step, 0)
-        chosen = (step >= 0) & (line.start_ns < steps.end_ns[at])
         around = steps.thread.start_ns[line.span] <= steps.start_ns[at]
         around &= steps.thread.end_ns[line.span] >= steps.end_ns[at]
-        return line.only(chosen & ~around)
+        return line.only((step >= 0) & ~around)
 
     @cached_property
     def other_ns(self) -> Integers:
@@ -215,8 +213,12 @@ class Evidence:
     @property
     def longest_others(self) -> list[SpanShare]:
         """Which spans have most of the other work, with their share of all steps."""
-        line, whole = self._others, float(self.time.sum())
-        times = self.steps.thread.time_by_label(line.span, line.end_ns - line.start_ns)
+        line = self._others
+        return self.longest_spans(line, line.end_ns - line.start_ns, float(self.time.sum()))
+
+    def longest_spans(self, line: Timeline, ns: Integers, whole: float) -> list[SpanShare]:
+        """Return which spans have most of the times of some pieces, with their share of a whole."""
+        times = self.steps.thread.time_by_label(line.span, ns)
         longest = sorted(times, key=lambda label: -times[label])[:NAMED_SPANS]
         return [
             {"cat": label.cat, "name": label.name, "share": times[label] / whole}
@@ -307,6 +309,20 @@ class Evidence:
         """Return the median of each part over some of the steps."""
         parts = self.steps.parts
         return {part: float(np.median(parts[part][chosen])) for part in STEP_PARTS}
+
+    def part_that_grew(self, after: Any, before: Any, parts: Iterable[Part] = STEP_PARTS) -> Part:
+        """Return the part whose median differs most between some steps and others."""
+        with_it, without = self.medians(after), self.medians(before)
+        return max(parts, key=lambda part: with_it[part] - without[part])
+
+    def part_in_excess(self, slow: Any) -> Part:
+        """Return the part that has most of what some steps take more than steady ones."""
+        usual, parts = self.medians(self.steady.mask), self.steps.parts
+
+        def excess(part: Part) -> float:
+            return float(np.maximum(parts[part][slow] - usual[part], 0).sum())
+
+        return max(usual, key=excess)
 
     def finding(
         self,

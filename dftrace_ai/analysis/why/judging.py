@@ -11,18 +11,16 @@ from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
-from dftrace_ai.analysis.why.figures import (
-    Also,
-    Drift,
-    Input,
-    NotAnnotated,
-    figures_of,
-)
 from dftrace_ai.analysis.why.model import (
     Abstention,
+    Also,
+    Drift,
     Finding,
+    Input,
+    NotAnnotated,
     SlowStep,
     StepFacts,
+    figures_of,
 )
 from dftrace_ai.analysis.why.phases import loop_findings, phase_findings, start_note
 from dftrace_ai.analysis.why.shapes import (

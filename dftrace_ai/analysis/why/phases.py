@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 from dftrace_ai.analysis.why.evidence import first_steps
-from dftrace_ai.analysis.why.figures import (
+from dftrace_ai.analysis.why.model import (
     Between,
     Checkpoints,
     Evaluations,
@@ -27,7 +28,7 @@ from dftrace_ai.analysis.why.words import percent, time_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Steps
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
@@ -46,7 +47,6 @@ LOADING: Final[tuple[Part, ...]] = ("data", "wait")
 NAMED_ELSEWHERE: Final[tuple[Part, ...]] = ("checkpoint", *LOADING)
 # Most of the time between steps is that of so few gaps, or else of nearly all.
 MOST_OF_GAPS, MANY_GAPS = 0.9, 0.5
-NAMED_SPANS, LEAST_NAMED = 3, 0.02
 # With so much of forward passes it may be an evaluation.
 SOME_FORWARD: Final = 0.1
 
@@ -128,24 +128,19 @@ def _before_second_step(evidence: Evidence) -> Finding | None:
 
 
 def _warm_up(evidence: Evidence) -> Finding | None:
-    steps, steady = evidence.steps, evidence.steady
+    steady = evidence.steady
     warm_up, median = steady.warm_up, steady.median_ns
     excess = float(np.maximum(evidence.time[1:warm_up] - median, 0).sum())
     if excess <= max(WARM_UP_STEPS * median, evidence.bound_ns("warm-up-ms")):
         return None
-    usual = evidence.medians(steady.mask)
-    more: dict[Part, float] = {
-        part: float(np.maximum(values[:warm_up] - usual[part], 0).sum())
-        for part, values in steps.parts.items()
-    }
-    part = max(more, key=lambda name: more[name])
+    part = evidence.part_in_excess(slice(warm_up))
     # A first batch that the workers' start delays is told as such.
     if part == "wait" and warm_up <= 2:
         return None
     # Every loop begins so, and not the run alone.
     if warm_up <= evidence.beginnings.steps:
         return None
-    if warm_up > 3 and alike(evidence.medians(slice(0, warm_up)), usual):
+    if warm_up > 3 and alike(evidence.medians(slice(warm_up)), evidence.medians(steady.mask)):
         return None
     return evidence.finding(
         "slow-warm-up",
@@ -263,9 +258,8 @@ def _slow_beginnings(evidence: Evidence) -> Finding | None:
     cost = float(np.maximum(body[slow] - usual, 0).sum())
     if cost < evidence.bound_ns("loops-ms"):
         return None
-    with_it, without = evidence.medians(slow), evidence.medians(rest)
-    parts = (part for part in with_it if part not in {"wait", "data"})
-    part: Part = max(parts, key=lambda name: with_it[name] - without[name])
+    parts = (part for part in STEP_PARTS if part not in LOADING)
+    part = evidence.part_that_grew(slow, rest, parts)
     return evidence.finding(
         "slow-loop-start",
         evidence.limits["loop-start"],
@@ -334,10 +328,4 @@ def _named_between(
     inside = (line.start_ns >= steps.end_ns[0]) & (line.end_ns <= steps.start_ns[-1])
     line = line.only(inside & (line.span >= 0))
     ns = line.end_ns - line.start_ns - covered_within(*taken, line.start_ns, line.end_ns)
-    times: dict[Label, int] = steps.thread.time_by_label(line.span, ns)
-    longest = sorted(times, key=lambda label: -times[label])[:NAMED_SPANS]
-    return [
-        SpanShare(cat=label.cat, name=label.name, share=times[label] / whole)
-        for label in longest
-        if times[label] >= LEAST_NAMED * whole
-    ]
+    return evidence.longest_spans(line, ns, whole)

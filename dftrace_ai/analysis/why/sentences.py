@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.why import figures as told_by
+from dftrace_ai.analysis.why import model as told_by
 from dftrace_ai.analysis.why.words import (
     ARGUMENT_LETTERS,
     part_name,
@@ -18,8 +18,15 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from dftrace_ai.analysis.why.figures import Drift, Input, SlowItem, SpanShare
-    from dftrace_ai.analysis.why.model import Finding, Kind, StepFacts
+    from dftrace_ai.analysis.why.model import (
+        Drift,
+        Finding,
+        Input,
+        Kind,
+        SlowItem,
+        SpanShare,
+        StepFacts,
+    )
 
 __all__ = ["in_words"]
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.steps.timeline import PART_CODE
-from dftrace_ai.analysis.why.figures import (
+from dftrace_ai.analysis.why.model import (
     Drift,
     DriftSince,
+    Limit,
     Memory,
     Rhythm,
     SlowSpan,
@@ -19,7 +20,6 @@ from dftrace_ai.analysis.why.figures import (
     TwoKinds,
     figures_of,
 )
-from dftrace_ai.analysis.why.model import Limit
 from dftrace_ai.analysis.why.statistics import (
     Share,
     alike,
@@ -104,8 +104,7 @@ def _periodic(evidence: Evidence, rhythm: _Rhythm) -> Finding | None:
     excess = evidence.time[members] - median
     rest = evidence.single.copy()
     rest[members] = False
-    with_it, without = evidence.medians(members), evidence.medians(rest)
-    part = max(with_it, key=lambda name: with_it[name] - without[name])
+    part = evidence.part_that_grew(members, rest)
     return evidence.finding(
         "periodic",
         evidence.limits["periodic"],
@@ -167,12 +166,7 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     limit = evidence.limits["slow-step"]
     if lost < limit.warning * whole and worst <= SLOW_STEP_TIMES * median:
         return None
-    usual, ts_us = evidence.medians(evidence.steady.mask), evidence.rank.process.ts_us
-    more: dict[Part, float] = {
-        part: float(np.maximum(values[slow] - usual[part], 0).sum())
-        for part, values in evidence.steps.parts.items()
-    }
-    part = max(more, key=lambda name: more[name])
+    part, ts_us = evidence.part_in_excess(slow), evidence.rank.process.ts_us
     return evidence.finding(
         "slow-step",
         Limit(0.0, limit.critical),
@@ -335,8 +329,7 @@ def two_kinds_of(evidence: Evidence) -> Finding | None:
         return None
     time, slow = evidence.time[kinds.at], kinds.slow
     with_it, without = evidence.medians(kinds.at[slow]), evidence.medians(kinds.at[~slow])
-    more: dict[Part, float] = {part: with_it[part] - without[part] for part in with_it}
-    part = max(more, key=lambda name: more[name])
+    part = max(with_it, key=lambda name: with_it[name] - without[name])
     fast = float(np.median(time[~slow]))
     # Steps that get a processor and that wait for one are two kinds, too: these wait anywhere.
     excess = evidence.steps.parts[part][kinds.at[slow]] - without[part]

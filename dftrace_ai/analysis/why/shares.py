@@ -10,7 +10,7 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
-from dftrace_ai.analysis.why.figures import (
+from dftrace_ai.analysis.why.model import (
     Communication,
     Input,
     NoFigures,
@@ -243,9 +243,8 @@ def _own_work(evidence: Evidence) -> Spans:
     spans = evidence.rank.process.spans
     tids = (steps.tid, *(steps.feeders.tids if steps.feeders else ()))
     work = spans.at(spans.has(*WORK) & np.isin(spans.tid, tids))
-    index = np.searchsorted(steps.start_ns, work.start_ns, side="right") - 1
-    at = np.maximum(index, 0)
-    return work.at((index >= 0) & evidence.used[at] & (work.start_ns < steps.end_ns[at]))
+    index = steps.within(work.start_ns)
+    return work.at((index >= 0) & evidence.used[np.maximum(index, 0)])
 
 
 def _slow_items(evidence: Evidence, works: Sequence[Spans]) -> _Cause | None:

@@ -12,14 +12,19 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
-from dftrace_ai.analysis.why.figures import (
+from dftrace_ai.analysis.why.judging import has_items, judge_rank
+from dftrace_ai.analysis.why.model import (
+    KINDS,
+    LIMITS,
+    Abstention,
     Communication,
+    Finding,
     Input,
     NotAnnotated,
+    PartTime,
+    Verdict,
     figures_of,
 )
-from dftrace_ai.analysis.why.judging import has_items, judge_rank
-from dftrace_ai.analysis.why.model import KINDS, LIMITS, Abstention, Finding, PartTime, Verdict
 from dftrace_ai.analysis.why.sentences import in_words
 from dftrace_ai.analysis.why.statistics import BatchSums
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.reach import local_text
-from dftrace_ai.analysis.why.figures import Communication, figures_of
+from dftrace_ai.analysis.why.model import Communication, figures_of
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
@@ -18,6 +18,7 @@ __all__ = [
     "ARGUMENT_LETTERS",
     "beside_text",
     "bytes_text",
+    "judged_text",
     "part_name",
     "percent",
     "share_text",
@@ -180,7 +181,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         began = "" if verdict.began_at is None else f"began {local_text(verdict.began_at)}, "
         yield "run", f"{began}lasted {time_text(verdict.length_ns)}"
     if steps is not None:
-        yield "judged", _judged(steps, verdict)
+        yield "judged", judged_text(steps, verdict)
     if verdict.unseen:
         yield "unseen", "; ".join(verdict.unseen)
 
@@ -223,7 +224,8 @@ def _slow_step(step: SlowStep) -> str:
     return f"step {step.step} ({at}{f'; {beside}' if beside else ''})"
 
 
-def _judged(steps: StepFacts, verdict: Verdict) -> str:
+def judged_text(steps: StepFacts, verdict: Verdict) -> str:
+    """Return which steps were judged, how they were found, and whose are shown."""
     each = f", {steps.accumulation} micro-batches each" if steps.accumulation > 1 else ""
     of_rank = f", shown of rank {verdict.rank}" if verdict.ranks > 1 else ""
     steady = counted(steps.steady, "steady step")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import jsonschema
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Training
-from conftest import clean_environment
 from safety.commands import at_terminal, invoke
 
 from dftrace_ai.analysis.diff import conditions_of, diff
@@ -85,8 +82,6 @@ def test_the_json_says_the_same(runs: tuple[Path, Path]) -> None:
     forward = rows["compute", "forward"]
     assert forward["path"] == []
     assert forward["change"]["kind"] == "slower"
-    ratio = forward["change"]["after_ns"] / forward["change"]["before_ns"]
-    assert ratio == pytest.approx(1.3, rel=0.05)
     assert (forward["count_before"], forward["count_after"]) == (1, 1)
     added = forward["change"]["after_ns"] - forward["change"]["before_ns"]
     assert forward["change"]["low_ns"] < added < forward["change"]["high_ns"]
@@ -315,22 +310,6 @@ def test_the_help_has_an_example() -> None:
     text = " ".join(invoke("diff", "--help").out.split())
     assert "Example: dftrace diff before after --fail-if" in text
     assert "Exit status: 0 whatever has changed" in text
-
-
-def test_without_numpy_it_says_what_to_install(runs: tuple[Path, Path]) -> None:
-    code = "import sys; sys.modules['numpy'] = None; from dftrace_ai.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "diff", *map(str, runs)],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
-    )
 
 
 def profile(folder: Path, linear_us: int, steps: int) -> Path:

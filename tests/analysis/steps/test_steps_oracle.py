@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from analysis.steps.test_partition import GRAIN_NS, NAMES, START_NS, part_of
 from analysis.trace_lines import TIME_BASE_US, TraceLines
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import Job, Steps, measure
+from dftrace_ai.analysis.steps import Job, Steps, measure, timeline
 
 Name = tuple[str, str]
 ITER, BLOCK = ("dataloader", "fetch.iter"), ("dataloader", "fetch.block")
@@ -169,6 +170,9 @@ def test_steps_of_loops_are_what_each_moment_says(drawn: Any, beside: Any) -> No
         for thread in beside
     ]
     found = measured(program, elsewhere)
+    with mock.patch.object(timeline, "SPANS_AT_ONCE", 3):
+        cut = measured(program, elsewhere)
+    assert all((cut.parts[part] == ns).all() for part, ns in found.parts.items())
     assert (found.found_by, found.accumulation) == ("loader blocks", 1)
     windows = zip(found.start_ns.tolist(), found.end_ns.tolist(), found.first.tolist(), strict=True)
     assert [Wanted(at(low), at(high), first) for low, high, first in windows] == program.steps

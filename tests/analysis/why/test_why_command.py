@@ -82,17 +82,12 @@ def test_the_json_says_the_same(starved: Path) -> None:
     assert math.isclose(sum(part["share"] for part in value["parts"].values()), 1.0, abs_tol=1e-4)
     wait = value["parts"]["wait"]
     assert wait["low"] <= wait["share"] <= wait["high"]
-    # Without the steps that are odd, so near the wait's and not equal to it.
-    assert math.isclose(finding["share"], wait["share"], abs_tol=1e-4)
     assert finding["low"] < finding["share"] < finding["high"]
     assert finding["share_of"] == "steps"
     told = finding["what"].partition(" for data for ")[2]
     ends = [float(number) / 100 for number in re.findall(r"\d+(?:\.\d+)?", told)]
     assert ends == pytest.approx([finding[name] for name in ("share", "low", "high")], abs=0.006)
     assert value["limits"]["input"] == [0.1, 0.25]
-    assert value["steps"]["count"] == 120
-    slowest = [step["ns"] for step in value["slowest"]]
-    assert slowest == sorted(slowest, reverse=True)
 
 
 def test_what_else_is_found_has_its_interval_and_confidence_too(tmp_path: Path) -> None:
@@ -337,30 +332,6 @@ def test_bad_input_never_ends_the_program_with_a_traceback(tmp_path: Path) -> No
     as_json(tmp_path)
 
 
-def test_traces_of_dftracer_are_judged(tmp_path: Path) -> None:
-    """Numbered phases, arguments as text, whole microseconds, no header."""
-    lines = ["["]
-
-    def span(cat: str, name: str, at: int, length: int, **args: str) -> None:
-        event = {"id": len(lines), "name": name, "cat": cat, "pid": 7, "tid": 7, "ph": 1}
-        lines.append(json.dumps({**event, "ts": at, "dur": length, "args": args}))
-
-    at = 1_700_000_000_000_000
-    for step in range(80):
-        tags = {"step": str(step), "epoch": "1"}
-        span("data_loader", "fetch.iter", at, 4000, count=str(step + 1), **tags)
-        span("data_loader", "fetch.block", at + 4000, 6000, count=str(step + 1), **tags)
-        for number, name in enumerate(("forward", "backward", "step")):
-            span("compute", name, at + 4000 + number * 2000, 2000, **tags)
-        at += 10_000
-    path = tmp_path / "t.pfw"
-    path.write_text("\n".join(lines) + "\n")
-    value = as_json(path)
-    assert (value["verdict"], value["steps"]["count"]) == ("input-bound", 80)
-    assert value["parts"]["wait"]["share"] == pytest.approx(0.4)
-    assert value["parts"]["none"]["share"] == 0
-
-
 def test_the_help_has_an_example_and_names_every_limit() -> None:
     text = " ".join(dftrace_why("--help").stdout.split())
     assert "Example: dftrace why" in text
@@ -395,20 +366,19 @@ def test_the_parts_of_a_trace_are_one_process(starved: Path, tmp_path: Path) -> 
     assert parts == whole
 
 
-def test_without_numpy_it_says_what_to_install(starved: Path) -> None:
+@pytest.mark.parametrize("words", [("why",), ("diff", ".")])
+def test_without_numpy_it_says_what_to_install(starved: Path, words: tuple[str, ...]) -> None:
     code = "import sys; sys.modules['numpy'] = None; from dftrace_ai.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "why", str(starved)],
+        [sys.executable, "-c", code, *words, str(starved)],
         capture_output=True,
         text=True,
         env=clean_environment(),
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
-    )
+    needed = "this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'"
+    assert done.stderr == f"dftrace: {needed}\n"
 
 
 @pytest.mark.parametrize(("every", "told"), [(1, None), (2, "the wait for data in many steps (")])

@@ -12,7 +12,7 @@ from analysis.diff.made_pairs import PLANTED
 from safety.commands import invoke
 
 from dftrace_ai.analysis.diff import conditions_of, diff_adapter
-from dftrace_ai.analysis.diff.conditions import NS, Asked
+from dftrace_ai.analysis.diff.comparing import NS, Asked
 from dftrace_ai.analysis.diff.model import Kind, Measure
 from dftrace_ai.analysis.why.statistics import steps_needed
 from docs.conftest import RunExample

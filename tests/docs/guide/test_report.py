@@ -10,14 +10,14 @@ import pytest
 from safety.commands import invoke
 
 from dftrace_ai.analysis import Run
-from dftrace_ai.analysis.report.figures.envelopes import MOST_GROUPS
+from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS
 from dftrace_ai.analysis.report.figures.flame import MOST_FRAMES
 from dftrace_ai.analysis.report.figures.series import (
     MOST_CHARTS,
     MOST_COLUMNS,
+    MOST_HEAT_ROWS,
     MOST_LINES,
     MOST_MAPS,
-    MOST_ROWS,
 )
 from dftrace_ai.analysis.report.figures.steps import SLOWEST
 from dftrace_ai.analysis.report.page import MOST_NAMES
@@ -70,7 +70,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     for said in (
         f"{MOST_GROUPS} places of steps, {MOST_FRAMES:,} paths",
         f"{MOST_CHARTS} numbers of counters with {MOST_LINES} processes each",
-        f"{MOST_MAPS} heat maps of {MOST_ROWS} layers and {MOST_COLUMNS} columns",
+        f"{MOST_MAPS} heat maps of {MOST_HEAT_ROWS} layers and {MOST_COLUMNS} columns",
         f"{MOST_LAYERS} single layers",
         f"the {MOST_NAMES} names",
         f"the slowest {SLOWEST} steps",

@@ -1,13 +1,12 @@
-"""The processes of a job in their order, what is told of them, and what was lost."""
+"""The processes of a job in order, their facts, what was lost; many values as few to be drawn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.model import ProcessFacts
+from dftrace_ai.analysis.report.model import Envelope, ProcessFacts
 from dftrace_ai.analysis.steps import Rank
 from dftrace_ai.masking import masked_words
 from dftrace_ai.wording import counted, shortened
@@ -15,13 +14,83 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
     from dftrace_ai.analysis.steps import Process
     from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = ["KINDS", "FirstProcesses", "Turn", "losses_of", "process_name", "rows_of", "turns_of"]
+__all__ = [
+    "KINDS",
+    "MOST_GROUPS",
+    "FirstProcesses",
+    "Turn",
+    "briefly_named",
+    "envelope",
+    "losses_of",
+    "process_name",
+    "rounded",
+    "rows_of",
+    "turns_of",
+]
+
+MOST_GROUPS: Final = 600
+DIGITS: Final = 9
+NAME_LETTERS: Final = 200
+
+
+def rounded(value: float, digits: int = DIGITS) -> float:
+    """Return a number with so many digits, which a drawing has no use for more of."""
+    return float(f"{value:.{digits}g}")
+
+
+def briefly_named(name: str) -> str:
+    """Return a name of so many letters at most: whoever chose it could fill a disk with it."""
+    return shortened(name, NAME_LETTERS)
+
+
+def envelope(
+    at: NDArray[Any], values: NDArray[Any], *, by_place: bool = False, most: int = MOST_GROUPS
+) -> Envelope:
+    """Put values together, as many as follow each other."""
+    count = len(values)
+    if not count:
+        return Envelope([], [], [], [], [], [])
+    starts = _starts(at, count, most, by_place=by_place)
+    values = values.astype(float)
+    finite = np.isfinite(values)
+    some = np.add.reduceat(finite, starts, dtype=np.int64)
+    sizes = np.diff(np.append(starts, count))
+    low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
+    high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+    pieces = (
+        values[begin : begin + size][finite[begin : begin + size]]
+        for begin, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    )
+    # Half of each, since two that are finite may have a sum that is not.
+    middle = [float(np.median(piece / 2) * 2) if len(piece) else None for piece in pieces]
+    has = some > 0
+    return Envelope(
+        first=at[starts].tolist(),
+        last=at[starts + sizes - 1].tolist(),
+        low=[rounded(v) if ok else None for v, ok in zip(low.tolist(), has, strict=True)],
+        middle=[None if v is None else rounded(v) for v in middle],
+        high=[rounded(v) if ok else None for v, ok in zip(high.tolist(), has, strict=True)],
+        non_finite=(sizes - some).tolist(),
+    )
+
+
+def _starts(at: NDArray[Any], count: int, most: int, *, by_place: bool) -> NDArray[Any]:
+    if count <= most:
+        return np.arange(count)
+    if not by_place:
+        return np.linspace(0, count, most + 1).astype(np.int64)[:-1]
+    width = max(float(at[-1]) - float(at[0]), 1e-300)
+    group = np.minimum(((at - at[0]) / width * most).astype(np.int64), most - 1)
+    return np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
+
 
 MOST_LOSSES: Final = 40
 LINE_LETTERS: Final = 2000

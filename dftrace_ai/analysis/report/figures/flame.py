@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
-from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, rows_of
+from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
 from dftrace_ai.analysis.tracks import parents_of, places_of, track_order
 

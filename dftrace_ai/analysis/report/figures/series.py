@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.envelopes import briefly_named, envelope, rounded
-from dftrace_ai.analysis.report.figures.facts import process_name, rows_of
+from dftrace_ai.analysis.report.figures.facts import (
+    briefly_named,
+    envelope,
+    process_name,
+    rounded,
+    rows_of,
+)
 from dftrace_ai.analysis.report.model import (
     CounterChart,
     CounterLine,

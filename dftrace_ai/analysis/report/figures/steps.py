@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.envelopes import briefly_named, envelope, rounded
+from dftrace_ai.analysis.report.figures.facts import briefly_named, envelope, rounded
 from dftrace_ai.analysis.report.model import (
     EpochParts,
     Histogram,
