@@ -242,8 +242,8 @@ def _stacked(spans: Spans, rows: Integers, near_ns: int) -> Timeline:
         give(stack[-1][0])
         stack.pop()
     return Timeline.between(
-        *(np.array(values, np.int64) for values in (starts, ends)),
-        *(np.array(values, np.int32) for values in (parts, owners)),
+        *(np.array(starts, np.int64), np.array(ends, np.int64)),
+        *(np.array(parts, np.uint8), np.array(owners, rows.dtype)),
     )
 
 
