@@ -1,4 +1,4 @@
-"""Findings in sentences, a function for each kind: what it is, what shows it, what to try next."""
+"""Findings in sentences, by their kind: what it is, what shows it, what to try next."""
 
 from __future__ import annotations
 
@@ -62,11 +62,9 @@ def in_words(finding: Finding, steps: StepFacts, *, is_short: bool) -> Finding:
     return replace(finding, what=what, because=said.because, next=said.next)
 
 
-def _transfer(_: Finding, said: _Said) -> _Sentences:
-    return _Sentences(
-        f"{said.share} of a step is copying to the device that no computation hides.",
-        "Use pin_memory=True and non_blocking=True; copy the next batch during this one.",
-    )
+def _by_share(what: str, following: str) -> Callable[[Finding, _Said], _Sentences]:
+    """Return the sentences of a kind of which there is nothing to say but the share."""
+    return lambda _, said: _Sentences(what.format(share=said.share), following)
 
 
 def _checkpoints(finding: Finding, said: _Said) -> _Sentences:
@@ -110,35 +108,12 @@ def _slower_since(finding: Finding, said: _Said) -> _Sentences:
     )
 
 
-def _start_up(_: Finding, said: _Said) -> _Sentences:
-    return _Sentences(
-        f"{said.share} of the run passes before the second step.",
-        "Cache what is prepared; a longer run pays it once.",
-    )
-
-
 def _warm_up(finding: Finding, said: _Said) -> _Sentences:
     steps = told_by.figures_of(finding, told_by.WarmUp)["steps"]
     return _Sentences(
         f"The first {steps} steps cost {said.share} of the training more than later ones, "
         f"{_where(finding.cause)}.",
         "Compilation, autotuning, first allocations: cache them, fix the shapes.",
-    )
-
-
-def _host(_: Finding, said: _Said) -> _Sentences:
-    return _Sentences(
-        f"The GPU has nothing to do for {said.share} of a step, and it is not data that it waits "
-        "for.",
-        "Try torch.compile, CUDA graphs, larger batches; look for .item() and Python in the loop.",
-    )
-
-
-def _compute(_: Finding, said: _Said) -> _Sentences:
-    return _Sentences(
-        f"{said.share} of a step is forward, backward and optimizer. Nothing that is annotated is "
-        "in their way.",
-        "torch.profiler shows the kernels; try mixed precision, torch.compile.",
     )
 
 
@@ -438,7 +413,10 @@ BEGINS_ANEW: Final = (
 SENTENCES: Final[Mapping[Kind, Callable[[Finding, _Said], _Sentences]]] = {
     "input-bound": _input,
     "communication-bound": _communication,
-    "transfer-bound": _transfer,
+    "transfer-bound": _by_share(
+        "{share} of a step is copying to the device that no computation hides.",
+        "Use pin_memory=True and non_blocking=True; copy the next batch during this one.",
+    ),
     "checkpoint-bound": _checkpoints,
     "optimizer-heavy": _optimizer,
     "other-heavy": _other,
@@ -447,13 +425,23 @@ SENTENCES: Final[Mapping[Kind, Callable[[Finding, _Said], _Sentences]]] = {
     "slower-since": _slower_since,
     "two-kinds": _two_kinds,
     "evaluation-heavy": _evaluation,
-    "start-up-heavy": _start_up,
+    "start-up-heavy": _by_share(
+        "{share} of the run passes before the second step.",
+        "Cache what is prepared; a longer run pays it once.",
+    ),
     "slow-warm-up": _warm_up,
     "slow-loop-start": _loop_start,
     "slow-step": _slow_step,
     "between-steps": _between,
     "memory-creep": _memory,
-    "host-bound": _host,
+    "host-bound": _by_share(
+        "The GPU has nothing to do for {share} of a step, and it is not data that it waits for.",
+        "Try torch.compile, CUDA graphs, larger batches; look for .item() and Python in the loop.",
+    ),
     "not-annotated": _not_annotated,
-    "compute-bound": _compute,
+    "compute-bound": _by_share(
+        "{share} of a step is forward, backward and optimizer. Nothing that is annotated is "
+        "in their way.",
+        "torch.profiler shows the kernels; try mixed precision, torch.compile.",
+    ),
 }

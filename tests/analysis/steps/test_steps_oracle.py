@@ -170,6 +170,7 @@ def test_steps_of_loops_are_what_each_moment_says(drawn: Any, beside: Any) -> No
         for thread in beside
     ]
     found = measured(program, elsewhere)
+    # Of many spans some are looked at at a time.
     with mock.patch.object(timeline, "SPANS_AT_ONCE", 3):
         cut = measured(program, elsewhere)
     assert all((cut.parts[part] == ns).all() for part, ns in found.parts.items())
