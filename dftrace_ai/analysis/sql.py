@@ -12,8 +12,7 @@ import numpy as np
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.scanning import ArrowEvents, TraceBlocks, new_scanner
 from dftrace_ai.analysis.steps import Job, Rank, measure
-from dftrace_ai.analysis.steps.marks import UNKNOWN
-from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS, UNKNOWN
 from dftrace_ai.database import Answer, Database, QueryError, duckdb_module, said
 from dftrace_ai.errors import TraceError
 
