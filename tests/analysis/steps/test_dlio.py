@@ -81,6 +81,8 @@ def test_a_run_of_it_is_judged(tmp_path: Path) -> None:
     verdict = why([tmp_path])
     assert verdict.steps is not None
     assert (verdict.steps.count, verdict.steps.found_by) == (120, "loader blocks")
+    # Numbers that stand there as texts tell where each loop begins.
+    assert verdict.steps.steady == 117
     parts = {name: time.share for name, time in verdict.parts.items() if time.share > 0.02}
     assert parts == pytest.approx(
         {"wait": 6 / 16.5, "compute": 10 / 16.5, "none": 0.5 / 16.5}, abs=1e-4
