@@ -108,6 +108,19 @@ def test_what_else_is_found_has_its_interval_and_confidence_too(tmp_path: Path) 
     assert also
 
 
+def test_long_runs_are_judged_in_blocks_to_the_same_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Training(save_ms=400, epochs=6, steps=20, log_ms=6).write(tmp_path, 1)
+    whole = as_json(made)
+    # What lies between the steps is saving, and told as that alone.
+    assert [one["kind"] for one in whole["findings"]] == ["checkpoint-bound", "other-heavy"]
+    for name in ("timeline.PIECES_AT_ONCE", "timeline.ROWS_AT_ONCE", "timeline.SPANS_AT_ONCE"):
+        monkeypatch.setattr(f"dftrace_ai.analysis.steps.{name}", 7)
+    monkeypatch.setattr("dftrace_ai.analysis.why.evidence.PIECES_AT_ONCE", 7)
+    assert as_json(made) == whole
+
+
 def test_limits_are_settings(starved: Path) -> None:
     assert as_json(starved, "--limit", "input=0.1,0.9")["findings"][0]["severity"] == "warning"
     words = ("--limit", "input=0.99", "--limit", "periodic=0.99", "--limit", "two-kinds=0.99")
