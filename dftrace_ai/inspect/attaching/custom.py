@@ -13,7 +13,7 @@ from dftrace_ai.inspect.config.names import GEMMS, OPERANDS, RESULTS, TENSORS
 from dftrace_ai.inspect.errors import InspectAssertionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable
 
     from dftrace_ai.inspect.config import CustomUse
 
@@ -67,7 +67,7 @@ class Implementation:
 
 
 def _named_parameters(
-    function: Callable[..., Any], given: Mapping[str, Any], absent: tuple[str, ...]
+    function: Callable[..., Any], given: Collection[str], absent: tuple[str, ...]
 ) -> frozenset[str] | None:
     """Return by which names to call a function; None where it only knows the documented order."""
     try:
@@ -82,7 +82,7 @@ def _named_parameters(
     needed = {name for name, is_needed in own.items() if is_needed}
     if not needed <= {*given, *absent}:
         try:
-            signature.bind(*given.values())
+            signature.bind(*given)  # as many as there are
         except TypeError:
             pass  # it knows something else by name, which is not here
         else:
