@@ -337,22 +337,16 @@ class Selector:
     def __init__(self, sections: Mapping[str, Section], layers: Iterable[LayerInfo]) -> None:
         self._sections = sections
         self._layers = tuple(layers)
-        self._found: dict[LayerInfo, Section | None] = {}
         self._tests = [
             (section, what_selects(section.layers, self._layers)) for section in sections.values()
         ]
-
-    def section_of(self, layer: LayerInfo) -> Section | None:
-        """Return the section that selects a layer, or None."""
-        if layer not in self._found:
-            self._found[layer] = self._search(layer)
-        return self._found[layer]
 
     def sections_of(self, layer: LayerInfo) -> list[Section]:
         """Return all sections that select a layer; more than one are an error of the config."""
         return [section for section, selects in self._tests if selects(layer)]
 
-    def _search(self, layer: LayerInfo) -> Section | None:
+    def section_of(self, layer: LayerInfo) -> Section | None:
+        """Return the section that selects a layer, or None."""
         found = self.sections_of(layer)
         if len(found) > 1:
             names = listed([in_short(section.name) for section in found])

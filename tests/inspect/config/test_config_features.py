@@ -336,6 +336,18 @@ def test_it_needs_enabled(body: object, kind: type[Exception], where: str) -> No
     assert load(config).sections["one"].custom == ()
 
 
+def test_what_is_in_force_for_it_is_found_as_for_built_in_ones() -> None:
+    register_feature("Clip")(Clip)
+    weight = {"tensors_struct": [{"tensor": "weight", "limit": 4}]}
+    gemms = [{"gemm": "fprop"}, {"gemm": "dgrad", "tensors": ["gradient"], "limit": 2}]
+    config = one_section(Clip={"limit": 1, **weight, "gemms_struct": gemms})
+    (use,) = load(config).sections["one"].custom
+    cases = (("fprop", "weight", 4), ("dgrad", "gradient", 2), ("dgrad", "weight", None))
+    for gemm, tensor, limit in cases:
+        keys = use.keys_for(gemm, tensor)
+        assert (keys and keys["limit"]) == limit
+
+
 def test_what_cannot_be_registered() -> None:
     with pytest.raises(ValueError, match="built-in"):
         register_feature("fakequant")(Clip)

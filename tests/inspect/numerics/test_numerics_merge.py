@@ -106,7 +106,10 @@ def test_what_is_no_record_is_refused() -> None:
 def test_the_scales_of_the_parts_are_kept_apart() -> None:
     x = torch.ones(3)
     records = [collect(x, scale=scale, format=Format.E4M3) for scale in (4.0, 0.5, 2.0)]
-    merged = merge_all([*(record or NEUTRAL for record in records), collect(x) or NEUTRAL])
+    without = collect(x) or NEUTRAL
+    merged = merge_all([*(record or NEUTRAL for record in records), without])
+    rows = torch.tensor([without, without], dtype=torch.float64)
+    assert plain.merged_rows(rows)[-2:].isnan().all()
     assert merged[15:] == (0.5, 4.0)
     assert final_values(merged, ["scale_inv_min", "scale_inv_max"]) == {
         "scale_inv_min": 0.25,
