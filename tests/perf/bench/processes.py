@@ -83,3 +83,76 @@ def probe(
     ) as scratch:
         command = ["-m", f"bench.{module}", *map(str, arguments), scratch]
         return run_once(python, command, Path(scratch), extra)
+
+
+class Worker:
+    """A process at the other end of two pipes: a line of JSON goes there, a line comes back."""
+
+    def __init__(
+        self, python: str | None, arguments: list[str], workdir: Path, extra: dict[str, str]
+    ) -> None:
+        self.version = ""
+        self.missing = "" if python else "no interpreter with the peers"
+        self.process: subprocess.Popen[str] | None = None
+        self._log = workdir / "worker.log"
+        if python is None:
+            return
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [python, "-m", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=workdir,
+                env=environment(extra),
+            )
+
+    def greet(self) -> None:
+        """Wait until the process has set itself up, or says that its package is missing."""
+        if self.process is None:
+            return
+        hello = self._answer()
+        self.version = hello.get("version", "")
+        self.missing = hello.get("missing", "")
+        if self.missing and self.process is not None:
+            self.process.wait()
+            self.process = None
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for the answer; a dead process answers `missing`."""
+        if self.process is None or self.process.stdin is None:
+            return {"missing": self.missing}
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return self._died()
+        return self._answer()
+
+    def close(self) -> dict[str, Any]:
+        """End the process; return what it says at its end."""
+        answer = self.ask({"close": True})
+        if self.process is not None:
+            self.process.wait()
+        return answer
+
+    def kill(self) -> None:
+        """End it in any case."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self.process.stdout.readline() if self.process and self.process.stdout else ""
+        if not line:
+            return self._died()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _died(self) -> dict[str, Any]:
+        code = self.process.wait() if self.process else None
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        self.missing = f"process ended with {code}: {lines[-1] if lines else 'no message'}"
+        self.process = None
+        return {"missing": self.missing}

@@ -1,7 +1,7 @@
 """Logs by one tracker when it is told to: `peers_probe NAME DIR [PEER_PACKAGES]`.
 
-Reads lines `METRICS CALLS`; answers each with the median of the seconds of a call. The first line it
-prints is its version, or why it is not there.
+Answers each line `{"metrics": NUMBER, "calls": NUMBER}` with the median of the microseconds of a call. The first
+line it prints is its version, or why it is not there.
 """
 
 from __future__ import annotations
@@ -102,15 +102,19 @@ def main() -> None:
         return
     step = 0
     for line in sys.stdin:
-        metrics, calls = map(int, line.split())
-        data: dict[str, Any] = {f"metric{number}": number / 7 for number in range(metrics)}
+        request = json.loads(line)
+        if request.get("close"):
+            answers.write("{}\n")
+            break
+        metrics = range(request["metrics"])
+        data: dict[str, Any] = {f"metric{number}": number / 7 for number in metrics}
         took = []
-        for _ in range(calls):
+        for _ in range(request["calls"]):
             begun_ns = time.perf_counter_ns()
             call(data, step)
             took.append(time.perf_counter_ns() - begun_ns)
             step += 1
-        answers.write(json.dumps(median(took) / 1e9) + "\n")
+        answers.write(json.dumps({"us": median(took) / 1e3}) + "\n")
     answers.flush()
     # Ends of runs are not measured here, and some take long without a network.
     os._exit(0)

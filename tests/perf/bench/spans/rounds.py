@@ -2,90 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bench.figures import Series
-from bench.processes import Homes, environment
+from bench.processes import Homes, Worker
 
-from .lineup import WORKERS, SpanBench, WorkerKind
-
-
-class Worker:
-    """A contestant's process at the other end of two pipes."""
-
-    def __init__(self, name: str, kind: WorkerKind, homes: Homes, workdir: Path) -> None:
-        self.name = name
-        self.version = ""
-        self.missing = ""
-        self.process: subprocess.Popen[str] | None = None
-        python = homes.python(kind.home)
-        if python is None:
-            self.missing = "no interpreter with the peers"
-            return
-        self.log_path = workdir / f"{name}.log"
-        with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(
-                [python, "-m", "bench.spans.worker", kind.contestant, kind.mode, str(workdir)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=workdir,
-                env=environment(kind.env),
-            )
-
-    def greet(self) -> None:
-        """Wait until the process has set itself up, or says that its package is missing."""
-        if self.process is None:
-            return
-        hello = self._answer()
-        self.version = hello.get("version", "")
-        self.missing = hello.get("missing", "")
-        if self.missing:
-            self.process.wait()
-            self.process = None
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for the answer; a dead process answers `missing`."""
-        if self.process is None or self.process.stdin is None:
-            return {"missing": self.missing}
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return self._died()
-        return self._answer()
-
-    def close(self) -> dict[str, Any]:
-        """End the contestant; return what it says at its end."""
-        answer = self.ask({"close": True})
-        if self.process is not None:
-            self.process.wait()
-        return answer
-
-    def _answer(self) -> dict[str, Any]:
-        if self.process is None or self.process.stdout is None:
-            return {"missing": self.missing}
-        line = self.process.stdout.readline()
-        if not line:
-            return self._died()
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _died(self) -> dict[str, Any]:
-        code = self.process.wait() if self.process else None
-        lines = self.log_path.read_text(errors="replace").strip().splitlines()
-        self.missing = f"process ended with {code}: {lines[-1] if lines else 'no message'}"
-        self.process = None
-        return {"missing": self.missing}
+from .lineup import WORKERS, SpanBench
 
 
 @contextmanager
@@ -97,15 +24,15 @@ def workers(names: list[str], homes: Homes) -> Iterator[dict[str, Worker]]:
             for name in names:
                 workdir = Path(scratch) / name
                 workdir.mkdir()
-                started[name] = Worker(name, WORKERS[name], homes, workdir)
+                kind = WORKERS[name]
+                command = ["bench.spans.worker", kind.contestant, kind.mode, str(workdir)]
+                started[name] = Worker(homes.python(kind.home), command, workdir, kind.env)
             for worker in started.values():
                 worker.greet()
             yield started
         finally:
             for worker in started.values():
-                if worker.process is not None and worker.process.poll() is None:
-                    worker.process.kill()
-                    worker.process.wait()
+                worker.kill()
 
 
 @dataclass
@@ -131,9 +58,9 @@ def run(benches: list[SpanBench], homes: Homes, generations: int, rounds: int) -
                 print(f"  {item.bench.id} ({generation + 1}/{generations})", file=sys.stderr)
                 for number in range(min(rounds, -(-item.most_rounds // generations))):
                     _round(item, started, number)
-            for worker in started.values():
+            for name, worker in started.items():
                 if worker.version:
-                    ledger.versions[WORKERS[worker.name].package] = worker.version
+                    ledger.versions[WORKERS[name].package] = worker.version
             ledger.counts.append(started["ours"].close() if "ours" in started else {})
     return ledger
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from bench.figures import Bench, Series, Target
-from bench.processes import Homes, environment
+from bench.processes import Homes, Worker
 
 CONTESTANTS = {
     "untraced": "untraced",
@@ -40,43 +38,23 @@ def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
         reference="dftrace_ai",
     )
     packages = homes.peer_packages()
+    labels = list(CONTESTANTS)
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        log_path = Path(scratch) / "training.log"
         traces = Path(scratch) / "traces"
         traces.mkdir()
         arguments = [str(epochs), str(traces), *([packages] if packages else [])]
-        with (
-            log_path.open("w") as log,
-            subprocess.Popen(
-                [homes.main, "-m", "bench.trainings.training_probe", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=scratch,
-                env=environment({}),
-            ) as process,
-        ):
-            if process.stdin is None or process.stdout is None:
-                raise RuntimeError("the training process has no pipes")
-            if not process.stdout.readline():
-                process.wait()
-                said = log_path.read_text().strip().splitlines()
-                for series in bench.series:
-                    series.missing = said[-1] if said else "no message"
-                return [bench, ends]
-            labels = list(CONTESTANTS)
-            for number in range(rounds):
-                print(f"  training ({number + 1}/{rounds})", file=sys.stderr)
-                turn = number % len(labels)
-                for label in labels[turn:] + labels[:turn]:
-                    process.stdin.write(CONTESTANTS[label] + "\n")
-                    process.stdin.flush()
-                    answer = json.loads(process.stdout.readline())
-                    bench.take(label, answer, "s", cpu="cpu_s")
-                    if not label.startswith("untraced"):
-                        ends.take(label, answer, "ends_ms")
-            process.stdin.close()
+        command = ["bench.trainings.training_probe", *arguments]
+        worker = Worker(homes.main, command, Path(scratch), {})
+        worker.greet()
+        for number in range(rounds):
+            print(f"  training ({number + 1}/{rounds})", file=sys.stderr)
+            turn = number % len(labels)
+            for label in labels[turn:] + labels[:turn]:
+                answer = worker.ask({"contestant": CONTESTANTS[label]})
+                bench.take(label, answer, "s", cpu="cpu_s")
+                if not label.startswith("untraced"):
+                    ends.take(label, answer, "ends_ms")
+        worker.close()
     for label in labels[1:]:
         bench.notes += bench.cpu_note(label, labels[0])
     return [bench, ends]

@@ -139,7 +139,6 @@ def in_a_fork(bed: Bed, contestant: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer one contestant name a line with one JSON object a line."""
     epochs, workdir = int(sys.argv[1]), Path(sys.argv[2])
     # Behind everything else: torch's own dependencies must come from its interpreter.
     sys.path += sys.argv[3:]
@@ -147,9 +146,13 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     bed = Bed(epochs, workdir)
-    channel.write(json.dumps({"torch": str(torch.__version__)}) + "\n")
+    channel.write(json.dumps({"version": str(torch.__version__)}) + "\n")
     for line in sys.stdin:
-        channel.write(json.dumps(in_a_fork(bed, line.strip())) + "\n")
+        request = json.loads(line)
+        if request.get("close"):
+            channel.write("{}\n")
+            break
+        channel.write(json.dumps(in_a_fork(bed, request["contestant"])) + "\n")
 
 
 if __name__ == "__main__":
