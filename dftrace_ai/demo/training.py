@@ -31,10 +31,7 @@ TEST_SHARE = 0.2
 
 
 class Digits(Dataset[tuple["Tensor", "Tensor"]]):
-    """Pictures and the digits they show; an item is altered a little when `augment` is set.
-
-    `images`: float32 of shape (count, 1, 8, 8), each dot from 0 to 1.
-    """
+    """Pictures of shape (count, 1, 8, 8) and the digits they show; `augment`: altered."""
 
     @ai.data.item.init
     def __init__(self, images: Tensor, labels: Tensor, *, augment: bool) -> None:
@@ -92,34 +89,22 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a training stands after a batch.
+    """Where a training stands after a batch."""
 
-    Attributes:
-        epoch: from 0.
-        step: batch of the epoch, from 0.
-        steps: batches of an epoch.
-        loss: cross entropy of the batch.
-    """
-
-    epoch: int
+    epoch: int  # from 0, as the step
     step: int
-    steps: int
-    loss: float
+    steps: int  # of an epoch
+    loss: float  # cross entropy of the batch
 
 
 @dataclass
 class Result:
-    """What a training reached.
+    """What a training reached."""
 
-    Attributes:
-        losses: mean cross entropy of each epoch.
-        accuracies: share of the test pictures told right after each epoch, 0 to 1.
-        steps: batches trained in all.
-    """
-
-    losses: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)  # mean cross entropy of each epoch
+    # Share of the test pictures that are told right behind each epoch, 0 to 1.
     accuracies: list[float] = field(default_factory=list)
-    steps: int = 0
+    steps: int = 0  # batches in all
 
     @property
     def best_accuracy(self) -> float:
@@ -230,13 +215,7 @@ def train(
     checkpoint_dir: Path | None = None,
     on_batch: Callable[[Progress], None] | None = None,
 ) -> Result:
-    """Train the network on the digits.
-
-    Every phase is annotated, and nothing is recorded unless a run was initialised. The
-    same arguments give the same result on the same machine.
-
-    `checkpoint_dir`: where to keep the best weights; None keeps them in memory only.
-    """
+    """Train the network on the digits, alike for the same arguments; each phase is annotated."""
     torch.manual_seed(seed)
     digits, tests = load_split(seed)
     batches = loader(digits, batch_size=batch_size, workers=workers, seed=seed, shuffle=True)

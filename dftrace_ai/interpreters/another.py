@@ -77,9 +77,9 @@ def clean_environment() -> dict[str, str]:
 def answer_of(module: str, function: str, words: list[str], limit_s: float) -> Answer:
     """Call a function of this package in another interpreter, and wait for it so many seconds.
 
-    It gets the words and returns an exit status. Nothing of it is left behind when this returns or
-    raises, but where the operating system cannot end it. Without a process it is an OSError.
+    It gets the words and returns an exit status. Without a process it is an OSError.
     """
+    # Nothing of it is left behind, but where the operating system cannot end it.
     process = begun(module, function, words, subprocess.PIPE)
     try:
         output, said = process.communicate(timeout=limit_s)
