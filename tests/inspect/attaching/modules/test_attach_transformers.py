@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+
 import pytest
 import torch
-from inspect_sessions import ALL, main_log, session, statistics_of
+from inspect_sessions import ALL, main_log, section, session, statistics_of
 
 import dftrace_ai.inspect as debug_api
 
@@ -128,3 +131,19 @@ def test_compiled_models(layers, kind, tmp_path):
     assert set(found[1][1]) == set(found[0][1])
     for key, values in found[0][1].items():
         assert found[1][1][key] == pytest.approx(values, rel=1e-4, abs=1e-6), key
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_are_saved_as_they_were(kind, tmp_path):
+    config = section(
+        {"FakeQuant": {"gemms": ["fprop"], "tensors": ["weight"], "quant_format": "E4M3"}}
+    )
+    with session(config, tmp_path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = made(kind)
+        debug_api.attach(model)
+        model.save_pretrained(tmp_path / "saved")
+        loaded = type(model).from_pretrained(tmp_path / "saved")
+        assert_same(loaded.state_dict().values(), model.state_dict().values())
+        twin = copy.deepcopy(model)
+        assert {type(one) for one in twin.modules()} == {type(one) for one in loaded.modules()}
