@@ -299,6 +299,13 @@ def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> Non
             assert change["low_ns"] is None or change["low_ns"] >= -change["before_ns"]
 
 
+def test_what_lies_between_steps_is_in_no_row(tmp_path: Path) -> None:
+    run = Training(steps=20, epochs=3, workers=0, save_ms=50).write(tmp_path, 1)
+    names = {row.name: row.count_after for row in diff(run, run).names}
+    assert names["forward"] == 1
+    assert "capture" not in names
+
+
 def test_nothing_is_folded_at_a_narrow_terminal(runs: tuple[Path, Path]) -> None:
     status, text = at_terminal("diff", *runs, env={"TERM": "dumb", "COLUMNS": "80"})
     assert status == 0
