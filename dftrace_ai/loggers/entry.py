@@ -31,8 +31,8 @@ class Entry:
 
     name: str
     config: EntryConfig
-    facts: RunFacts | None
-    delivery: Delivery | None
+    facts: RunFacts | None = None
+    delivery: Delivery | None = None
 
     @classmethod
     def opened(cls, name: str, config: EntryConfig, run_name: str) -> Entry:
@@ -52,7 +52,7 @@ class Entry:
                 "pip install 'dftrace-ai[mp4]'"
             )
         if not rank_logs(config):
-            return cls(name, config, None, None)
+            return cls(name, config)
         facts = place_of(config, config.run_name or run_name)
         hook()
         if kind.notice:
@@ -63,6 +63,10 @@ class Entry:
         else:
             tracker = InProcess(kind, facts)
         return cls(name, config, facts, Delivery(name, tracker, config.queue))
+
+    def elsewhere(self) -> Entry:
+        """Return what stands for it in another process, where nothing is logged."""
+        return Entry(self.name, self.config)
 
     @property
     def logint(self) -> BaseLogint | None:

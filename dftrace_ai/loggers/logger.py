@@ -321,7 +321,7 @@ class Logger(_Logging):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process there is one that logs nothing, as in a worker that was forked."""
-        return _elsewhere, (self.name, self._entry.config)
+        return Logger._of, (self._entry.elsewhere(), None)
 
     @property
     def name(self) -> str:
@@ -384,18 +384,10 @@ class Loggers(list[Logger], _Logging):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process there are some that log nothing, as in a worker that was forked."""
-        return _all_elsewhere, ([(logger.name, logger._entry.config) for logger in self],)
+        return Loggers, ([logger._entry.elsewhere() for logger in self],)
 
     def __repr__(self) -> str:
         return f"<Loggers to {', '.join(logger.name for logger in self)}>"
-
-
-def _elsewhere(name: str, config: EntryConfig) -> Logger:
-    return Logger._of(Entry(name, config, None, None), None)
-
-
-def _all_elsewhere(entries: list[tuple[str, EntryConfig]]) -> Loggers:
-    return Loggers([Entry(name, config, None, None) for name, config in entries])
 
 
 def make_loggers(config: Any) -> Loggers:

@@ -42,7 +42,8 @@ def test_each_kind_is_read_back_as_it_was_logged(
     module: ModuleType, runs: TrackerRuns, kind: str
 ) -> None:
     expected = six_kinds.expected()
-    module.as_kept(expected)
+    if hasattr(module, "as_kept"):
+        module.as_kept(expected)
 
     assert runs.kinds[kind] == expected[kind]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trackers.programs import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
@@ -75,10 +73,6 @@ kinds["alert"] = [alert[2].decode(), alert[1]["text"], alert[1]["level"]]
 kinds["files"] = {name.removeprefix("artifacts/"): six_kinds.sha(data) for name, (_, data) in files.items() if name.startswith("artifacts/")}
 tell_found(kinds, [found for found, _ in of("steps")])
 """
-
-
-def as_kept(expected: dict[str, Any]) -> None:
-    """As it is."""
 
 
 def check_own(runs: TrackerRuns) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 NAME, PACKAGE = "local", "dftrace_ai"
 
 # Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
@@ -54,7 +52,3 @@ for line in lines:
 steps = FOLDER / "runs" / "a project" / "steps"
 tell_found(kinds, [read(lines_of(steps.glob(f"rank{rank}-*.jsonl"))) for rank in (0, 1)])
 """
-
-
-def as_kept(expected: dict[str, Any]) -> None:
-    """As it is."""
