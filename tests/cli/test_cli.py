@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from analysis.trace_lines import small_trace
 from printed_json import checked
+from rich.table import Table
 from typer.testing import CliRunner
 
 import dftrace_ai
 from dftrace_ai.cli import app
 from dftrace_ai.cli import info as info_command
+from dftrace_ai.cli.terminal import console, figures_table, with_rows
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -151,3 +154,22 @@ def test_info_says_that_the_native_core_is_missing(monkeypatch: pytest.MonkeyPat
     status, out, _ = run("info")
     assert status == 1
     assert "not built" in out
+
+
+@pytest.mark.parametrize("width", range(10, 60))
+def test_rows_that_are_printed_as_one_look_as_rows_that_are_not(width: int) -> None:
+    rows = [("a long name of 漢", "1", "[b]"), ("", "", ""), ("[/] :boom:", "12,345", "0.1 us")]
+
+    def printed(fill: Callable[[Table], Table]) -> str:
+        out = console()
+        out.width = width
+        with out.capture() as captured:
+            out.print(fill(figures_table("Title", ["Name"], ["Count", "Time"])))
+        return captured.get()
+
+    def one_by_one(table: Table) -> Table:
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    assert printed(lambda table: with_rows(table, rows, width)) == printed(one_by_one)

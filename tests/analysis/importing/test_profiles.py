@@ -24,6 +24,7 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.importing import copies
 from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.trace_facts import facts_of
 from dftrace_ai.analysis.why import why
 
 BASE_NS = 1_700_000_000_000_000_000
@@ -102,7 +103,9 @@ def test_a_real_profile_has_the_counts_of_a_plain_reading(recorded: Path) -> Non
         durations[event["cat"], event["name"]] += round(event["dur"] * 1000)
     packed = recorded.with_suffix(".json.gz")
     packed.write_bytes(gzip.compress(recorded.read_bytes()))
-    for path in (recorded, packed):
+    for path, codec in ((recorded, "plain"), (packed, "gzip")):
+        facts = facts_of([path]).files[0]
+        assert (facts.codec, facts.bytes) == (codec, path.stat().st_size)
         found = summarise([path])
         counts = {(row.cat, row.name): row.count for row in found.spans}
         assert counts == Counter((event["cat"], event["name"]) for event in spans)
