@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from analysis.trace_lines import TraceLines
 from analysis.why.made_runs import START_NS, Lines, Training
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from safety.commands import invoke
 
 from dftrace_ai._reader import Totals
-from dftrace_ai.analysis.reading.clocks import set_back
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.clocks import TimeCounts, set_back
 from dftrace_ai.analysis.why import why
 
 HOUR_NS = 3_600_000_000_000
@@ -87,6 +89,17 @@ def test_times_that_cannot_be_are_counted_and_left_out(tmp_path: Path, far: str)
     assert max(row["share"] for row in value["spans"]) > 0.3
     (file,) = json.loads(invoke("info", path, "--json").out)["files"]
     assert file["length_us"] < 2e6
+
+
+@pytest.mark.parametrize("dates", [1, 2])
+def test_dates_cannot_be_where_most_times_are_none(tmp_path: Path, dates: int) -> None:
+    (trace,) = open_traces([rank(0, 1).write(tmp_path / "t.pfw")])
+    times = TimeCounts(trace)
+    start_ns = np.array([5, 6, BASE_US * 1000, BASE_US * 1000 + 9][: 2 + dates])
+    times.add(np.full(len(start_ns), ord("X")), start_ns, np.ones(len(start_ns), np.int64))
+    dated = dates == 2
+    assert times.times.odd == (2 if dated else 1)
+    assert times.times.reach == ((BASE_US * 1000, BASE_US * 1000 + 10) if dated else (5, 7))
 
 
 def test_a_rank_whose_clock_is_hours_away_is_named(tmp_path: Path) -> None:
