@@ -50,6 +50,7 @@ class Record(NamedTuple):
 
 # What the native module makes are records from now on.
 _native.tensor_records_as(Record)
+_final_values = _native.final_values
 
 # The formulas for mean and m2 are those of Chan, Golub, LeVeque, Updating Formulae and a Pairwise
 # Algorithm for Computing Sample Variances, 1979. Merging in another order may change the last bits.
@@ -83,7 +84,7 @@ def final_values(record: Record, stats: Sequence[str]) -> dict[str, float]:
     # values are what torch gives for them; the record's own numbers leave them out. Empty where the
     # record has no elements.
     try:
-        return _native.final_values(record, stats, NUMBERS)
+        return _final_values(record, stats, NUMBERS)
     except KeyError as error:
         known = ", ".join((*TENSOR_STATS, *PLAIN_FP8_STATS))
         raise InspectValueError(f"statistic {error} is not known; known are {known}") from None
