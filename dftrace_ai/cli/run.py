@@ -232,7 +232,7 @@ def _check_parts(text: str) -> None:
     if text == SETTINGS["auto_parts"].default:
         return
     from dftrace_ai.integrations.options import named_parts
-    from dftrace_ai.integrations.parts import unknown_parts
+    from dftrace_ai.integrations.registry import unknown_parts
 
     strange = unknown_parts(frozenset().union(*named_parts(text)))
     if strange:

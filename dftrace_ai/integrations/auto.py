@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.config.model import Config
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.integrations.options import AutoOptions, named_parts, options_of
-from dftrace_ai.integrations.parts import (
+from dftrace_ai.integrations.registry import (
     GROUPS,
     install_framework_parts,
     install_other_parts,
@@ -25,7 +25,7 @@ from dftrace_ai.wording import described, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dftrace_ai.integrations.parts import Removal
+    from dftrace_ai.integrations.registry import Removal
 
 __all__ = ["Auto", "auto"]
 

@@ -20,7 +20,7 @@ import dftrace_ai
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.integrations import parts as parts_module
 from dftrace_ai.integrations.auto import Auto
-from dftrace_ai.integrations.parts import BUILT_IN, Part
+from dftrace_ai.integrations.registry import BUILT_IN, Part
 from integrations.training_loops import LOOPS, net, plain
 
 PLACES = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.integrations.parts import GROUPS
+from dftrace_ai.integrations.registry import GROUPS
 from launching import PARTS, RUN, environment, ran
 
 START = Path(__file__).parents[3] / "native" / "packaging" / "start" / "_dftrace_start.py"

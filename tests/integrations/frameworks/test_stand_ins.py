@@ -14,7 +14,7 @@ from perfetto.trace_file import read
 
 from dftrace_ai.integrations import keras, tensorflow
 from dftrace_ai.integrations.auto import Auto
-from dftrace_ai.integrations.parts import OF_FRAMEWORKS
+from dftrace_ai.integrations.registry import OF_FRAMEWORKS
 
 
 class OutOfRangeError(Exception):
