@@ -5,14 +5,13 @@ Loaded late, by the first span that has a companion.
 
 from __future__ import annotations
 
-import functools
 import time
 from dataclasses import dataclass
 from importlib import import_module
 from threading import get_ident, local
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dftrace_ai.device.clock import DeviceEvent, Place, Stream
+from dftrace_ai.device.clock import NoClockError, find_clock
 from dftrace_ai.device.intervals import StreamTimes
 from dftrace_ai.run.emitting import metadata
 from dftrace_ai.run.hooks import Hook, register
@@ -20,108 +19,11 @@ from dftrace_ai.run.loaded_torch import loaded_torch
 from dftrace_ai.wording import briefly, counted, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dftrace_ai._native import Node
     from dftrace_ai.device.clock import DeviceClock
     from dftrace_ai.run.run import Run
 
 __all__ = ["COMPANIONS", "Companion"]
-
-
-NEEDED = ("Event", "Stream", "current_stream", "current_device", "is_initialized")
-# What is called GPU in traces; others bear the name that torch has for them.
-GPUS = ("cuda", "hip")
-
-
-class NoClockError(Exception):
-    """There is no accelerator whose time could be measured; says why."""
-
-
-def find_clock() -> TorchClock | None:
-    """Return the clock of torch's accelerator; None where torch is not loaded yet.
-
-    Nothing is initialized: a process that does not use its device may be forked.
-
-    Raises NoClockError: this torch has no accelerator, or one without events.
-    """
-    torch = loaded_torch()
-    if torch is None:
-        return None
-    kind = _kind_of_accelerator(torch)
-    if kind is None:
-        raise NoClockError("this PyTorch is one for processors alone")
-    module = getattr(torch, kind, None)
-    lacking = [name for name in NEEDED if not hasattr(module, name)]
-    if lacking:
-        raise NoClockError(f"torch.{kind} of this PyTorch has no {lacking[0]}")
-    return TorchClock(kind, module)
-
-
-def _kind_of_accelerator(torch: Any) -> str | None:
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is not None:
-        device = accelerator.current_accelerator()
-        return None if device is None else str(device.type)
-    version = torch.version
-    return "cuda" if version.cuda or getattr(version, "hip", None) else None
-
-
-class TorchClock:
-    """Events of a module of torch's, such as ``torch.cuda``."""
-
-    def __init__(self, kind: str, module: Any) -> None:
-        self.label = "GPU" if kind in GPUS else kind.upper()
-        self._module = module
-        self._is_capturing: Callable[[], bool] = getattr(
-            module, "is_current_stream_capturing", lambda: False
-        )
-
-    def place(self) -> Place | None:
-        """Return where this thread's work goes; None where no event may be recorded now."""
-        if not self.is_usable():
-            return None
-        module = self._module
-        stream = module.current_stream()
-        return Place(module.current_device(), stream, getattr(stream, "cuda_stream", None) == 0)
-
-    def is_usable(self) -> bool:
-        """Return whether this thread may record events now; initializes nothing."""
-        return bool(self._module.is_initialized()) and not self._is_capturing()
-
-    def event(self) -> DeviceEvent:
-        """Make an event with a time."""
-        event: DeviceEvent = self._module.Event(enable_timing=True)
-        return event
-
-    def side_stream(self, device: int) -> Stream:
-        """Make a stream for looks at the clock, before all other work where there is an order."""
-        return self._module.Stream(device, priority=-1)
-
-    def watch_captures(self, begins: Callable[[], None], ends: Callable[[], None]) -> None:
-        """Have two functions called around each capture; nothing where graphs are not known."""
-        graph = getattr(self._module, "CUDAGraph", None)
-        begin, end = getattr(graph, "capture_begin", None), getattr(graph, "capture_end", None)
-        if graph is None or begin is None or end is None:
-            return
-
-        @functools.wraps(begin)
-        def capture_begin(*args: Any, **kwargs: Any) -> Any:
-            begins()
-            try:
-                return begin(*args, **kwargs)
-            except BaseException:
-                ends()
-                raise
-
-        @functools.wraps(end)
-        def capture_end(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return end(*args, **kwargs)
-            finally:
-                ends()
-
-        graph.capture_begin, graph.capture_end = capture_begin, capture_end
 
 
 @dataclass(slots=True, eq=False)
