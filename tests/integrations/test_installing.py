@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, _utils, dataloader
 
 import dftrace_ai
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.integrations import parts as parts_module
+from dftrace_ai.integrations import registry
 from dftrace_ai.integrations.auto import Auto
 from dftrace_ai.integrations.registry import BUILT_IN, Part
 from integrations.training_loops import LOOPS, net, plain
@@ -206,13 +206,13 @@ def test_a_part_that_fails_stops_nobody(
     """Another version of torch, and parts of other packages, good and bad."""
     undone = []
     others = {
-        "good": EntryPoint("good", "good_part:part", parts_module.GROUP),
-        "bad": EntryPoint("bad", "no_such_module:part", parts_module.GROUP),
+        "good": EntryPoint("good", "good_part:part", registry.GROUP),
+        "bad": EntryPoint("bad", "no_such_module:part", registry.GROUP),
     }
     good = Part("good", lambda options: lambda: undone.append(options.gate.live))
     monkeypatch.setitem(sys.modules, "good_part", type(sys)("good_part"))
     sys.modules["good_part"].part = good
-    monkeypatch.setattr(parts_module, "entry_points", lambda group: list(others.values()))
+    monkeypatch.setattr(registry, "entry_points", lambda group: list(others.values()))
     monkeypatch.delattr(torch.optim.Optimizer, "_patch_step_function")
     monkeypatch.delattr(_utils.worker, "_worker_loop")
     before = snapshot()
@@ -337,7 +337,7 @@ def test_a_part_of_another_package_needs_no_torch(
         monkeypatch.setitem(sys.modules, name, type(sys)(name))
     monkeypatch.setitem(sys.modules, "their_parts", home)
     monkeypatch.setattr(
-        parts_module,
+        registry,
         "entry_points",
         lambda group: [
             EntryPoint(f"their-{name}", f"their_parts:{name}", group)
