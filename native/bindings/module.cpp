@@ -1,34 +1,13 @@
 // The module `dftrace_ai._native`, put together from its parts.
 #include <cstdint>
 
-#include "annotation/apart_span.hpp"
-#include "annotation/calls.hpp"
-#include "annotation/events.hpp"
-#include "annotation/node.hpp"
-#include "annotation/span.hpp"
-#include "annotation/traced_function.hpp"
-#include "annotation/traced_iterator.hpp"
 #include "dftrace/recording/runtime.hpp"
 #include "dftrace/spool/new_spool.hpp"
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/spool/spool_marker.hpp"
 #include "dftrace/writing/codec.hpp"
-#include "files/held_file.hpp"
-#include "files/stand_in.hpp"
-#include "instrumentation/call_span.hpp"
-#include "instrumentation/gate.hpp"
-#include "instrumentation/gated.hpp"
-#include "instrumentation/inner_calls.hpp"
-#include "instrumentation/thread_counts.hpp"
+#include "parts.hpp"
 #include "python.hpp"
-#include "reading/dead.hpp"
-#include "reading/live.hpp"
-#include "run/run.hpp"
-#include "run/thread_name.hpp"
-#include "tensor/tensor.hpp"
-#include "training/recorded_call.hpp"
-#include "training/recorded_forward.hpp"
-#include "training/training_state.hpp"
 
 namespace dftrace::py {
 
@@ -47,14 +26,6 @@ PyMethodDef functions[] = {
      "quick_calls(kind, instance): call nodes of `kind` without Python where only numbers are given."},
     {"show_method", show_method, METH_VARARGS,
      "show_method(name, method): what decorated functions show to who reads their type."},
-    {"quick_within_forward", quick_within_forward, METH_VARARGS,
-     "quick_within_forward(function, compiler=None, /): calls of modules within modules go past its frame."},
-    {"record_within_forward", record_within_forward, METH_VARARGS,
-     "record_within_forward(node_of=None, gate, plain=True): these are recorded by nodes of modules."},
-    {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
-     "look_into(spool, window_s): what its process is doing."},
-    {"unwritten_events", or_memory_error<unwritten_in_spool>, METH_O,
-     "unwritten_events(spool, /): how many events it holds that its trace lacks."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -97,19 +68,16 @@ PyMODINIT_FUNC PyInit__native() {
     dftrace::prepare_runtime();
     dftrace::set_thread_namer(thread_name);
     Ref module(PyModule_Create(&definition));
-    if (!module || PyModule_AddFunctions(module.get(), event_functions) < 0 ||
-        PyModule_AddFunctions(module.get(), stand_in_functions) < 0 ||
-        PyModule_AddFunctions(module.get(), tensor_functions) < 0 ||
-        PyModule_AddFunctions(module.get(), run_functions) < 0 ||
-        PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||
-        add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
-        add_node_type(module.get()) < 0 || add_method_type(module.get()) < 0 ||
-        add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
-        add_thread_counts_type(module.get()) < 0 || add_held_file_type(module.get()) < 0 ||
-        add_gate_type(module.get()) < 0 || add_gated_type(module.get()) < 0 ||
-        add_training_types(module.get()) < 0 || add_recorded_call_type(module.get()) < 0 ||
-        add_recorded_forward_type(module.get()) < 0 || prepare_call_spans() < 0 || prepare_inner_calls() < 0)
-        return nullptr;
+    if (!module || add_constants(module.get()) < 0) return nullptr;
+    for (PyMethodDef* part : {event_functions, inner_call_functions, run_functions, spool_functions,
+                              stand_in_functions, tensor_functions})
+        if (PyModule_AddFunctions(module.get(), part) < 0) return nullptr;
+    for (const auto add :
+         {add_span_types, add_apart_span_type, add_node_type, add_method_type, add_function_type,
+          add_iterator_type, add_held_file_type, add_instrumentation_types, add_training_types,
+          add_recorded_call_type, add_recorded_forward_type})
+        if (add(module.get()) < 0) return nullptr;
+    if (prepare_inner_calls() < 0) return nullptr;
     made = Py_NewRef(module.get());
     return module.release();
 }

@@ -3,8 +3,12 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
+#include <cstddef>
+#include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <new>
 #include <string>
 #include <utility>
@@ -43,6 +47,67 @@ class Ref {
 template <class T>
 T* as(PyObject* object) noexcept {
     return reinterpret_cast<T*>(object);
+}
+
+template <class Of>
+PyObject* object_of(Of* of) noexcept {
+    return reinterpret_cast<PyObject*>(of);
+}
+
+// What the objects of a type own: the collector visits each of these members, and they are given up, in this
+// order, with the object.
+template <class Of, auto... owned>
+struct Owning {
+    static int traverse(PyObject* self, visitproc visit, void* arg) {
+        int stopped = 0;
+        const auto look = [&](PyObject* held) {
+            if (held && !stopped) stopped = visit(held, arg);
+        };
+        (look(object_of(as<Of>(self)->*owned)), ...);
+        return stopped;
+    }
+    static void dealloc(PyObject* self) {
+        PyObject_GC_UnTrack(self);
+        if constexpr (requires(Of of) { of.weak_references; })
+            if (as<Of>(self)->weak_references) PyObject_ClearWeakRefs(self);
+        (Py_XDECREF(object_of(std::exchange(as<Of>(self)->*owned, nullptr))), ...);
+        Py_TYPE(self)->tp_free(self);
+    }
+    static void put_into(PyTypeObject& type) noexcept {
+        type.tp_traverse = traverse;
+        type.tp_dealloc = dealloc;
+    }
+};
+
+// What a type says of itself, and what follows from the struct of its objects: by which of its members they
+// are called, where weak references to them and their attributes are.
+template <class Of>
+void describe(PyTypeObject& type, const char* name, const char* doc, unsigned long flags = 0) noexcept {
+    type.tp_name = name;
+    type.tp_doc = doc;
+    type.tp_basicsize = sizeof(Of);
+    type.tp_flags = Py_TPFLAGS_DEFAULT | flags;
+    if constexpr (requires(Of of) { of.vectorcall; }) {
+        type.tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+        type.tp_vectorcall_offset = offsetof(Of, vectorcall);
+        type.tp_call = PyVectorcall_Call;
+    }
+    if constexpr (requires(Of of) { of.weak_references; })
+        type.tp_weaklistoffset = offsetof(Of, weak_references);
+    if constexpr (requires(Of of) { of.dict; }) type.tp_dictoffset = offsetof(Of, dict);
+}
+
+// Makes a type ready, and puts it into the module by the last part of its name; -1 with an error set.
+inline int add_type(PyObject* module, PyTypeObject& type) {
+    if (PyType_Ready(&type) < 0) return -1;
+    return PyModule_AddObjectRef(module, std::strrchr(type.tp_name, '.') + 1, object_of(&type));
+}
+
+// Texts by which attributes are looked up; -1 with an error set.
+inline int intern(std::initializer_list<std::pair<PyObject**, const char*>> texts) {
+    for (const auto& [name, text] : texts)
+        if (!(*name = PyUnicode_InternFromString(text))) return -1;
+    return 0;
 }
 
 // Puts away the exception that is being raised while code runs that may raise its own.

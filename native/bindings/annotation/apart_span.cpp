@@ -1,13 +1,12 @@
 // Spans that one thread begins and another ends: while one is open it stands among the open spans of a
 // track that is no thread's, in the spool, and its record is stored there.
-#include "annotation/apart_span.hpp"
-
 #include <new>
 #include <string>
 
 #include "annotation/span.hpp"
 #include "arguments/json_args.hpp"
 #include "dftrace/text/names.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -142,11 +141,6 @@ PyObject* span_end(PyObject* self, PyObject* arguments) {
 
 PyObject* span_is_open(PyObject* self, void*) { return PyBool_FromLong(is_open(as<ApartSpan>(self))); }
 
-int span_traverse(PyObject* self, visitproc visit, void* arg) {
-    Py_VISIT(as<ApartSpan>(self)->args);
-    return 0;
-}
-
 // Nobody can end it any more.
 int span_clear(PyObject* self) {
     ApartSpan* span = as<ApartSpan>(self);
@@ -189,8 +183,8 @@ PyObject* begin_apart(PyObject*, PyObject* arguments) {
     span->generation = 0;
     span->args = nullptr;
     span->slot = -1;
-    PyObject_GC_Track(reinterpret_cast<PyObject*>(span));
-    Ref held(reinterpret_cast<PyObject*>(span));
+    PyObject_GC_Track(object_of(span));
+    Ref held(object_of(span));
     if (!run_is_on()) return held.release();
     try {
         begin(span, category, name, args, track);
@@ -201,17 +195,14 @@ PyObject* begin_apart(PyObject*, PyObject* arguments) {
 }
 
 int add_apart_span_type(PyObject* module) {
-    apart_span_type.tp_name = "dftrace_ai._native.ApartSpan";
-    apart_span_type.tp_doc = "A span that any thread may end.";
-    apart_span_type.tp_basicsize = sizeof(ApartSpan);
-    apart_span_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+    describe<ApartSpan>(apart_span_type, "dftrace_ai._native.ApartSpan", "A span that any thread may end.",
+                        Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION);
     apart_span_type.tp_dealloc = span_dealloc;
-    apart_span_type.tp_traverse = span_traverse;
+    apart_span_type.tp_traverse = Owning<ApartSpan, &ApartSpan::args>::traverse;
     apart_span_type.tp_clear = span_clear;
     apart_span_type.tp_methods = span_methods;
     apart_span_type.tp_getset = span_members;
-    if (PyType_Ready(&apart_span_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "ApartSpan", reinterpret_cast<PyObject*>(&apart_span_type));
+    return add_type(module, apart_span_type);
 }
 
 }  // namespace dftrace::py

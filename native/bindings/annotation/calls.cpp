@@ -1,14 +1,13 @@
 // What is done here, and what is handed to the methods that are written in Python.
 #include "annotation/calls.hpp"
 
-#include <structmember.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <vector>
 
 #include "annotation/span.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -44,7 +43,7 @@ PyObject* quick_call(const Quick& quick, PyObject* self, PyObject* const* argume
     Numbers numbers;
     if (PyVectorcall_NARGS(count) == 0 && read_numbers(arguments, names, numbers)) {
         Node* made = made_by_call(quick.instance, as<Node>(self), numbers);
-        if (made || PyErr_Occurred()) return reinterpret_cast<PyObject*>(made);
+        if (made || PyErr_Occurred()) return object_of(made);
     }
     return call_method(quick.long_way, self, arguments, count, names);
 }
@@ -82,10 +81,10 @@ PyObject* quick_calls(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "O!O!", &PyType_Type, &kind, &PyType_Type, &instance)) return nullptr;
     if (!PyType_IsSubtype(kind, &node_type) || !PyType_IsSubtype(instance, &node_type))
         return PyErr_Format(PyExc_TypeError, "quick_calls is for types of nodes");
-    PyObject* const long_way = PyObject_GetAttrString(reinterpret_cast<PyObject*>(instance), "__call__");
+    PyObject* const long_way = PyObject_GetAttrString(object_of(instance), "__call__");
     if (!long_way) return nullptr;
-    Py_INCREF(reinterpret_cast<PyObject*>(kind));
-    Py_INCREF(reinterpret_cast<PyObject*>(instance));
+    Py_INCREF(object_of(kind));
+    Py_INCREF(object_of(instance));
     quick_types.push_back({kind, {instance, long_way}});
     if (!of_the_tree.instance) of_the_tree = quick_types.back().second;
     kind->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
@@ -134,7 +133,7 @@ PyObject* start_call(PyObject* self, PyObject* const* arguments, std::size_t cou
     Node* shown = made_by_call(of_the_tree.instance, node, numbers);
     if (!shown) return PyErr_Occurred() ? nullptr : long_call(self, arguments, count, names);
     start_span(node, shown);
-    Py_DECREF(reinterpret_cast<PyObject*>(shown));
+    Py_DECREF(object_of(shown));
     Py_RETURN_NONE;
 }
 
@@ -161,20 +160,7 @@ PyObject* method_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     if (!self) return nullptr;
     self->vectorcall = call;
     self->function = Py_NewRef(function);
-    return reinterpret_cast<PyObject*>(self);
-}
-
-int method_traverse(PyObject* self, visitproc visit, void* arg) {
-    Py_VISIT(as<QuickMethod>(self)->function);
-    Py_VISIT(as<QuickMethod>(self)->dict);
-    return 0;
-}
-
-void method_dealloc(PyObject* self) {
-    PyObject_GC_UnTrack(self);
-    Py_CLEAR(as<QuickMethod>(self)->function);
-    Py_CLEAR(as<QuickMethod>(self)->dict);
-    Py_TYPE(self)->tp_free(self);
+    return object_of(self);
 }
 
 // By its name, as a function is.
@@ -187,21 +173,14 @@ PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_Gener
 }  // namespace
 
 int add_method_type(PyObject* module) {
-    method_type.tp_name = "dftrace_ai._native.QuickMethod";
-    method_type.tp_basicsize = sizeof(QuickMethod);
-    method_type.tp_flags =
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_GC;
-    method_type.tp_vectorcall_offset = offsetof(QuickMethod, vectorcall);
-    method_type.tp_call = PyVectorcall_Call;
+    describe<QuickMethod>(method_type, "dftrace_ai._native.QuickMethod", nullptr,
+                          Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_GC);
+    Owning<QuickMethod, &QuickMethod::function, &QuickMethod::dict>::put_into(method_type);
     method_type.tp_new = method_new;
-    method_type.tp_dealloc = method_dealloc;
-    method_type.tp_traverse = method_traverse;
     method_type.tp_descr_get = method_bind;
-    method_type.tp_dictoffset = offsetof(QuickMethod, dict);
     method_type.tp_methods = methods;
     method_type.tp_getset = properties;
-    if (PyType_Ready(&method_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "QuickMethod", reinterpret_cast<PyObject*>(&method_type));
+    return add_type(module, method_type);
 }
 
 }  // namespace dftrace::py

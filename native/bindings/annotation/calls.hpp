@@ -15,12 +15,4 @@ Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers);
 // What a node of that type is called by.
 vectorcallfunc call_of(PyTypeObject* type) noexcept;
 
-// quick_calls(kind, instance): has nodes of `kind` be called without Python, and make nodes of `instance`,
-// whose `__call__` is asked where that cannot be.
-PyObject* quick_calls(PyObject* module, PyObject* arguments);
-
-// QuickMethod(function, name): the method `update`, `start` or `stop`, which asks `function` for what it does
-// not do itself.
-int add_method_type(PyObject* module);
-
 }  // namespace dftrace::py

@@ -1,15 +1,16 @@
-// Events that are not spans, each one record with arguments of its own.
+// Events that are not spans of nodes: instants, counters, flows, metadata, spans with given times. Each is
+// one record with arguments of its own.
 #include "annotation/events.hpp"
 
 #include <algorithm>
 #include <new>
 #include <string>
 
-#include "annotation/apart_span.hpp"
 #include "annotation/span.hpp"
 #include "arguments/json_args.hpp"
 #include "dftrace/text/json_string.hpp"
 #include "dftrace/text/names.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 

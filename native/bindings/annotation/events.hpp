@@ -1,4 +1,4 @@
-// Events that are not spans: instants, counters, flows, metadata, spans with given times.
+// Spans with given times, of nodes.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 #include "python.hpp"
 
 namespace dftrace::py {
-
-extern PyMethodDef event_functions[];
 
 // A span of the node, with its arguments, between two moments by the recorder's clock, on a track of that
 // name. `id` is its own, 0 for a new one.

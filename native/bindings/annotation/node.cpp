@@ -1,8 +1,6 @@
 // The Node type: arguments, children, switching on and off.
 #include "annotation/node.hpp"
 
-#include <structmember.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "annotation/span.hpp"
 #include "arguments/update_sets.hpp"
 #include "dftrace/text/names.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -146,7 +145,7 @@ PyObject* node_new(PyTypeObject* type, PyObject* positional, PyObject* keywords)
     node->enabled = enabled != 0;
     node->category = Py_NewRef(category);
     node->label = Py_NewRef(label);
-    return reinterpret_cast<PyObject*>(node);
+    return object_of(node);
 }
 
 // For a class whose constructor is not given category and name: they are known when it has begun.
@@ -210,11 +209,11 @@ void give_arguments(Node* node, const Carried& to) {
 // References are counted by hand: `Ref` asks for the GIL each time, which costs more than all the rest.
 template <class Visit>
 bool each_below(Node* node, const Visit& visit) {
-    Py_INCREF(reinterpret_cast<PyObject*>(node));
+    Py_INCREF(object_of(node));
     bool well = visit(node);
     for (Py_ssize_t i = 0; well && node->children && i < PyList_GET_SIZE(node->children); ++i)
         well = each_below(as<Node>(PyList_GET_ITEM(node->children, i)), visit);
-    Py_DECREF(reinterpret_cast<PyObject*>(node));
+    Py_DECREF(object_of(node));
     return well;
 }
 
@@ -406,7 +405,7 @@ int add_node_type(PyObject* module) {
     node_type.tp_getset = properties;
     if (add_arguments_type() < 0 || PyType_Ready(&node_type) < 0 || add_with_protocol(&node_type) < 0)
         return -1;
-    return PyModule_AddObjectRef(module, "Node", reinterpret_cast<PyObject*>(&node_type));
+    return PyModule_AddObjectRef(module, "Node", object_of(&node_type));
 }
 
 }  // namespace dftrace::py

@@ -34,7 +34,6 @@ struct Node {
 };
 
 extern PyTypeObject node_type;
-int add_node_type(PyObject* module);
 
 // Makes name and arguments known to the session of `thread`. False if that session ended meanwhile.
 [[nodiscard]] bool prepare_slow(Node* node, Thread* thread);

@@ -32,12 +32,12 @@ void task_span_dealloc(PyObject* self) {
     TaskSpan* span = as<TaskSpan>(self);
     TaskSpan* outer = std::exchange(span->outer, nullptr);
     PyObject_Free(self);
-    while (outer && Py_REFCNT(reinterpret_cast<PyObject*>(outer)) == 1) {
+    while (outer && Py_REFCNT(object_of(outer)) == 1) {
         TaskSpan* next = std::exchange(outer->outer, nullptr);
-        Py_DECREF(reinterpret_cast<PyObject*>(outer));
+        Py_DECREF(object_of(outer));
         outer = next;
     }
-    Py_XDECREF(reinterpret_cast<PyObject*>(outer));
+    Py_XDECREF(object_of(outer));
 }
 
 PyTypeObject task_span_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
@@ -60,10 +60,6 @@ void set_innermost(PyObject* value) {
     Ref token(PyContextVar_Set(current_task_span, value));
     if (!token) PyErr_Clear();
 }
-
-}  // namespace
-
-namespace {
 
 // Contexts whose threads have ended, where no reference can be given up; done by the next to look.
 struct Graveyard {
@@ -160,15 +156,15 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
     span->owns_lane = !outer || outer->context != context;
     span->lane = span->owns_lane ? thread->take_lane() : outer->lane;
     span->outer = outer;
-    Py_XINCREF(reinterpret_cast<PyObject*>(outer));
+    Py_XINCREF(object_of(outer));
     state.id = span->id;
     state.parent = outer ? outer->id : around ? around->id : 0;
     state.level = span->level;
-    set_innermost(reinterpret_cast<PyObject*>(span));
+    set_innermost(object_of(span));
     // It made objects, so the collector may have run, and with it whatever ends a run.
     if (*detail::live_generation != span->generation) {
         state.generation = 0;
-        Py_DECREF(reinterpret_cast<PyObject*>(span));
+        Py_DECREF(object_of(span));
         return;
     }
     state.generation = span->generation;
@@ -210,8 +206,8 @@ bool leave_task(TaskSpan* span, Thread* thread, std::uint8_t& flags) {
     PyObject* value = nullptr;
     if (PyContextVar_Get(current_task_span, Py_None, &value) < 0) PyErr_Clear();
     Ref keep(value);
-    if (value == reinterpret_cast<PyObject*>(span))
-        set_innermost(span->outer ? reinterpret_cast<PyObject*>(span->outer) : Py_None);
+    if (value == object_of(span))
+        set_innermost(span->outer ? object_of(span->outer) : Py_None);
     else
         flags |= RecordFlag::overlaps;
     // Making objects may run the collector, and with it whatever ends a run.
@@ -219,10 +215,6 @@ bool leave_task(TaskSpan* span, Thread* thread, std::uint8_t& flags) {
     if (span->owns_lane) thread->give_lane(span->lane);
     return true;
 }
-
-}  // namespace
-
-namespace {
 
 // Takes a span off the open ones at the end of its scope, when its record is stored: killed between the
 // two it has ended, and killed before it is still open.
@@ -248,7 +240,7 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
                 std::uint64_t count, std::uint8_t flags) {
     ErrorAside aside;
     TaskSpan* task = std::exchange(state.task, nullptr);
-    Ref keep(reinterpret_cast<PyObject*>(task));
+    Ref keep(object_of(task));
     // Begun before a fork or in a run that is over: the process or run that began it tells of it.
     const bool ours = thread && state.generation == thread->generation;
     state.generation = 0;
@@ -286,7 +278,7 @@ void cancel_span(SpanState& state) {
     Thread* thread = recording_thread();
     const bool empty = is_empty(state);
     TaskSpan* task = std::exchange(state.task, nullptr);
-    Ref keep(reinterpret_cast<PyObject*>(task));
+    Ref keep(object_of(task));
     const std::uint64_t generation = std::exchange(state.generation, 0);
     if (thread && thread->generation == generation) {
         ErrorAside aside;
@@ -341,9 +333,7 @@ std::uint32_t error_of(PyObject* exception_type) {
 std::uint32_t raised_error() { return error_of(PyErr_Occurred()); }
 
 int add_task_span_type() {
-    task_span_type.tp_name = "dftrace_ai._native.TaskSpan";
-    task_span_type.tp_basicsize = sizeof(TaskSpan);
-    task_span_type.tp_flags = Py_TPFLAGS_DEFAULT;
+    describe<TaskSpan>(task_span_type, "dftrace_ai._native.TaskSpan", nullptr);
     task_span_type.tp_dealloc = task_span_dealloc;
     if (PyType_Ready(&task_span_type) < 0) return -1;
     current_task_span = PyContextVar_New("dftrace_span", nullptr);

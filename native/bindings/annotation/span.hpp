@@ -124,6 +124,5 @@ PyObject* node_begin(PyObject* self, PyObject*);
 PyObject* node_start(PyObject* self, PyObject*);
 PyObject* node_stop(PyObject* self, PyObject*);
 int add_with_protocol(PyTypeObject* type);
-int add_span_types(PyObject* module);
 
 }  // namespace dftrace::py

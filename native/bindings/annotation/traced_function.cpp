@@ -1,13 +1,10 @@
 // A decorated function: records a span around each call at little more than the cost of the call.
-#include "annotation/traced_function.hpp"
-
-#include <structmember.h>
-
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "annotation/span.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -58,32 +55,13 @@ PyObject* function_new(PyTypeObject*, PyObject* positional, PyObject* keywords) 
     self->vectorcall = function_call;
     self->wrapped = Py_NewRef(wrapped);
     self->node = as<Node>(Py_NewRef(node));
-    return reinterpret_cast<PyObject*>(self);
-}
-
-int function_traverse(PyObject* self, visitproc visit, void* arg) {
-    TracedFunction* function = as<TracedFunction>(self);
-    Py_VISIT(function->wrapped);
-    Py_VISIT(reinterpret_cast<PyObject*>(function->node));
-    Py_VISIT(function->dict);
-    return 0;
+    return object_of(self);
 }
 
 int function_clear(PyObject* self) {
     // The function and its node stay: it may still be called while a cycle is taken apart.
     Py_CLEAR(as<TracedFunction>(self)->dict);
     return 0;
-}
-
-void function_dealloc(PyObject* self) {
-    PyObject_GC_UnTrack(self);
-    TracedFunction* function = as<TracedFunction>(self);
-    if (function->weak_references) PyObject_ClearWeakRefs(self);
-    Py_CLEAR(function->dict);
-    Py_CLEAR(function->wrapped);
-    PyObject* node = reinterpret_cast<PyObject*>(function->node);
-    Py_XDECREF(node);
-    Py_TYPE(self)->tp_free(self);
 }
 
 // A decorated method, looked up on an object. Not a types.MethodType: torch.compile asks such a one
@@ -121,8 +99,8 @@ PyObject* bound_make(PyObject* function, PyObject* self) {
     bound->function = Py_NewRef(function);
     bound->self = Py_NewRef(self);
     bound->weak_references = nullptr;
-    PyObject_GC_Track(reinterpret_cast<PyObject*>(bound));
-    return reinterpret_cast<PyObject*>(bound);
+    PyObject_GC_Track(object_of(bound));
+    return object_of(bound);
 }
 
 // BoundFunction(function, self), as weakref.WeakMethod makes one.
@@ -130,21 +108,6 @@ PyObject* bound_new(PyTypeObject*, PyObject* positional, PyObject*) {
     PyObject *function = nullptr, *self = nullptr;
     if (!PyArg_ParseTuple(positional, "O!O", &function_type, &function, &self)) return nullptr;
     return bound_make(function, self);
-}
-
-int bound_traverse(PyObject* object, visitproc visit, void* arg) {
-    Py_VISIT(as<BoundFunction>(object)->function);
-    Py_VISIT(as<BoundFunction>(object)->self);
-    return 0;
-}
-
-void bound_dealloc(PyObject* object) {
-    PyObject_GC_UnTrack(object);
-    BoundFunction* bound = as<BoundFunction>(object);
-    if (bound->weak_references) PyObject_ClearWeakRefs(object);
-    Py_DECREF(bound->function);
-    Py_DECREF(bound->self);
-    PyObject_GC_Del(object);
 }
 
 PyObject* bound_compare(PyObject* a, PyObject* b, int operation) {
@@ -242,29 +205,22 @@ PyMethodDef methods[] = {{"__reduce__", function_reduce, METH_NOARGS, nullptr},
 PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-}  // namespace
-
-static int add_bound_type(PyObject* module) {
-    bound_type.tp_name = "dftrace_ai._native.BoundFunction";
-    bound_type.tp_basicsize = sizeof(BoundFunction);
-    bound_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
-    bound_type.tp_vectorcall_offset = offsetof(BoundFunction, vectorcall);
-    bound_type.tp_call = PyVectorcall_Call;
+int add_bound_type(PyObject* module) {
+    describe<BoundFunction>(bound_type, "dftrace_ai._native.BoundFunction", nullptr, Py_TPFLAGS_HAVE_GC);
+    Owning<BoundFunction, &BoundFunction::function, &BoundFunction::self>::put_into(bound_type);
     bound_type.tp_new = bound_new;
-    bound_type.tp_dealloc = bound_dealloc;
-    bound_type.tp_traverse = bound_traverse;
     bound_type.tp_richcompare = bound_compare;
     bound_type.tp_hash = bound_hash;
     bound_type.tp_repr = bound_repr;
     bound_type.tp_getattro = bound_getattr;
     bound_type.tp_descr_get = bound_again;
-    bound_type.tp_weaklistoffset = offsetof(BoundFunction, weak_references);
     bound_type.tp_members = bound_members;
     bound_type.tp_methods = bound_methods;
     bound_type.tp_getset = bound_properties;
-    if (PyType_Ready(&bound_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "BoundFunction", reinterpret_cast<PyObject*>(&bound_type));
+    return add_type(module, bound_type);
 }
+
+}  // namespace
 
 PyObject* show_method(PyObject*, PyObject* arguments) {
     const char* name = nullptr;
@@ -277,22 +233,16 @@ PyObject* show_method(PyObject*, PyObject* arguments) {
 
 int add_function_type(PyObject* module) {
     if (add_bound_type(module) < 0) return -1;
-    function_type.tp_name = "dftrace_ai._native.TracedFunction";
-    function_type.tp_basicsize = sizeof(TracedFunction);
-    function_type.tp_flags =
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_GC;
-    function_type.tp_vectorcall_offset = offsetof(TracedFunction, vectorcall);
-    function_type.tp_call = PyVectorcall_Call;
+    describe<TracedFunction>(function_type, "dftrace_ai._native.TracedFunction", nullptr,
+                             Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_GC);
+    Owning<TracedFunction, &TracedFunction::dict, &TracedFunction::wrapped, &TracedFunction::node>::put_into(
+        function_type);
     function_type.tp_new = function_new;
-    function_type.tp_dealloc = function_dealloc;
-    function_type.tp_traverse = function_traverse;
     function_type.tp_clear = function_clear;
     function_type.tp_descr_get = function_bind;
     function_type.tp_repr = function_repr;
     function_type.tp_getattro = function_getattr;
     function_type.tp_setattro = function_setattr;
-    function_type.tp_dictoffset = offsetof(TracedFunction, dict);
-    function_type.tp_weaklistoffset = offsetof(TracedFunction, weak_references);
     function_type.tp_members = members;
     function_type.tp_methods = methods;
     function_type.tp_getset = properties;
@@ -300,8 +250,7 @@ int add_function_type(PyObject* module) {
     callable_type.tp_name = "dftrace_ai._native.TracedCallable";
     callable_type.tp_flags &= ~Py_TPFLAGS_METHOD_DESCRIPTOR;
     callable_type.tp_descr_get = nullptr;
-    if (PyType_Ready(&function_type) < 0 || PyType_Ready(&callable_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "TracedFunction", reinterpret_cast<PyObject*>(&function_type));
+    return PyType_Ready(&callable_type) < 0 ? -1 : add_type(module, function_type);
 }
 
 }  // namespace dftrace::py

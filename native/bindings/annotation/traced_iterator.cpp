@@ -1,11 +1,10 @@
 // An iterable whose items are recorded: the wait for each, and what is done with it.
-#include "annotation/traced_iterator.hpp"
-
 #include <algorithm>
 #include <cstddef>
 
 #include "annotation/span.hpp"
 #include "dftrace/text/names.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -87,13 +86,13 @@ PyObject* iterator_iter(PyObject* object) {
     if (!source) return nullptr;
     TracedIterator* walk = as<TracedIterator>(iterator_type.tp_alloc(&iterator_type, 0));
     if (!walk) return nullptr;
-    walk->node = as<Node>(Py_NewRef(reinterpret_cast<PyObject*>(self->node)));
+    walk->node = as<Node>(Py_NewRef(object_of(self->node)));
     walk->iterable = Py_NewRef(self->iterable);
     walk->source = source.release();
     walk->wait_name = self->wait_name;
     walk->block_name = self->block_name;
     walk->own_iterator = true;
-    return reinterpret_cast<PyObject*>(walk);
+    return object_of(walk);
 }
 
 Py_ssize_t iterator_length(PyObject* object) { return PyObject_Size(as<TracedIterator>(object)->iterable); }
@@ -139,16 +138,11 @@ PyObject* iterator_new(PyTypeObject* type, PyObject* positional, PyObject* keywo
     self->iterable = Py_NewRef(iterable);
     self->wait_name = wait ? intern_name(category, wait) : 0;
     self->block_name = block ? intern_name(category, block) : 0;
-    return reinterpret_cast<PyObject*>(self);
+    return object_of(self);
 }
 
-int iterator_traverse(PyObject* object, visitproc visit, void* arg) {
-    TracedIterator* self = as<TracedIterator>(object);
-    Py_VISIT(self->iterable);
-    Py_VISIT(self->source);
-    Py_VISIT(reinterpret_cast<PyObject*>(self->node));
-    return 0;
-}
+using Owned =
+    Owning<TracedIterator, &TracedIterator::source, &TracedIterator::iterable, &TracedIterator::node>;
 
 int iterator_clear(PyObject* object) {
     Py_CLEAR(as<TracedIterator>(object)->source);
@@ -157,13 +151,8 @@ int iterator_clear(PyObject* object) {
 
 void iterator_dealloc(PyObject* object) {
     PyObject_GC_UnTrack(object);
-    TracedIterator* self = as<TracedIterator>(object);
-    end_block(self);  // the loop was left by break, return or an exception
-    Py_CLEAR(self->source);
-    Py_CLEAR(self->iterable);
-    PyObject* node = reinterpret_cast<PyObject*>(self->node);
-    Py_XDECREF(node);
-    Py_TYPE(object)->tp_free(object);
+    end_block(as<TracedIterator>(object));  // the loop was left by break, return or an exception
+    Owned::dealloc(object);
 }
 
 PyObject* iterator_getattr(PyObject* object, PyObject* name) {
@@ -196,12 +185,10 @@ PyNumberMethods number = {};
 
 int add_iterator_type(PyObject* module) {
     sequence.sq_length = iterator_length;
-    iterator_type.tp_name = "dftrace_ai._native.TracedIterator";
-    iterator_type.tp_basicsize = sizeof(TracedIterator);
-    iterator_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
+    describe<TracedIterator>(iterator_type, "dftrace_ai._native.TracedIterator", nullptr, Py_TPFLAGS_HAVE_GC);
     iterator_type.tp_new = iterator_new;
     iterator_type.tp_dealloc = iterator_dealloc;
-    iterator_type.tp_traverse = iterator_traverse;
+    iterator_type.tp_traverse = Owned::traverse;
     iterator_type.tp_clear = iterator_clear;
     iterator_type.tp_iter = iterator_iter;
     iterator_type.tp_iternext = iterator_next;
@@ -211,8 +198,7 @@ int add_iterator_type(PyObject* module) {
     number.nb_bool = iterator_bool;
     iterator_type.tp_as_number = &number;
     iterator_type.tp_methods = methods;
-    if (PyType_Ready(&iterator_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "TracedIterator", reinterpret_cast<PyObject*>(&iterator_type));
+    return add_type(module, iterator_type);
 }
 
 }  // namespace dftrace::py

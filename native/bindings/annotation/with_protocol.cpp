@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "annotation/span.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -66,16 +67,16 @@ Span* new_span(Node* node) noexcept {
     if (free_count) {
         span = free_spans[--free_count];
 #if defined(Py_REF_DEBUG) || defined(Py_GIL_DISABLED)
-        _Py_NewReference(reinterpret_cast<PyObject*>(span));
+        _Py_NewReference(object_of(span));
 #else
-        Py_SET_REFCNT(reinterpret_cast<PyObject*>(span), 1);  // all that it does here, without the call
+        Py_SET_REFCNT(object_of(span), 1);  // all that it does here, without the call
 #endif
     } else {
         span = PyObject_New(Span, &span_type);
         if (!span) return nullptr;
         span->vectorcall = span_call;
     }
-    Py_INCREF(reinterpret_cast<PyObject*>(node));
+    Py_INCREF(object_of(node));
     span->node = node;
     span->entered = false;
     span->state.generation = 0;
@@ -96,11 +97,11 @@ void sweep_manual_spans() {
         if (gone) {
             stale.push_back(span.node);
             stale.push_back(span.shown);
-            Py_XDECREF(reinterpret_cast<PyObject*>(span.state.task));
+            Py_XDECREF(object_of(span.state.task));
         }
         return gone;
     });
-    for (Node* left : stale) Py_DECREF(reinterpret_cast<PyObject*>(left));
+    for (Node* left : stale) Py_DECREF(object_of(left));
 }
 
 }  // namespace
@@ -119,8 +120,8 @@ void start_span(Node* node, Node* shown) {
     SpanState state;
     open_span(shown, shown->name, state);
     if (!state.generation) return;
-    Py_INCREF(reinterpret_cast<PyObject*>(node));
-    Py_INCREF(reinterpret_cast<PyObject*>(shown));
+    Py_INCREF(object_of(node));
+    Py_INCREF(object_of(shown));
     manual_spans->push_back({node, shown, state});
 }
 
@@ -140,8 +141,8 @@ bool stop_span(Node* node, std::uint32_t error) {
     ManualSpan found = (*manual_spans)[best];
     manual_spans->erase(manual_spans->begin() + static_cast<std::ptrdiff_t>(best));
     close_span(found.shown, found.shown->name, found.state, error);
-    Py_DECREF(reinterpret_cast<PyObject*>(found.shown));
-    Py_DECREF(reinterpret_cast<PyObject*>(found.node));
+    Py_DECREF(object_of(found.shown));
+    Py_DECREF(object_of(found.node));
     return true;
 }
 
@@ -161,7 +162,7 @@ void span_dealloc(PyObject* self) {
         free_spans[free_count++] = span;
     else
         PyObject_Free(self);
-    Py_DECREF(reinterpret_cast<PyObject*>(node));
+    Py_DECREF(object_of(node));
 }
 
 PyObject* span_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject*) {
@@ -196,7 +197,7 @@ PyObject* exit_lookup(PyObject* descriptor, PyObject* object, PyObject*) {
     open_span(node, node->name, span->state);
     PyObject* left_over = std::exchange(lookup.node, looked_up);
     Py_XDECREF(left_over);
-    lookup.span = reinterpret_cast<PyObject*>(span);
+    lookup.span = object_of(span);
     return lookup.span;
 }
 
@@ -274,11 +275,7 @@ PyMethodDef span_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 int ready_callable(PyTypeObject& type, const char* name, descrgetfunc lookup_function) {
-    type.tp_name = name;
-    type.tp_basicsize = sizeof(Callable);
-    type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-    type.tp_vectorcall_offset = offsetof(Callable, vectorcall);
-    type.tp_call = PyVectorcall_Call;
+    describe<Callable>(type, name, nullptr);
     type.tp_descr_get = lookup_function;
     return PyType_Ready(&type);
 }
@@ -286,7 +283,7 @@ int ready_callable(PyTypeObject& type, const char* name, descrgetfunc lookup_fun
 PyObject* new_callable(PyTypeObject& type, vectorcallfunc call) {
     Callable* object = PyObject_New(Callable, &type);
     if (object) object->vectorcall = call;
-    return reinterpret_cast<PyObject*>(object);
+    return object_of(object);
 }
 
 }  // namespace
@@ -298,7 +295,7 @@ PyObject* node_begin(PyObject* self, PyObject*) {
     if (!span) return nullptr;
     span->entered = true;
     open_span(node, node->name, span->state);
-    return reinterpret_cast<PyObject*>(span);
+    return object_of(span);
 }
 
 PyObject* node_start(PyObject* self, PyObject* arguments) {
@@ -328,16 +325,10 @@ int add_with_protocol(PyTypeObject* type) {
 
 int add_span_types(PyObject* module) {
     if (add_task_span_type() < 0) return -1;
-    span_type.tp_name = "dftrace_ai._native.Span";
-    span_type.tp_doc = "An open span; calling it ends it.";
-    span_type.tp_basicsize = sizeof(Span);
-    span_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-    span_type.tp_vectorcall_offset = offsetof(Span, vectorcall);
-    span_type.tp_call = PyVectorcall_Call;
+    describe<Span>(span_type, "dftrace_ai._native.Span", "An open span; calling it ends it.");
     span_type.tp_dealloc = span_dealloc;
     span_type.tp_methods = span_methods;
-    if (PyType_Ready(&span_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "Span", reinterpret_cast<PyObject*>(&span_type));
+    return add_type(module, span_type);
 }
 
 }  // namespace dftrace::py

@@ -12,11 +12,6 @@ namespace {
 
 PyTypeObject arguments_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-int arguments_traverse(PyObject* self, visitproc visit, void* arg) {
-    Py_VISIT(as<Arguments>(self)->values);
-    return 0;
-}
-
 int arguments_clear(PyObject* self) {
     Py_CLEAR(as<Arguments>(self)->values);
     return 0;
@@ -52,7 +47,7 @@ PyObject* new_arguments(Ref values) {
     static std::uint64_t last_number = 0;
     made->number = ++last_number;
     made->plain = nullptr;
-    PyObject* object = reinterpret_cast<PyObject*>(made);
+    PyObject* object = object_of(made);
     PyObject_GC_Track(object);
     return object;
 }
@@ -201,11 +196,9 @@ bool Merge::make(const Carried& before, Carried& merged) {
 }
 
 int add_arguments_type() {
-    arguments_type.tp_name = "dftrace_ai._native.Arguments";
-    arguments_type.tp_basicsize = sizeof(Arguments);
-    arguments_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
+    describe<Arguments>(arguments_type, "dftrace_ai._native.Arguments", nullptr, Py_TPFLAGS_HAVE_GC);
     arguments_type.tp_dealloc = arguments_dealloc;
-    arguments_type.tp_traverse = arguments_traverse;
+    arguments_type.tp_traverse = Owning<Arguments, &Arguments::values>::traverse;
     arguments_type.tp_clear = arguments_clear;
     return PyType_Ready(&arguments_type);
 }

@@ -6,7 +6,7 @@
 #include <new>
 #include <string>
 
-#include "files/held_file.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -85,16 +85,13 @@ PyTypeObject held_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 }  // namespace
 
 int add_held_file_type(PyObject* module) {
-    held_type.tp_name = "dftrace_ai._native.HeldFile";
-    held_type.tp_doc =
-        "HeldFile(number): takes over what was opened this moment, out of the way of the program's numbers.";
-    held_type.tp_basicsize = sizeof(HeldObject);
-    held_type.tp_flags = Py_TPFLAGS_DEFAULT;
+    describe<HeldObject>(
+        held_type, "dftrace_ai._native.HeldFile",
+        "HeldFile(number): takes over what was opened this moment, out of the way of the program's numbers.");
     held_type.tp_new = held_new;
     held_type.tp_dealloc = held_dealloc;
     held_type.tp_methods = methods;
-    if (PyType_Ready(&held_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "HeldFile", reinterpret_cast<PyObject*>(&held_type));
+    return add_type(module, held_type);
 }
 
 }  // namespace dftrace::py

@@ -1,12 +1,12 @@
-// A built-in function in another's place: of the same kind, without a frame of its own in tracebacks.
-#include "files/stand_in.hpp"
-
+// A built-in function in another's place, which lets somebody hear of its calls: of the same kind, without a
+// frame of its own in tracebacks.
 #include <cstring>
 #include <string>
 
 #include "arguments/json_args.hpp"
 #include "dftrace/text/hash.hpp"
 #include "dftrace/text/json_string.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 

@@ -1,11 +1,9 @@
 // A function of Python stays what it is for who reads, pickles or compiles it; a call of a module takes the
 // quick way, for the interpreter reaches `__call__` of a class by the function's own pointer.
-#include "instrumentation/inner_calls.hpp"
-
 #include <dlfcn.h>
 
-#include "instrumentation/call_span.hpp"
-#include "instrumentation/thread_counts.hpp"
+#include "instrumentation/gate.hpp"
+#include "parts.hpp"
 #include "training/recorded_forward.hpp"
 
 namespace dftrace::py {
@@ -71,7 +69,7 @@ PyObject* call_plainly(RecordedForward*, PyObject* const* arguments, std::size_t
 // The span of a module within a model, by a node that may record nothing.
 PyObject* call_recorded(PyObject* const* arguments, std::size_t count, PyObject* names) {
     const long level = count_of(Inside::forward) + 1;
-    const Ref gate(Py_NewRef(reinterpret_cast<PyObject*>(gate_of_nodes)));
+    const Ref gate(Py_NewRef(object_of(gate_of_nodes)));
     const Ref asked(Py_NewRef(node_of)), depth(PyLong_FromLong(level));
     const Ref node(depth ? PyObject_CallFunctionObjArgs(asked.get(), arguments[0], depth.get(), nullptr)
                          : nullptr);
@@ -105,8 +103,9 @@ PyObject* call_module(PyObject* function, PyObject* const* arguments, std::size_
     return recorded_forward(as<RecordedForward>(held.get()), arguments, count, names, call_plainly);
 }
 
-}  // namespace
-
+// Has a function that stands for torch's `Module.__call__` do what torch's own does without a frame of
+// Python, where this thread is within a forward. `compiler`: torch's function that returns what compiles the
+// frames of the calling thread, or None.
 PyObject* quick_within_forward(PyObject*, PyObject* arguments) {
     PyObject *function = nullptr, *compiler = Py_None, *recorded = nullptr, *flags = nullptr;
     if (!PyArg_ParseTuple(arguments, "O|OO!O", &function, &compiler, &recorded_forward_type, &recorded,
@@ -129,21 +128,29 @@ PyObject* quick_within_forward(PyObject*, PyObject* arguments) {
     return Py_NewRef(function);
 }
 
+// Has those calls recorded by the node that a function returns for a module and its level. Without arguments:
+// not any more.
 PyObject* record_within_forward(PyObject*, PyObject* arguments) {
     PyObject *asked = nullptr, *gate = nullptr;
     int plain = 1;
     if (!PyArg_ParseTuple(arguments, "|OO!p", &asked, &gate_type, &gate, &plain)) return nullptr;
     const Ref asked_before(std::exchange(node_of, gate ? Py_NewRef(asked) : nullptr));
-    const Ref gate_before(
-        reinterpret_cast<PyObject*>(std::exchange(gate_of_nodes, as<Gate>(Py_XNewRef(gate)))));
+    const Ref gate_before(object_of(std::exchange(gate_of_nodes, as<Gate>(Py_XNewRef(gate)))));
     are_plain = plain != 0;
     Py_RETURN_NONE;
 }
 
+}  // namespace
+
+PyMethodDef inner_call_functions[] = {
+    {"quick_within_forward", quick_within_forward, METH_VARARGS,
+     "quick_within_forward(function, compiler=None, /): calls of modules within modules go past its frame."},
+    {"record_within_forward", record_within_forward, METH_VARARGS,
+     "record_within_forward(node_of=None, gate, plain=True): these are recorded by nodes of modules."},
+    {nullptr, nullptr, 0, nullptr}};
+
 int prepare_inner_calls() {
-    compiled_name = PyUnicode_InternFromString("_compiled_call_impl");
-    plain_name = PyUnicode_InternFromString("_call_impl");
-    return compiled_name && plain_name ? 0 : -1;
+    return intern({{&compiled_name, "_compiled_call_impl"}, {&plain_name, "_call_impl"}});
 }
 
 }  // namespace dftrace::py

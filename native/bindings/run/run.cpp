@@ -1,5 +1,6 @@
-// Beginning and ending the run, and what it can tell of itself meanwhile.
-#include "run/run.hpp"
+// The life of a run, as Python drives it: its settings, its beginning and end, what it can tell of itself
+// meanwhile, and what a thread that begins to record is called.
+#include <pthread.h>
 
 #include <cerrno>
 #include <chrono>
@@ -9,18 +10,80 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "arguments/json_args.hpp"
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/recording/runtime.hpp"
+#include "dftrace/spool/settings.hpp"
 #include "dftrace/system/held_file.hpp"
+#include "dftrace/text/hash.hpp"
 #include "dftrace/text/json_string.hpp"
 #include "dftrace/writing/codec.hpp"
-#include "outcome.hpp"
-#include "run/settings.hpp"
+#include "dftrace/writing/outcome.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 
 namespace {
+
+// Reads members of the settings dict; the first that is missing or of the wrong type throws.
+class SettingsReader {
+  public:
+    explicit SettingsReader(PyObject* dict) : dict_(dict) {}
+    void into(std::string& value, const SettingField& field) const {
+        value = field.from == SettingFrom::caller_path ? path(field.key) : text(field.key);
+    }
+    void into(bool& value, const SettingField& field) const { value = flag(field.key); }
+    void into(Compression& value, const SettingField& field) const {
+        value = compression_from(text(field.key));
+    }
+    template <typename Number>
+    void into(Number& value, const SettingField& field) const {
+        value = static_cast<Number>(number(field.key));
+    }
+    std::string text(const char* key) const {
+        Py_ssize_t bytes = 0;
+        const char* utf8 = PyUnicode_AsUTF8AndSize(item(key), &bytes);
+        if (!utf8) throw std::invalid_argument(std::string(key) + " must be text");
+        return {utf8, static_cast<std::size_t>(bytes)};
+    }
+    // As the file system has it, which need not be text.
+    std::string path(const char* key) const {
+        PyObject* encoded = nullptr;
+        if (!PyUnicode_FSConverter(item(key), &encoded))
+            throw std::invalid_argument(std::string(key) + " must be a path");
+        const Ref held(encoded);
+        return {PyBytes_AS_STRING(encoded), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded))};
+    }
+    std::uint64_t number(const char* key) const {
+        const unsigned long long value = PyLong_AsUnsignedLongLong(item(key));
+        if (PyErr_Occurred()) throw std::invalid_argument(std::string(key) + " must be a positive integer");
+        return value;
+    }
+    bool flag(const char* key) const { return PyObject_IsTrue(item(key)) == 1; }
+
+  private:
+    PyObject* item(const char* key) const {
+        PyObject* value = PyDict_GetItemString(dict_, key);
+        if (!value) throw std::invalid_argument(std::string("no setting ") + key);
+        return value;
+    }
+    PyObject* dict_;
+};
+
+// Throws std::invalid_argument, which names the first that is missing or of the wrong type; a Python
+// exception may be set as well.
+TraceSettings settings_from(PyObject* dict) {
+    const SettingsReader read(dict);
+    TraceSettings settings;
+    for (const SettingField& field : setting_fields)
+        if (field.from != SettingFrom::here)
+            std::visit([&](auto member) { read.into(settings.*member, field); }, field.member);
+    settings.host_hash = hash_hex(settings.host);
+    max_arg_bytes = read.number("max_arg_bytes");
+    return settings;
+}
 
 PyObject* start(PyObject*, PyObject* dict) {
     if (!PyDict_Check(dict)) return PyErr_Format(PyExc_TypeError, "settings must be a dict");
@@ -167,7 +230,61 @@ PyObject* stats(PyObject*, PyObject*) {
                          static_cast<unsigned long long>(h.args_sanitised.load()));
 }
 
+// Asks Python for it without making an entry for a thread that it does not know.
+std::string native_thread_name() {
+    char native[64] = "";
+    pthread_getname_np(pthread_self(), native, sizeof native);
+    return native;
+}
+
+// Without a line of Python where the class leaves `name` as it is: there a signal's handler would run, and
+// what it raises is the program's.
+Ref name_of(PyObject* threading, PyObject* thread) {
+    const Ref base(PyObject_GetAttrString(threading, "Thread"));
+    const Ref usual(base ? PyObject_GetAttrString(base.get(), "name") : nullptr);
+    const Ref own(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(thread)), "name"));
+    if (usual && usual.get() == own.get()) {
+        Ref name(PyObject_GetAttrString(thread, "_name"));
+        if (name) return name;
+    }
+    PyErr_Clear();
+    return Ref(PyObject_GetAttrString(thread, "name"));
+}
+
 }  // namespace
+
+std::string thread_name() {
+    // A thread's `name` may be the user's code, and record, and so ask for the name again.
+    const Converting asking;
+    if (Converting::again()) return native_thread_name();
+    ErrorAside aside;
+    PyObject* threading = PyDict_GetItemString(PyImport_GetModuleDict(), "threading");
+    Ref active(threading ? PyObject_GetAttrString(threading, "_active") : nullptr);
+    Ref ident(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
+    PyObject* thread =
+        active && ident && PyDict_Check(active.get()) ? PyDict_GetItem(active.get(), ident.get()) : nullptr;
+    const Ref name = thread ? name_of(threading, thread) : Ref();
+    const char* utf8 = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+    const std::string known = utf8 ? utf8 : "";
+    forget_error();
+    return utf8 ? known : native_thread_name();
+}
+
+PyObject* outcome_dict(const Outcome& outcome) {
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
+                         path_text(outcome.trace_path), "spool_path", path_text(outcome.spool_path),
+                         "spool_refusal", path_text(outcome.spool_refusal), "error", path_text(outcome.error),
+                         "abandoned", outcome.abandoned ? Py_True : Py_False, "marked",
+                         outcome.marked ? Py_True : Py_False, "events",
+                         static_cast<unsigned long long>(outcome.events), "lost_lines",
+                         static_cast<unsigned long long>(outcome.lost_lines), "spoilt_lines",
+                         static_cast<unsigned long long>(outcome.spoilt_lines), "spool_bytes",
+                         static_cast<unsigned long long>(outcome.spool_bytes), "dropped",
+                         static_cast<unsigned long long>(outcome.losses.dropped), "waits",
+                         static_cast<unsigned long long>(outcome.losses.waits), "unmatched_stops",
+                         static_cast<unsigned long long>(outcome.losses.unmatched_stops), "args_sanitised",
+                         static_cast<unsigned long long>(outcome.losses.args_sanitised));
+}
 
 PyMethodDef run_functions[] = {
     {"start", or_memory_error<start>, METH_O, "start(settings): turn recording on; the number of the run."},

@@ -1,7 +1,5 @@
 // The tensor kernels, for memory that is given by its address or by a tensor of torch's, and records as
 // Python has them: tuples whose numbers have names.
-#include "tensor/tensor.hpp"
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,8 +11,10 @@
 #include "dftrace/tensor/fake_quantise.hpp"
 #include "dftrace/tensor/histogram.hpp"
 #include "dftrace/tensor/kernels.hpp"
+#include "dftrace/tensor/record.hpp"
 #include "dftrace/tensor/statistics.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
+#include "parts.hpp"
 
 namespace dftrace::py {
 

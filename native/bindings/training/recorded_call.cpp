@@ -1,7 +1,5 @@
-#include "training/recorded_call.hpp"
-
-#include <structmember.h>
-
+// Functions of torch that make up a step, each recorded as a span and told to the training. Each is called
+// once a step, behind milliseconds of other work: what is Python of it would come from memory anew.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,9 +7,8 @@
 #include <limits>
 #include <string_view>
 
-#include "instrumentation/call_span.hpp"
 #include "instrumentation/gate.hpp"
-#include "instrumentation/thread_counts.hpp"
+#include "parts.hpp"
 #include "training/recorded_forward.hpp"
 #include "training/training_state.hpp"
 
@@ -104,8 +101,7 @@ PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, s
     } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
         ErrorAside end;
         span.close_unless_empty();
-        const Ref told(PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(self->training),
-                                                 fetched_nothing_name, iterator));
+        const Ref told(PyObject_CallMethodOneArg(object_of(self->training), fetched_nothing_name, iterator));
         if (!heard(self, static_cast<bool>(told))) end.forget();
     } else {
         span.close(true);
@@ -182,50 +178,25 @@ PyObject* make(PyTypeObject* type, PyObject* positional, PyObject*) {
     return object;
 }
 
-int traverse(PyObject* object, visitproc visit, void* arg) {
-    const RecordedCall* const self = as<RecordedCall>(object);
-    Py_VISIT(self->wrapped);
-    Py_VISIT(reinterpret_cast<PyObject*>(self->node));
-    Py_VISIT(reinterpret_cast<PyObject*>(self->gate));
-    Py_VISIT(reinterpret_cast<PyObject*>(self->training));
-    Py_VISIT(self->chosen);
-    Py_VISIT(self->leave_hooked);
-    return 0;
-}
-
-void destroy(PyObject* object) {
-    PyObject_GC_UnTrack(object);
-    const RecordedCall* const self = as<RecordedCall>(object);
-    for (void* held : {static_cast<void*>(self->wrapped), static_cast<void*>(self->node),
-                       static_cast<void*>(self->gate), static_cast<void*>(self->training),
-                       static_cast<void*>(self->chosen), static_cast<void*>(self->leave_hooked),
-                       static_cast<void*>(self->running_graph), static_cast<void*>(self->compiler)})
-        Py_XDECREF(static_cast<PyObject*>(held));
-    Py_TYPE(object)->tp_free(object);
-}
+using Owned = Owning<RecordedCall, &RecordedCall::wrapped, &RecordedCall::node, &RecordedCall::gate,
+                     &RecordedCall::training, &RecordedCall::chosen, &RecordedCall::leave_hooked,
+                     &RecordedCall::running_graph, &RecordedCall::compiler>;
 
 }  // namespace
 
 int add_recorded_call_type(PyObject* module) {
-    const std::array<std::pair<PyObject**, const char*>, 3> texts{
-        {{&yielded_name, "_num_yielded"},
-         {&meant_name, "_dftrace_meant"},
-         {&fetched_nothing_name, "fetched_nothing"}}};
-    for (const auto& [name, text] : texts)
-        if (!(*name = PyUnicode_InternFromString(text))) return -1;
-    recorded_call_type.tp_name = "dftrace_ai._native.RecordedCall";
-    recorded_call_type.tp_doc =
+    if (intern({{&yielded_name, "_num_yielded"},
+                {&meant_name, "_dftrace_meant"},
+                {&fetched_nothing_name, "fetched_nothing"}}) < 0)
+        return -1;
+    describe<RecordedCall>(
+        recorded_call_type, "dftrace_ai._native.RecordedCall",
         "RecordedCall(work, wrapped, node, gate, training, leave_hooked, chosen=None, running_graph=None, "
-        "compiler=None, plain=True): a function that is recorded as a span, and told to a training.";
-    recorded_call_type.tp_basicsize = sizeof(RecordedCall);
-    recorded_call_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
-    recorded_call_type.tp_vectorcall_offset = offsetof(RecordedCall, vectorcall);
-    recorded_call_type.tp_call = PyVectorcall_Call;
+        "compiler=None, plain=True): a function that is recorded as a span, and told to a training.",
+        Py_TPFLAGS_HAVE_GC);
+    Owned::put_into(recorded_call_type);
     recorded_call_type.tp_new = make;
-    recorded_call_type.tp_dealloc = destroy;
-    recorded_call_type.tp_traverse = traverse;
-    if (PyType_Ready(&recorded_call_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "RecordedCall", reinterpret_cast<PyObject*>(&recorded_call_type));
+    return add_type(module, recorded_call_type);
 }
 
 }  // namespace dftrace::py

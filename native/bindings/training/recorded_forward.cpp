@@ -1,11 +1,9 @@
 #include "training/recorded_forward.hpp"
 
-#include <structmember.h>
-
 #include <cstddef>
 
-#include "instrumentation/call_span.hpp"
-#include "instrumentation/thread_counts.hpp"
+#include "instrumentation/gate.hpp"
+#include "parts.hpp"
 #include "training/training_state.hpp"
 
 namespace dftrace::py {
@@ -101,7 +99,7 @@ Node* told(const RecordedForward* self, PyObject* module) {
 
 bool has_judged(const RecordedForward* self) {
     ErrorAside error;
-    const Ref judged(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self->training), judged_name));
+    const Ref judged(PyObject_CallMethodNoArgs(object_of(self->training), judged_name));
     if (judged || goes_on(self->training)) return true;
     error.forget();
     return false;
@@ -146,31 +144,11 @@ PyObject* make(PyTypeObject* type, PyObject* positional, PyObject*) {
     return object;
 }
 
-template <class Take>
-void each_held(const RecordedForward* self, const Take& take) {
-    for (void* held : {static_cast<void*>(self->wrapped), static_cast<void*>(self->gate),
-                       static_cast<void*>(self->training), static_cast<void*>(self->learning),
-                       static_cast<void*>(self->evaluating), static_cast<void*>(self->recomputing),
-                       static_cast<void*>(self->known), static_cast<void*>(self->is_model),
-                       static_cast<void*>(self->models), static_cast<void*>(self->not_meant),
-                       static_cast<void*>(self->leave_hooked), static_cast<void*>(self->running_graph),
-                       static_cast<void*>(self->grad_is_on)})
-        take(static_cast<PyObject*>(held));
-}
-
-int traverse(PyObject* object, visitproc visit, void* arg) {
-    int found = 0;
-    each_held(as<RecordedForward>(object), [&](PyObject* held) {
-        if (!found && held) found = visit(held, arg);
-    });
-    return found;
-}
-
-void destroy(PyObject* object) {
-    PyObject_GC_UnTrack(object);
-    each_held(as<RecordedForward>(object), [](PyObject* held) { Py_XDECREF(held); });
-    Py_TYPE(object)->tp_free(object);
-}
+using Owned = Owning<RecordedForward, &RecordedForward::wrapped, &RecordedForward::gate,
+                     &RecordedForward::training, &RecordedForward::learning, &RecordedForward::evaluating,
+                     &RecordedForward::recomputing, &RecordedForward::known, &RecordedForward::is_model,
+                     &RecordedForward::models, &RecordedForward::not_meant, &RecordedForward::leave_hooked,
+                     &RecordedForward::running_graph, &RecordedForward::grad_is_on>;
 
 }  // namespace
 
@@ -200,25 +178,19 @@ PyObject* recorded_forward(RecordedForward* self, PyObject* const* arguments, st
 PyTypeObject recorded_forward_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 int add_recorded_forward_type(PyObject* module) {
-    training_name = PyUnicode_InternFromString("training");
-    judged_name = PyUnicode_InternFromString("judged");
-    compiling_name = PyUnicode_InternFromString("_is_compiling_flag");
-    if (!training_name || !judged_name || !compiling_name) return -1;
-    recorded_forward_type.tp_name = "dftrace_ai._native.RecordedForward";
-    recorded_forward_type.tp_doc =
+    if (intern({{&training_name, "training"},
+                {&judged_name, "judged"},
+                {&compiling_name, "_is_compiling_flag"}}) < 0)
+        return -1;
+    describe<RecordedForward>(
+        recorded_forward_type, "dftrace_ai._native.RecordedForward",
         "RecordedForward(wrapped, gate, training, learning, evaluating, recomputing, is_model, models, "
         "not_meant, leave_hooked, running_graph, grad_is_on, plain): a call of modules, recorded where it is "
-        "the outermost of a model.";
-    recorded_forward_type.tp_basicsize = sizeof(RecordedForward);
-    recorded_forward_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
-    recorded_forward_type.tp_vectorcall_offset = offsetof(RecordedForward, vectorcall);
-    recorded_forward_type.tp_call = PyVectorcall_Call;
+        "the outermost of a model.",
+        Py_TPFLAGS_HAVE_GC);
+    Owned::put_into(recorded_forward_type);
     recorded_forward_type.tp_new = make;
-    recorded_forward_type.tp_dealloc = destroy;
-    recorded_forward_type.tp_traverse = traverse;
-    if (PyType_Ready(&recorded_forward_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "RecordedForward",
-                                 reinterpret_cast<PyObject*>(&recorded_forward_type));
+    return add_type(module, recorded_forward_type);
 }
 
 }  // namespace dftrace::py

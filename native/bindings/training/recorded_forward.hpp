@@ -20,6 +20,5 @@ PyObject* recorded_forward(RecordedForward* self, PyObject* const* arguments, st
 int is_compiling(PyObject* compiler);
 
 extern PyTypeObject recorded_forward_type;
-int add_recorded_forward_type(PyObject* module);
 
 }  // namespace dftrace::py

@@ -10,7 +10,6 @@
 #include "dftrace/recording/runtime.hpp"
 #include "dftrace/recording/session.hpp"
 #include "dftrace/text/names.hpp"
-#include "instrumentation/thread_counts.hpp"
 
 namespace dftrace::py {
 
@@ -28,8 +27,7 @@ long long now() {
 
 template <class... Objects>
 bool call(TrainingState* self, PyObject* name, Objects*... arguments) {
-    const Ref done(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(self), name,
-                                              reinterpret_cast<PyObject*>(arguments)..., nullptr));
+    const Ref done(PyObject_CallMethodObjArgs(object_of(self), name, object_of(arguments)..., nullptr));
     return static_cast<bool>(done);
 }
 
@@ -77,15 +75,14 @@ bool comes_to_train(TrainingState* self) {
     if (self->training) return true;
     self->training = ++first->trainings;
     if (self->training == 2) {
-        const Ref apart(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(first), apart_name));
+        const Ref apart(PyObject_CallMethodNoArgs(object_of(first), apart_name));
         if (!apart) return false;
         number_by_thread(first->everyone, true);
     }
     if (self->training > 1) {
         const Ref number(PyLong_FromLong(self->training));
-        const Ref named(
-            number ? PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(self), tracks_name, number.get())
-                   : nullptr);
+        const Ref named(number ? PyObject_CallMethodOneArg(object_of(self), tracks_name, number.get())
+                               : nullptr);
         if (!named) return false;
     }
     Numbers numbers = numbers_of_step(self, self->step);
@@ -102,7 +99,7 @@ void learn(TrainingState* self) {
 
 bool pass_trains(TrainingState* self) {
     if (self->pass && !self->pass->trained) {
-        const Ref held(Py_NewRef(reinterpret_cast<PyObject*>(self->pass)));
+        const Ref held(Py_NewRef(object_of(self->pass)));
         if (!call(self, pass_learns_name, held.get())) return false;
     }
     if (self->pass) self->pass->last = self->last;
@@ -129,8 +126,7 @@ TrainingState* state_here(TrainingState* first, bool made) {
     PyObject* const known = PyDict_GetItemWithError(first->others, number.get());
     if (known || !made || PyErr_Occurred()) return as<TrainingState>(known);
     // Kept by the first.
-    const Ref fresh(
-        PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(first), of_thread_name, number.get()));
+    const Ref fresh(PyObject_CallMethodOneArg(object_of(first), of_thread_name, number.get()));
     return as<TrainingState>(fresh.get());
 }
 
@@ -260,7 +256,7 @@ bool close_step(TrainingState* self, long long end) {
     if (PassState* over = self->pass; over && over->trained) {
         over->last = end;
         if (over->drained && over->fetched <= over->used) {
-            const Ref held(Py_NewRef(reinterpret_cast<PyObject*>(over))), when(PyLong_FromLongLong(end));
+            const Ref held(Py_NewRef(object_of(over))), when(PyLong_FromLongLong(end));
             if (!when || !call(self, end_pass_name, held.get(), when.get())) return false;
         }
     }
@@ -284,7 +280,7 @@ int is_fed(TrainingState* self) {
     if (!self->fed) return 0;
     const PassState* const pass = self->pass;
     if (pass && pass->drained) return pass->fetched > pass->used;
-    const Ref feeds(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self), feeds_name));
+    const Ref feeds(PyObject_CallMethodNoArgs(object_of(self), feeds_name));
     return feeds ? PyObject_IsTrue(feeds.get()) : -1;
 }
 
@@ -293,7 +289,7 @@ int misses_one(TrainingState* self) {
     const auto known = [self](const void* one) { return has_stepped(self, one); };
     if (std::any_of(self->roster.begin(), self->roster.end(), known))  // else of another training
         return !std::all_of(self->roster.begin(), self->roster.end(), known);
-    const Ref alive(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self), alive_name));
+    const Ref alive(PyObject_CallMethodNoArgs(object_of(self), alive_name));
     const long long number = alive ? PyLong_AsLongLong(alive.get()) : -1;
     return PyErr_Occurred() ? -1 : number > static_cast<long long>(self->stepped.size());
 }
@@ -473,20 +469,19 @@ bool goes_on(TrainingState* self) {
     return true;
 }
 
-bool prepare_training_state() {
-    failed_name = PyUnicode_InternFromString("_failed");
-    take_pass_name = PyUnicode_InternFromString("_take_pass");
-    end_pass_name = PyUnicode_InternFromString("_end_pass");
-    pass_learns_name = PyUnicode_InternFromString("_pass_learns");
-    judges_name = PyUnicode_InternFromString("_judges");
-    feeds_name = PyUnicode_InternFromString("_feeds");
-    alive_name = PyUnicode_InternFromString("_optimizers_alive");
-    of_thread_name = PyUnicode_InternFromString("_of_thread");
-    tracks_name = PyUnicode_InternFromString("_takes_tracks");
-    apart_name = PyUnicode_InternFromString("_are_several");
-    return failed_name && take_pass_name && end_pass_name && pass_learns_name && judges_name && feeds_name &&
-           alive_name && of_thread_name && tracks_name && apart_name &&
-           learn_key("microbatch", microbatch_key) && learn_key("microbatches", microbatches_key);
+int prepare_training_state() {
+    if (intern({{&failed_name, "_failed"},
+                {&take_pass_name, "_take_pass"},
+                {&end_pass_name, "_end_pass"},
+                {&pass_learns_name, "_pass_learns"},
+                {&judges_name, "_judges"},
+                {&feeds_name, "_feeds"},
+                {&alive_name, "_optimizers_alive"},
+                {&of_thread_name, "_of_thread"},
+                {&tracks_name, "_takes_tracks"},
+                {&apart_name, "_are_several"}}) < 0)
+        return -1;
+    return learn_key("microbatch", microbatch_key) && learn_key("microbatches", microbatches_key) ? 0 : -1;
 }
 
 }  // namespace dftrace::py

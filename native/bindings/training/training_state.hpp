@@ -95,9 +95,8 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer);
 // somebody asks it to stop, as by Ctrl-C.
 bool goes_on(TrainingState* self);
 
-// Names that the above look up; false with an error set.
-bool prepare_training_state();
+// What the above look up; -1 with an error set.
+int prepare_training_state();
 extern PyTypeObject training_state_type;
-int add_training_types(PyObject* module);
 
 }  // namespace dftrace::py

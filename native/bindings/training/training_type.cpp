@@ -1,10 +1,10 @@
 // Its classes of Python, to derive from.
 #include "training/training_state.hpp"
 
-#include <structmember.h>
-
 #include <cstddef>
 #include <new>
+
+#include "parts.hpp"
 
 namespace dftrace::py {
 
@@ -57,7 +57,7 @@ PyObject* close_at(PyObject* object, PyObject* end) {
 PyObject* here(PyObject* object, PyObject* made) {
     TrainingState* const found = state_here(of(object), made == Py_True);
     if (!found && PyErr_Occurred()) return nullptr;
-    return Py_NewRef(found ? reinterpret_cast<PyObject*>(found) : Py_None);
+    return Py_NewRef(found ? object_of(found) : Py_None);
 }
 
 PyObject* numbers_of_here(PyObject* object, PyObject*) {
@@ -113,7 +113,7 @@ int set_maybe(PyObject* self, PyObject* value, void*) {
 
 PyObject* get_pass(PyObject* self, void*) {
     PassState* const pass = of(self)->pass;
-    return Py_NewRef(pass ? reinterpret_cast<PyObject*>(pass) : Py_None);
+    return Py_NewRef(pass ? object_of(pass) : Py_None);
 }
 
 int set_pass(PyObject* self, PyObject* value, void*) {
@@ -124,7 +124,7 @@ int set_pass(PyObject* self, PyObject* value, void*) {
     }
     PassState* const before = of(self)->pass;
     of(self)->pass = as<PassState>(Py_XNewRef(value));
-    Py_XDECREF(reinterpret_cast<PyObject*>(before));
+    Py_XDECREF(object_of(before));
     return 0;
 }
 
@@ -154,14 +154,18 @@ PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     return object;
 }
 
+using Owned = Owning<TrainingState, &TrainingState::pass, &TrainingState::gate, &TrainingState::node,
+                     &TrainingState::everyone, &TrainingState::others, &TrainingState::track,
+                     &TrainingState::epoch_track>;
+
+// The first of all does not own itself.
+TrainingState* owned_first(PyObject* object) {
+    return of(object)->first != of(object) ? of(object)->first : nullptr;
+}
+
 int training_traverse(PyObject* object, visitproc visit, void* arg) {
-    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->gate));
-    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->node));
-    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->everyone));
-    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->pass));
-    Py_VISIT(of(object)->others);
-    if (of(object)->first != of(object)) Py_VISIT(reinterpret_cast<PyObject*>(of(object)->first));
-    return 0;
+    Py_VISIT(object_of(owned_first(object)));
+    return Owned::traverse(object, visit, arg);
 }
 
 // What they refer to each other by goes with the dict.
@@ -172,17 +176,10 @@ int training_clear(PyObject* object) {
 
 void training_dealloc(PyObject* object) {
     PyObject_GC_UnTrack(object);
-    TrainingState* const self = of(object);
-    for (void* held :
-         {static_cast<void*>(self->pass), static_cast<void*>(self->gate), static_cast<void*>(self->node),
-          static_cast<void*>(self->everyone), static_cast<void*>(self->others),
-          static_cast<void*>(self->first != self ? self->first : nullptr)})
-        Py_XDECREF(static_cast<PyObject*>(held));
-    Py_XDECREF(self->track);
-    Py_XDECREF(self->epoch_track);
-    self->stepped.~vector();
-    self->roster.~vector();
-    Py_TYPE(object)->tp_free(object);
+    Py_XDECREF(object_of(owned_first(object)));
+    of(object)->stepped.~vector();
+    of(object)->roster.~vector();
+    Owned::dealloc(object);
 }
 
 #define OF_NUMBER(of, text, name) \
@@ -264,19 +261,15 @@ PyMethodDef training_methods[] = {
 PyTypeObject training_state_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 int add_training_types(PyObject* module) {
-    pass_type.tp_name = "dftrace_ai._native.PassState";
-    pass_type.tp_doc = "How many batches of a loader were fetched and used.";
-    pass_type.tp_basicsize = sizeof(PassState);
-    pass_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+    describe<PassState>(pass_type, "dftrace_ai._native.PassState",
+                        "How many batches of a loader were fetched and used.", Py_TPFLAGS_BASETYPE);
     // What a derived class is made with is its own.
     pass_type.tp_new = [](PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); };
     pass_type.tp_members = pass_members;
     pass_type.tp_getset = pass_properties;
-    training_state_type.tp_name = "dftrace_ai._native.TrainingState";
-    training_state_type.tp_doc =
-        "TrainingState(gate, node, everyone, track, first_step, end_step, first=None)";
-    training_state_type.tp_basicsize = sizeof(TrainingState);
-    training_state_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+    describe<TrainingState>(training_state_type, "dftrace_ai._native.TrainingState",
+                            "TrainingState(gate, node, everyone, track, first_step, end_step, first=None)",
+                            Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC);
     training_state_type.tp_new = training_new;
     training_state_type.tp_dealloc = training_dealloc;
     training_state_type.tp_traverse = training_traverse;
@@ -284,10 +277,8 @@ int add_training_types(PyObject* module) {
     training_state_type.tp_members = training_members;
     training_state_type.tp_getset = training_properties;
     training_state_type.tp_methods = training_methods;
-    if (!prepare_training_state() || PyType_Ready(&pass_type) < 0 || PyType_Ready(&training_state_type) < 0 ||
-        PyModule_AddObjectRef(module, "PassState", reinterpret_cast<PyObject*>(&pass_type)) < 0)
-        return -1;
-    return PyModule_AddObjectRef(module, "TrainingState", reinterpret_cast<PyObject*>(&training_state_type));
+    if (prepare_training_state() < 0 || add_type(module, pass_type) < 0) return -1;
+    return add_type(module, training_state_type);
 }
 
 }  // namespace dftrace::py
