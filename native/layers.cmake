@@ -1,19 +1,19 @@
 # The sources of the core, layer by layer: what stands in one may include what stands above it.
 
-set(system_sources clock directory held_file host_name mapped_directory)
+set(system_sources clock directory held_file host_name)
 set(index_sources block_facts covered_time durations figures_told set_back)
-set(deflating_sources far_repeats huffman_code line_deflate packed_block)
+set(deflating_sources line_deflate packed_block)
 set(text_sources hash json_check json_string names)
-set(spool_sources new_spool prepared_units settings spool spool_marker tables)
-set(writing_sources block_deflate blocks_ahead codec header_and_footer line_formatter open_lines part_index trace_blocks
+set(spool_sources new_spool settings spool spool_marker tables)
+set(writing_sources block_deflate codec header_and_footer line_formatter open_lines part_index trace_blocks
                     trace_file trace_parts trace_writer tracks)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources checking general_line hopping labels line_figures line_walk members nested_tracks
                            passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)
 set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)
-set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
-                      stream thread thread_registry units_ahead)
+set(recording_sources blob_store drain dump_signal flight_recorder record_flow retention runtime session
+                      thread thread_registry)
 set(tensor_sources careful_sums collect fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
                    record statistics worker_pool)
 set(bench_sources drain_benchmark)

@@ -1,5 +1,5 @@
 // What is done here, and what is handed to the methods that are written in Python.
-#include "annotation/calls.hpp"
+#include "annotation/node.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,12 +1,11 @@
 // Events that are not spans of nodes: instants, counters, flows, metadata, spans with given times. Each is
 // one record with arguments of its own.
-#include "annotation/events.hpp"
+#include "annotation/span.hpp"
 
 #include <algorithm>
 #include <new>
 #include <string>
 
-#include "annotation/span.hpp"
 #include "arguments/json_args.hpp"
 #include "dftrace/text/json_string.hpp"
 #include "dftrace/text/names.hpp"
@@ -303,7 +302,6 @@ PyObject* log_between(PyObject*, PyObject* arguments) {
     Py_RETURN_NONE;
 }
 
-// The same with a node's name and arguments, which need not be written down again.
 void count_dropped() noexcept {
     if (Session* session = current_session())
         session->header().dropped.fetch_add(1, std::memory_order_relaxed);
@@ -361,6 +359,7 @@ std::uint32_t number_of_track(PyObject* track) {
     return number_of_last;
 }
 
+// The same with a node's name and arguments, which need not be written down again.
 void put_between(Node* node, std::uint64_t start, std::uint64_t end, PyObject* track,
                  std::uint64_t id) noexcept try {
     if (!run_is_on() || !start || !node->enabled) return;

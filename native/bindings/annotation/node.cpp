@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "annotation/calls.hpp"
 #include "annotation/span.hpp"
 #include "arguments/update_sets.hpp"
 #include "dftrace/text/names.hpp"

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
+#include "arguments/numbers.hpp"
 #include "dftrace/recording/runtime.hpp"
 #include "python.hpp"
 
 namespace dftrace::py {
 
-struct Numbers;
 struct NumberSet;
 
 struct Node {
@@ -54,5 +54,12 @@ void tell_by_default(Node* root, bool on);
 // Has all below a node, and what comes below it later, carry the numbers of the thread that records. Switched
 // off, those of all threads are forgotten.
 void number_by_thread(Node* node, bool on);
+
+// `node(step=3)`, `node.start(step=3)` and `node.update(step=3)`, done without Python where all that is given
+// are whole numbers: a node of `type` as `from` is now, with these; null, with no error set or a MemoryError,
+// where the Python side has to make it.
+Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers);
+// What a node of that type is called by.
+vectorcallfunc call_of(PyTypeObject* type) noexcept;
 
 }  // namespace dftrace::py

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "annotation/events.hpp"
+#include "annotation/span.hpp"
 #include "arguments/numbers.hpp"
 #include "dftrace/recording/runtime.hpp"
 #include "dftrace/recording/session.hpp"

@@ -4,18 +4,63 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
-#include "deflating/far_repeats.hpp"
-#include "deflating/line_fields.hpp"
 #include "deflating/packed_block.hpp"
 #include "deflating/same_bytes.hpp"
 
 namespace dftrace {
 
 namespace {
+
+// Where a line and its fields begin.
+struct LineFields {
+    static constexpr std::uint32_t most = 29;  // of those behind nothing is known
+    std::uint32_t begin;
+    std::uint32_t named_so_before;  // number of the last line of that name in front of it, 0: none
+    std::uint16_t count;
+    std::array<std::uint16_t, most> at;  // from the line's beginning: 0, then the commas, then the `}}`
+};
+
+// Which of the 16 bytes at `place` are commas, a bit for each.
+inline std::uint64_t commas(const char* place) noexcept {
+#if defined(__SSE2__)
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place));
+    return static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(','))));
+#else
+    std::uint64_t found = 0;
+    for (unsigned i = 0; i < 16; ++i) found |= std::uint64_t{place[i] == ','} << i;
+    return found;
+#endif
+}
+
+// Fills in the fields of the line at `begin`, which ends before `end`, as its text does at the latest.
+inline void find_fields(const char* begin, const char* end, LineFields& line) noexcept {
+    constexpr std::ptrdiff_t step = 64;
+    line.at[0] = 0;
+    std::uint32_t count = 1;
+    const auto put = [&](std::uint64_t found, std::uint32_t offset) {
+        for (; found && count < LineFields::most - 1; found &= found - 1)
+            line.at[count++] =
+                static_cast<std::uint16_t>(offset + static_cast<unsigned>(std::countr_zero(found)));
+    };
+    const char* const known = end - begin > UINT16_MAX ? begin + UINT16_MAX : end;
+    const char* place = begin;
+    for (; known - place >= step; place += step)
+        put(commas(place) | commas(place + 16) << 16 | commas(place + 32) << 32 | commas(place + 48) << 48,
+            static_cast<std::uint32_t>(place - begin));
+    for (; known - place >= 16; place += 16) put(commas(place), static_cast<std::uint32_t>(place - begin));
+    char last[16] = {};
+    std::memcpy(last, place, static_cast<std::size_t>(known - place));
+    put(commas(last), static_cast<std::uint32_t>(place - begin));
+    if (end == known && end - begin > 3 && end[-2] == '}' && end[-3] == '}')
+        line.at[count++] = static_cast<std::uint16_t>(end - 3 - begin);
+    line.count = static_cast<std::uint16_t>(count);
+}
 
 constexpr std::uint32_t lines_known = 256;  // so many back they are known by their names
 constexpr unsigned name_bits = 10, value_bits = 11;
@@ -59,6 +104,80 @@ struct Match {
     std::uint32_t distance = 0;
     std::int32_t gain = 0;
 };
+
+constexpr std::uint32_t shortest_far = 6;
+// As far back as a match may reach nothing is judged; what follows sees all of it.
+constexpr std::uint32_t first_judged = farthest_match, stretch = 2 * farthest_match;
+
+std::uint64_t first_bytes(const char* place) noexcept {
+    std::uint64_t bytes;
+    std::memcpy(&bytes, place, sizeof bytes);
+    return bytes << (64 - 8 * shortest_far);
+}
+
+// About what a match takes.
+constexpr unsigned bits_of_match(std::uint32_t distance) noexcept {
+    return 9 + static_cast<unsigned>(std::bit_width(distance));
+}
+
+// What looking between lines alone has missed: repetitions of plain bytes at all distances.
+class FarRepeats {
+  public:
+    void clear() noexcept { bits_ = missed_ = 0; }
+    // Looks into the beginning of a block that has its codes and takes so many bits for so many bytes; `text`
+    // is that of the block and what follows. A text of few blocks is looked at to the end of each: its parts
+    // are judged by themselves.
+    void look(const PackedBlock& block, std::uint64_t block_bits, std::uint32_t block_bytes,
+              std::string_view text, bool in_little) noexcept;
+    // Of the bits that were looked at, about how many such repetitions would have saved.
+    double share_missed() const noexcept {
+        return bits_ ? static_cast<double>(missed_) / static_cast<double>(bits_) : 0;
+    }
+
+  private:
+    static constexpr unsigned table_bits = 12;
+    std::array<std::uint32_t, std::size_t{1} << table_bits> last_;  // where such bytes stood
+    std::uint64_t bits_ = 0, missed_ = 0;
+};
+
+void FarRepeats::look(const PackedBlock& block, std::uint64_t block_bits, std::uint32_t block_bytes,
+                      std::string_view text, bool in_little) noexcept {
+    if (text.size() < first_judged + first_judged / 4) return;
+    last_.fill(0);
+    const char* const begin = text.data();
+    const std::size_t looked_at = in_little ? text.size() : stretch;
+    std::uint32_t at = 0;
+    for (const PackedBlock::Sequence& sequence : block.sequences()) {
+        const std::uint32_t plain_end = at + sequence.plain_bytes, next = plain_end + sequence.length();
+        if (next >= looked_at || next + sizeof(std::uint64_t) > text.size()) break;
+        if (sequence.plain_bytes < shortest_far) {
+            at = next;
+            continue;
+        }
+        std::uint32_t told = first_judged;
+        for (std::uint32_t i = at; i < plain_end; ++i) {
+            const std::uint64_t bytes = first_bytes(begin + i);
+            const std::uint64_t hash = bytes * mixing >> (64 - table_bits);
+            const std::uint32_t older = std::exchange(last_[hash], i);
+            // Nearly always another text: this is the one thing to ask.
+            if (first_bytes(begin + older) != bytes) [[likely]]
+                continue;
+            const std::uint32_t distance = i - older;
+            if (i < told || distance == 0 || distance > farthest_match) continue;
+            const auto most =
+                static_cast<std::uint32_t>(std::min<std::size_t>(longest_match, text.size() - i));
+            const std::uint32_t length = same_bytes(begin + older, begin + i, most);
+            unsigned bits = i + length >= next ? block.bits_of(sequence) : 0;
+            for (std::uint32_t n = i; n < std::min(i + length, plain_end); ++n)
+                bits += block.bits_of(begin[n]);
+            if (bits <= bits_of_match(distance)) continue;
+            missed_ += bits - bits_of_match(distance);
+            told = i + length;
+        }
+        at = next;
+    }
+    if (at > first_judged) bits_ += block_bits * (at - first_judged) / block_bytes;
+}
 
 }  // namespace
 

@@ -8,9 +8,14 @@
 #include <memory>
 #include <span>
 
-#include "deflating/huffman_code.hpp"
-
 namespace dftrace {
+
+inline constexpr std::size_t most_symbols = 288;
+
+struct HuffmanCode {
+    std::array<std::uint16_t, most_symbols> bits;  // the first of them lowest
+    std::array<std::uint8_t, most_symbols> length;
+};
 
 inline constexpr std::uint32_t shortest_match = 3, longest_match = 258;
 inline constexpr std::uint32_t farthest_match = 32768;

@@ -5,17 +5,244 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "dftrace/reading/spool_copy.hpp"
 #include "dftrace/recording/record_flow.hpp"
+#include "dftrace/recording/thread_registry.hpp"
+#include "dftrace/spool/spool.hpp"
 #include "dftrace/text/json_string.hpp"
+#include "dftrace/writing/trace_writer.hpp"
 
 namespace dftrace {
+
+std::uint64_t last_tick_of(UnitHeader* unit) noexcept {
+    const Record* records = records_of(unit);
+    for (std::uint32_t i = unit->committed.load(std::memory_order_acquire); i-- > 0;)
+        if (!(records[i].flags & RecordFlag::absolute_time) && records[i].kind != Kind::lane_name)
+            return records[i].kind == Kind::span ? records[i].end : records[i].start;
+    return 0;
+}
+
+std::uint64_t events_in(UnitHeader* unit, std::uint32_t from, std::uint32_t to) noexcept {
+    if (from >= to) return 0;
+    const Record* records = records_of(unit);
+    return static_cast<std::uint64_t>(std::count_if(
+        records + from, records + to, [](const Record& record) { return record.kind != Kind::lane_name; }));
+}
+
+namespace {
+
+// The full units that a flight recorder keeps, oldest first, until they are written or used again.
+class KeptUnits {
+  public:
+    explicit KeptUnits(Spool& spool) : spool_(spool), room_(spool.most_units()), kept_(new Kept[room_]) {}
+
+    // A unit whose thread has gone on to the next one.
+    void add(UnitHeader* unit, Source* source) noexcept;
+    // The thread ends here, and its last units are as any that are full.
+    void add_last(Source* source) noexcept;
+    // Lets go of the oldest unit, whose records are lost; false when there is none to let go.
+    bool let_go_of_oldest();
+    // Lets go of all units whose records ended before `tick`.
+    void let_go_before(std::uint64_t tick);
+    // Empties the unit that its thread has filled, for want of another; false when it has to stay.
+    bool start_over(UnitHeader* unit, Source& source);
+
+    // While a dump reads units, none is let go.
+    void hold();
+    void resume();
+
+  private:
+    struct Kept {
+        UnitHeader* unit;
+        std::uint64_t sequence;
+        Source* source;
+    };
+    // False when a dump has written it; its source may be gone then.
+    bool there(const Kept& kept) noexcept { return spool_.holds(kept.unit, kept.sequence); }
+    bool let_go_of_oldest_locked();
+    // Counts what of the unit is not in the trace as lost, and everything up to then as incomplete.
+    void lose(UnitHeader* unit, Source& source);
+    void add_locked(UnitHeader* unit, Source* source) noexcept;
+
+    Kept& kept(std::size_t place) noexcept { return kept_[(oldest_ + place) % room_]; }
+    void forget_written() noexcept;
+
+    Spool& spool_;
+    const std::size_t room_;
+    std::mutex mutex_;  // guards all that follows
+    // A ring with room for all units from the beginning on: one that could not be noted would be lost without
+    // being counted. Its memory is touched as it fills.
+    const std::unique_ptr<Kept[]> kept_;
+    std::size_t oldest_ = 0;
+    std::size_t count_ = 0;
+    bool held_ = false;
+};
+
+void raise(std::atomic<std::uint64_t>& value, std::uint64_t least) noexcept {
+    std::uint64_t now = value.load(std::memory_order_relaxed);
+    while (now < least && !value.compare_exchange_weak(now, least, std::memory_order_release)) continue;
+}
+
+void KeptUnits::add(UnitHeader* unit, Source* source) noexcept {
+    std::lock_guard lock(mutex_);
+    add_locked(unit, source);
+}
+
+// Once the lock is given back the source may go at any time.
+void KeptUnits::add_last(Source* source) noexcept {
+    std::lock_guard lock(mutex_);
+    UnitHeader* last = source->thread->unit;
+    UnitHeader* first = &source->block->unit;
+    if (last != first) add_locked(last, source);
+    add_locked(first, source);
+    source->block->ended.store(1, std::memory_order_release);
+}
+
+void KeptUnits::add_locked(UnitHeader* unit, Source* source) noexcept {
+    // A unit that a dump wrote may have been filled again, and stand here twice.
+    if (count_ == room_) forget_written();
+    kept(count_++) = {unit, unit->sequence, source};
+}
+
+bool KeptUnits::let_go_of_oldest() {
+    std::lock_guard lock(mutex_);
+    return let_go_of_oldest_locked();
+}
+
+void KeptUnits::let_go_before(std::uint64_t tick) {
+    std::lock_guard lock(mutex_);
+    while (!held_ && count_) {
+        const Kept& oldest = kept(0);
+        if (there(oldest) && last_tick_of(oldest.unit) >= tick) return;
+        if (!let_go_of_oldest_locked()) return;
+    }
+}
+
+void KeptUnits::lose(UnitHeader* unit, Source& source) {
+    UnitHeader* first = &source.block->unit;
+    const auto events_left = [&source](UnitHeader* of) {
+        return events_in(of, source.unit == of ? source.scan : 0,
+                         of->committed.load(std::memory_order_acquire));
+    };
+    std::uint64_t lost = events_left(unit);
+    // What stands beside the thread's open spans is older than all of its other units.
+    if (source.unit == first && unit != first) lost += events_left(first);
+    if (lost) {
+        raise(spool_.header().complete_from, last_tick_of(unit) + 1);
+        spool_.header().overwritten.fetch_add(lost, std::memory_order_relaxed);
+    }
+    if (source.unit == first)
+        source.scan = first->consumed = first->committed.load(std::memory_order_acquire);
+}
+
+bool KeptUnits::let_go_of_oldest_locked() {
+    while (!held_ && count_) {
+        const Kept oldest = kept(0);
+        oldest_ = (oldest_ + 1) % room_;
+        --count_;
+        if (!there(oldest)) continue;
+        UnitHeader* unit = oldest.unit;
+        Source& source = *oldest.source;
+        UnitHeader* first = &source.block->unit;
+        lose(unit, source);
+        if (unit == first) {
+            if (holds_open_spans(*source.block)) continue;  // which are told at the end of the run
+            source.overwritten.store(true, std::memory_order_release);
+            spool_.release(first);
+            return true;
+        }
+        const std::uint32_t next = unit->next.load(std::memory_order_acquire);
+        first->next.store(next, std::memory_order_release);
+        source.unit = next ? spool_.unit(next) : first;
+        source.scan = next ? 0 : first->committed.load(std::memory_order_acquire);
+        spool_.release(unit);
+        return true;
+    }
+    return false;
+}
+
+bool KeptUnits::start_over(UnitHeader* unit, Source& source) {
+    std::lock_guard lock(mutex_);
+    if (held_) return false;
+    lose(unit, source);
+    unit->start_over();
+    if (source.unit == unit) source.scan = 0;
+    return true;
+}
+
+void KeptUnits::hold() {
+    std::lock_guard lock(mutex_);
+    held_ = true;
+}
+
+void KeptUnits::resume() {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+    forget_written();
+}
+
+void KeptUnits::forget_written() noexcept {
+    std::size_t left = 0;
+    for (std::size_t place = 0; place < count_; ++place)
+        if (there(kept(place))) kept(left++) = kept(place);
+    count_ = left;
+}
+
+// The last records stay in the spool, as many as fit or as are young enough, and are written when asked for.
+class FlightRecorder final : public Retention {
+  public:
+    // `memory_ns`: what is older is let go; 0: all that fits is kept.
+    FlightRecorder(Spool& spool, Wake wake, std::uint64_t memory_ns)
+        : Retention(spool, std::move(wake)), kept_(spool), memory_ns_(memory_ns) {}
+
+    // If need be, a unit of the oldest records that are kept.
+    UnitHeader* take(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1,
+                     std::uint64_t before = 0) override;
+    void thread_over(Thread& thread) noexcept override;
+    std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override;
+    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) override;
+    int end(RecordFlow& flow, const Ending& ending) override;
+    std::uint64_t release_moment() const noexcept override { return tick_source.now(); }
+    // Records that name a snapshot ended before its release was seen: they are let go, or in the file.
+    std::uint64_t settled_before() noexcept override;
+
+  private:
+    UnitHeader* same_unit_again(Thread& thread) noexcept override;
+    void unit_left(Thread& thread) noexcept override;
+
+    // Looks after what is kept; writes nothing.
+    void look_after_kept(RecordFlow& flow);
+    void ask_for_dump(std::string reason, std::string_view details = {});
+    void see_open_spans(RecordFlow& flow);
+    int note_dump(RecordFlow& flow, std::uint64_t before);
+    int write_kept(RecordFlow& flow, bool run_goes_on);
+    // At the end: nobody asked for these. How many they are, without those that a dump told of.
+    std::uint64_t let_go_of_kept(RecordFlow& flow);
+    std::uint64_t oldest_wanted_tick(const RecordFlow& flow) noexcept;
+
+    KeptUnits kept_;
+    const std::uint64_t memory_ns_;
+    // All of these are the drain thread's own.
+    bool dump_due_ = false;
+    std::uint64_t dump_from_ = 0;      // tick from which on the dump that is due writes
+    std::uint64_t dumped_before_ = 0;  // tick before which every record is in the trace or was let go
+    std::string dump_reason_;          // of the last dump that was asked for
+    std::string dump_details_;         // JSON members about it
+    bool dump_noted_ = false;          // its instant is formatted
+    Track own_track_;                  // what the recorder says of itself
+};
 
 UnitHeader* FlightRecorder::take(UnitKind kind, std::uint32_t owner, std::uint32_t units,
                                  std::uint64_t before) {
@@ -192,6 +419,12 @@ std::uint64_t FlightRecorder::let_go_of_kept(RecordFlow& flow) {
         }
     }
     return events;
+}
+
+}  // namespace
+
+std::unique_ptr<Retention> make_flight_recorder(Spool& spool, Retention::Wake wake, std::uint64_t memory_ns) {
+    return std::make_unique<FlightRecorder>(spool, std::move(wake), memory_ns);
 }
 
 }  // namespace dftrace

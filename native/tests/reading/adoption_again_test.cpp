@@ -1,10 +1,12 @@
-// Death at every single write: of a run that ends, and of the one that adopts it.
+// Death at every single write: of a run that ends, and of the one that adopts it; and a disk that is full at
+// every byte.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "check.hpp"
 #include "dead_run.hpp"
 #include "dftrace/reading/adoption.hpp"
+#include "parts_reader.hpp"
 #include "scratch.hpp"
 
 using namespace dftrace;
@@ -19,55 +22,97 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* moments[] = {"before:", "inside:", "after:"};
+// The last two only where parts are made all the time.
+const std::vector<std::string> moments{"before:", "inside:", "after:", "create:", "created:"};
 
-// The lines of `victim finish`, without what differs from run to run.
-std::map<std::string, int> shape(const Trace& trace) {
-    std::map<std::string, int> counts;
-    trace.each([&counts](const TraceEvent& e) {
-        if (e.ph == "X" || e.ph == "B")
-            ++counts[std::string(e.ph) + " " + std::string(e.name) + " " + std::string(e.arg("level"))];
-    });
-    return counts;
+struct Shape {
+    std::string compression;
+    std::string block_bytes;
+    std::string max_file_bytes = "0";
+    std::size_t moments = 3;
+
+    std::vector<std::string> command(const ScratchDir& dir, const char* max_files = "0") const {
+        return {"finish", dir.path(), compression, block_bytes, max_file_bytes, max_files};
+    }
+};
+const Shape whole_files[] = {{"none", "20000"}, {"gzip", "20000"}};
+const Shape in_parts[] = {{"none", "8000", "32000", 5}, {"gzip", "8000", "2600", 5}};
+
+// What the victim's run is known to hold, as one trace or as several, however it came to its end.
+void check_whole(const ScratchDir& dir, const Shape& shape) {
+    const auto parts = read_parts(dir);
+    REQUIRE(!parts.empty());
+    // Only the footer itself knows how it came to be written.
+    const bool whole = parts.back().text.find("\"ended\":\"finalize\"") != std::string::npos;
+    const auto sums = check_parts(parts, whole ? "finalize" : "died");
+    CHECK_EQ(sums.at("spans"), 600);
+    CHECK_EQ(sums.at("unfinished"), 10);
+    if (const std::uint64_t most = std::stoull(shape.max_file_bytes))
+        for (const Trace& part : parts) CHECK(fs::file_size(part.path) <= most);
+    else
+        CHECK_EQ(parts.size(), 1);
+    CHECK(dir.files(".spool").empty());
 }
 
-// What the victim's run is known to hold.
 void check_shape(const Trace& trace, std::string_view ended) {
     const Footer footer = check_complete(trace, ended);
     CHECK_EQ(footer.number("spans"), 600);
     CHECK_EQ(footer.number("unfinished"), 10);
 }
 
+void adopt(const ScratchDir& dir) {
+    const AdoptionResult result = adopt_spool(dir.only(".spool"), {.directory = dir.path()});
+    CHECK_EQ(result.outcome.error, "");
+    REQUIRE(result.state == Adopted::finished);
+    CHECK(result.damage.empty());
+}
+
 // A spool and a trace as a death left them, to be restored at will.
 class Remains {
   public:
     explicit Remains(const ScratchDir& dir) : dir_(dir), spool_path_(dir.only(".spool")) {
-        spool_ = file_bytes(spool_path_);
-        for (const std::string& path : dir.files())
-            if (path.find(".pfw") != std::string::npos) traces_[path] = file_bytes(path);
+        for (const std::string& path : dir.files()) files_[path] = file_bytes(path);
     }
     void restore() const {
-        for (const std::string& path : dir_.files())
-            if (path.find(".pfw") != std::string::npos) fs::remove(path);
-        write(spool_path_, spool_);
-        for (const auto& [path, bytes] : traces_) write(path, bytes);
+        for (const std::string& path : dir_.files()) fs::remove(path);
+        for (const auto& [path, bytes] : files_) {
+            std::FILE* file = std::fopen(path.c_str(), "wb");
+            REQUIRE(file != nullptr);
+            CHECK_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
+            std::fclose(file);
+        }
     }
     const std::string& spool_path() const { return spool_path_; }
-    std::uint64_t trace_bytes() const { return traces_.empty() ? 0 : traces_.begin()->second.size(); }
+    std::uint64_t trace_bytes() const {
+        for (const auto& [path, bytes] : files_)
+            if (path != spool_path_) return bytes.size();
+        return 0;
+    }
 
   private:
-    static void write(const std::string& path, const std::string& bytes) {
-        fs::remove(path);
-        std::FILE* file = std::fopen(path.c_str(), "wb");
-        REQUIRE(file != nullptr);
-        CHECK_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
-        std::fclose(file);
-    }
     const ScratchDir& dir_;
     std::string spool_path_;
-    std::string spool_;
-    std::map<std::string, std::string> traces_;
+    std::map<std::string, std::string> files_;
 };
+
+// Has the victim die at each write in turn, at one of `stride` behind the third, until it lives; `died` sees
+// what each death left.
+template <typename Run, typename Died>
+void die_at_every_write(const Shape& shape, int stride, Run run, Died died) {
+    for (std::size_t moment = 0; moment < shape.moments; ++moment)
+        for (int write = 1;; write += write < 4 ? 1 : stride) {
+            const std::string at = moments[moment] + std::to_string(write);
+            const int before = check::failures();
+            const int status = run(Fate{at, ""});
+            if (!was_killed(status)) {
+                CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+                CHECK(write > 3);
+                break;
+            }
+            died();
+            if (check::failures() != before) CHECK_EQ(at, "whole");
+        }
+}
 
 // A run that died in the middle, with some of its blocks written.
 void leave_remains(const ScratchDir& dir, const std::string& compression) {
@@ -77,51 +122,45 @@ void leave_remains(const ScratchDir& dir, const std::string& compression) {
 }  // namespace
 
 TEST("a run that dies at any of its writes, its last ones too, is completed exactly once") {
-    for (const char* compression : {"none", "gzip"})
-        for (const char* moment : moments)
-            for (int write = 1;; ++write) {
-                const ScratchDir dir;
-                const std::vector<std::string> arguments{"finish", dir.path(), compression, "20000"};
-                const int status = run_victim(arguments, {moment + std::to_string(write), ""});
-                if (!was_killed(status)) {
-                    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-                    CHECK(write > 4);
-                    break;
-                }
-                const AdoptionResult result = adopt_spool(dir.only(".spool"));
-                CHECK_EQ(result.outcome.error, "");
-                REQUIRE(result.state == Adopted::finished);
-                const Trace trace = read_trace(result.outcome.trace_path);
-                // Only the footer itself knows how it came to be written.
-                const bool whole = trace.text.find("\"ended\":\"finalize\"") != std::string::npos;
-                check_shape(trace, whole ? "finalize" : "died");
-                CHECK_EQ(dir.files(".pfw").size() + dir.files(".pfw.gz").size(), 1);
-            }
+    for (const auto& shapes : {whole_files, in_parts})
+        for (const Shape& shape : {shapes[0], shapes[1]}) {
+            std::unique_ptr<ScratchDir> dir;
+            die_at_every_write(
+                shape, 1,
+                [&](const Fate& fate) {
+                    dir = std::make_unique<ScratchDir>();
+                    return run_victim(shape.command(*dir), fate);
+                },
+                [&] {
+                    adopt(*dir);
+                    check_whole(*dir, shape);
+                });
+            check_whole(*dir, shape);
+        }
 }
 
 TEST("an adoption that dies at any of its writes is completed by the next, with the same lines") {
-    for (const char* compression : {"none", "gzip", "zstd"}) {
+    for (const Shape& shape :
+         {Shape{"none", "3000"}, {"gzip", "3000"}, {"zstd", "3000"}, in_parts[0], in_parts[1]}) {
         const ScratchDir dir;
-        leave_remains(dir, compression);
+        // In the middle of a block, or between the footer of a part and the next part.
+        REQUIRE(
+            was_killed(run_victim(shape.command(dir), {shape.moments == 3 ? "inside:9" : "create:3", ""})));
         const Remains remains(dir);
-        const Trace reference = adopted(remains.spool_path());
-        check_shape(reference, "died");
-        const auto lines = span_lines(reference);
-        for (const char* moment : moments)
-            for (int write = 1;; write += write < 4 ? 1 : 3) {
+        adopt(dir);
+        check_whole(dir, shape);
+        const auto lines = span_lines(read_parts(dir));
+        die_at_every_write(
+            shape, shape.moments == 3 ? 3 : 1,
+            [&](const Fate& fate) {
                 remains.restore();
-                const int status =
-                    run_victim({"adopt", remains.spool_path()}, {moment + std::to_string(write), ""});
-                if (!was_killed(status)) {
-                    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-                    CHECK(write > 4);
-                    break;
-                }
-                const Trace trace = adopted(remains.spool_path());
-                check_shape(trace, "died");
-                CHECK(shape(trace) == shape(reference));
-                if (span_lines(trace) != lines) CHECK_EQ(moment + std::to_string(write), "the same lines");
-            }
+                return run_victim({"adopt", remains.spool_path()}, fate);
+            },
+            [&] {
+                adopt(dir);
+                check_whole(dir, shape);
+                CHECK(span_lines(read_parts(dir)) == lines);
+            });
     }
 }
 
@@ -232,4 +271,53 @@ TEST("a run that ends on a full disk is completed by whoever adopts it") {
         CHECK(trace.text.find(R"("write_error":"No space left on device")") != std::string::npos);
         CHECK_EQ(dir.files(".pfw").size(), 1);
     }
+}
+
+TEST("a run that dies while it removes its oldest part is completed in the part it was in") {
+    for (const char* max_files : {"1", "2"})
+        for (const std::string moment : {"remove:", "removed:"})
+            for (int number = 1; number < 4; ++number) {
+                const ScratchDir dir;
+                const int status =
+                    run_victim(in_parts[0].command(dir, max_files), {moment + std::to_string(number), ""});
+                REQUIRE(was_killed(status));
+                adopt(dir);
+                const auto parts = read_parts(dir);
+                REQUIRE(!parts.empty());
+                const std::uint64_t first = moment == "remove:" ? number - 1 : number;
+                const auto sums = check_parts(parts, "died", first);
+                CHECK_EQ(sums.at("unfinished"), 10);
+                CHECK_EQ(sums.at("spans") == 600, first == 0);
+            }
+}
+
+TEST("a disk that is full at any byte of a trace in parts costs nothing: the spool has it") {
+    for (const Shape& shape : in_parts) {
+        std::uint64_t whole = 0;
+        {
+            const ScratchDir dir;
+            CHECK_EQ(run_victim(shape.command(dir)), 0);
+            for (const Trace& part : read_parts(dir)) whole += fs::file_size(part.path);
+        }
+        for (std::uint64_t limit = 1; limit < whole - 600; limit += whole / 37) {
+            const ScratchDir dir;
+            const int status = run_victim(shape.command(dir), {"", std::to_string(limit)});
+            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+            adopt(dir);
+            check_whole(dir, shape);
+        }
+    }
+}
+
+TEST("a disk that has room again takes what it could not, in parts that are whole") {
+    for (const Shape& shape : in_parts)
+        for (const int failures : {1, 2})
+            for (std::uint64_t limit = 1; limit < 40'000; limit += 1733) {
+                const ScratchDir dir;
+                const int status = run_victim(shape.command(dir),
+                                              {"", std::to_string(limit) + ":" + std::to_string(failures)});
+                // The last write of all is not tried again.
+                if (WIFEXITED(status) && WEXITSTATUS(status) == 1) adopt(dir);
+                check_whole(dir, shape);
+            }
 }

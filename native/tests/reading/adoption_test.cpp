@@ -14,7 +14,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -246,34 +245,6 @@ TEST("a thread whose number is damaged has a track of its own, and no record get
         const auto spans = trace.of("X");
         CHECK_EQ(spans.size(), 9);
         for (const TraceEvent& e : spans) CHECK(e.tid > 1u << 22 && e.tid < first_task_lane);
-    }
-}
-
-TEST("damage of any kind does not bring down who reads the spool") {
-    const ScratchDir dir;
-    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] {
-        EventName name("adoption", "damaged");
-        for (int i = 0; i < 500; ++i) record_now(Kind::instant, name, ",\"i\":" + std::to_string(i));
-        record(2000);
-        (new SpanScope(name))->leak();
-    });
-    const std::string whole = file_bytes(spool);
-    std::mt19937_64 random(41);
-    for (int round = 0; round < 200; ++round) {
-        const ScratchDir copy;
-        std::string damaged = whole;
-        // Mostly where it hurts: in the headers of units, and in what they count.
-        for (int hit = 0; hit < 30; ++hit) {
-            std::size_t at = random() % damaged.size();
-            if (hit % 3) at = at / unit_bytes * unit_bytes + random() % (hit % 2 ? 64 : 400);
-            if (at < 32) continue;  // magic, version and sizes are looked at first
-            damaged[at] = static_cast<char>(random() % 3 ? random() : 0xFF);
-        }
-        std::ofstream(copy.file("damaged.spool"), std::ios::binary) << damaged;
-        OpenedSpool(copy.file("damaged.spool")).header().pid = 0x7FFF'FFFF;
-        const AdoptionResult result = adopt_spool(copy.file("damaged.spool"));
-        CHECK(result.state != Adopted::finished || result.outcome.spool_path.empty());
-        if (!result.outcome.trace_path.empty()) fs::remove(result.outcome.trace_path);
     }
 }
 

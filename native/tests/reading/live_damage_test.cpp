@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <fstream>
-#include <random>
 #include <string>
 
 #include "check.hpp"
@@ -129,32 +128,6 @@ TEST("a spool may be cut while it is read") {
     Texts wanted{{1, ""}};
     copy.fill_names(units, wanted);
     CHECK_EQ(wanted.at(1), "");
-}
-
-TEST("a spool with any bytes wrong is told as far as it makes sense, or refused") {
-    const ScratchDir dir;
-    const std::string bytes = dead_spool(dir);
-    const std::string path = dir.file("x.spool");
-    std::mt19937 random(3);
-    std::size_t told = 0;
-    for (std::uint64_t round = 0; round < scaled(500); ++round) {
-        std::string wrong = bytes;
-        const std::size_t errors = 1 + random() % 40;
-        for (std::size_t i = 0; i < errors; ++i) {
-            // Most of it hits what other parts are found by: headers of units, and their first bytes.
-            const std::size_t unit = random() % (wrong.size() / unit_bytes) * unit_bytes;
-            const std::size_t at = unit + random() % (random() % 4 ? 512 : unit_bytes);
-            wrong[at] = static_cast<char>(random() % 3 ? random() : random() % 2 ? 0xff : 0);
-        }
-        write_file(path, wrong);
-        try {
-            check_believable(look_into(path, a_minute_ns));
-            ++told;
-        } catch (const std::exception& error) {
-            CHECK(std::strlen(error.what()) > 0);
-        }
-    }
-    CHECK(told > scaled(500) / 10);
 }
 
 TEST("a huge file that says it is a spool is soon done with") {

@@ -261,18 +261,6 @@ TEST("without a spool directory of its own a run finds one, and cleans up there"
     CHECK(!std::filesystem::exists(spool));
 }
 
-TEST("a process keeps no descriptor of a run that is over") {
-    const ScratchDir dir;
-    const std::size_t before = open_descriptors();
-    EventName name("life", "descriptors");
-    for (int i = 0; i < 5; ++i) {
-        start_run(dir.settings());
-        { SpanScope span(name); }
-        finish_run({"finalize"});
-    }
-    CHECK_EQ(open_descriptors(), before);
-}
-
 TEST("a run is ended by its number, once, and whoever comes late gets the same outcome") {
     const ScratchDir dir;
     EventName name("life", "numbered");

@@ -15,8 +15,6 @@
 #include "check.hpp"
 #include "dftrace/spool/spool.hpp"
 #include "scratch.hpp"
-#include "span_scope.hpp"
-#include "trace_reader.hpp"
 
 using namespace dftrace;
 
@@ -103,26 +101,4 @@ TEST("who takes a unit while its pages are mapped loses nothing of what is store
     preparing.join();
     CHECK(kernel.refused() > 0);
     spool.unlink();
-}
-
-TEST("a run records on, and loses nothing") {
-    skip_where_that_is_a_race();
-    const ScratchDir dir;
-    const OlderKernel kernel;
-    start_run(dir.settings());
-    EventName name("older", "span");
-    const std::uint64_t spans = scaled(100'000);
-    for (std::uint64_t i = 0; i < spans; ++i) SpanScope(name).close({0, i, RecordFlag::has_count});
-    const Outcome outcome = finish_run({"finalize"});
-    CHECK_EQ(outcome.error, "");
-    CHECK(kernel.refused() > 0);
-    const Trace trace = read_trace(outcome.trace_path);
-    const Footer footer = check_complete(trace, "finalize");
-    CHECK_EQ(footer.number("spans"), spans);
-    CHECK_EQ(footer.number("dropped"), 0);
-    std::vector<int> times(spans);
-    trace.each([&](const TraceEvent& e) {
-        if (e.ph == "X") ++times.at(e.number("count"));
-    });
-    CHECK(std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }));
 }

@@ -4,6 +4,7 @@
 #include <latch>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -45,23 +46,26 @@ TEST("drop: what is lost is counted, and nothing else is lost") {
     CHECK_EQ(footer.number("waits"), 0);
 }
 
-TEST("drop: once the file has caught up, recording goes on") {
-    const ScratchDir dir;
-    TraceSettings settings = with_units(dir, 4);  // header, thread, names, one ring
-    settings.flush_interval_ms = 10'000;
-    start_run(settings);
-    EventName name("overflow", "drop");
-    std::uint64_t stored = record(name, 10'000);
-    CHECK(stored < 10'000);
-    for (int i = 0; i < 20; ++i) {
-        CHECK_EQ(current_session()->flush(), 0);
-        const std::uint64_t more = record(name, 500);
-        CHECK(more > 0);
-        stored += more;
+TEST("drop: once the file has caught up, recording goes on, in all units that there are") {
+    // Header, thread and names; and one ring, or three, of which two come back at once.
+    for (const auto& [units, spans] : {std::pair(4u, 500u), {6u, 2000u}}) {
+        const ScratchDir dir;
+        TraceSettings settings = with_units(dir, units);
+        settings.flush_interval_ms = 10'000;
+        start_run(settings);
+        EventName name("overflow", "drop");
+        std::uint64_t stored = record(name, 10'000);
+        CHECK(stored < 10'000);
+        for (int i = 0; i < 20; ++i) {
+            CHECK_EQ(current_session()->flush(), 0);
+            const std::uint64_t more = record(name, spans);
+            CHECK(spans == 500 ? more > 0 : more == spans);
+            stored += more;
+        }
+        const Outcome outcome = finish_run({"finalize"});
+        const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+        CHECK_EQ(footer.number("spans"), stored);
     }
-    const Outcome outcome = finish_run({"finalize"});
-    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
-    CHECK_EQ(footer.number("spans"), stored);
 }
 
 TEST("wait: nothing is lost, however small the spool") {

@@ -1,5 +1,5 @@
 // A directory is renamed, and its number closed: it is found by what is mapped in it.
-#include "dftrace/system/mapped_directory.hpp"
+#include "dftrace/system/directory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

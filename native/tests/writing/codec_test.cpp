@@ -58,36 +58,6 @@ TEST("many blocks decompress to the whole, each by itself") {
     }
 }
 
-TEST("one call to the zstd library reads all frames") {
-    const auto blocks = hostile_blocks();
-    const auto codec = make_codec(Compression::zstd, 0);
-    std::string packed;
-    for (const auto& block : blocks) codec->append(packed, block);
-    std::string plain(joined(blocks).size(), '\0');
-    CHECK_EQ(ZSTD_decompress(plain.data(), plain.size(), packed.data(), packed.size()), plain.size());
-    CHECK(plain == joined(blocks));
-}
-
-TEST("what was in the buffer before stays in front") {
-    for (const auto compression : {Compression::none, Compression::gzip, Compression::zstd}) {
-        std::string packed = "front";
-        make_codec(compression, 0)->append(packed, "block");
-        CHECK_EQ(packed.substr(0, 5), "front");
-        CHECK_EQ(plain_blocks(dftrace::suffix_of(compression), packed.substr(5)).front(), "block");
-    }
-}
-
-TEST("a block that cannot be compressed hardly grows") {
-    std::mt19937_64 random(5);
-    std::string noise(1 << 20, '\0');
-    for (char& c : noise) c = static_cast<char>(random());
-    for (const auto compression : {Compression::gzip, Compression::zstd}) {
-        std::string packed;
-        make_codec(compression, 0)->append(packed, noise);
-        CHECK(packed.size() < noise.size() + noise.size() / 100);
-    }
-}
-
 TEST("every level works, and others are refused") {
     const std::string text =
         joined(std::vector<std::string>(300, "{\"name\":\"forward\",\"cat\":\"compute\"}\n"));

@@ -1,6 +1,7 @@
 // The exact bytes of every kind of line.
 #include "dftrace/writing/line_formatter.hpp"
 
+#include <functional>
 #include <string>
 
 #include "check.hpp"
@@ -47,96 +48,67 @@ struct Scene {
     }
 };
 
+// A line of the scene begins so, where it is not told otherwise.
+const std::string common = R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,)";
+const std::string timed = common + R"("ts":1123213646764.123,)";
+const std::string args = R"("args":{"hhash":"00000000000000aa",)";
+
 }  // namespace
 
-TEST("a span") {
-    Scene s(Kind::span);
-    CHECK_EQ(s.line(), R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
-                       R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2}})"
-                       "\n");
-}
-
-TEST("a span with a count, an error and arguments, in this order") {
-    Scene s(Kind::span);
-    s.record.value = 99;
-    s.record.flags = RecordFlag::has_count;
-    s.text.error = "\"ValueError\"";
-    s.text.args = R"(,"epoch":1,"note":"x")";
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
-             R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2,"count":99,)"
-             R"("error":"ValueError","epoch":1,"note":"x"}})"
-             "\n");
-}
-
-TEST("a span that never ended") {
-    Scene s(Kind::span);
-    s.record.flags = RecordFlag::unfinished;
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,"ph":"B",)"
-             R"("args":{"hhash":"00000000000000aa","p_idx":3,"level":2,"unfinished":true}})"
-             "\n");
-}
-
-TEST("an instant") {
-    Scene s(Kind::instant);
-    s.text.args = R"(,"lr":0.1)";
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,"ph":"i",)"
-             R"("s":"t","args":{"hhash":"00000000000000aa","p_idx":3,"level":2,"lr":0.1}})"
-             "\n");
-}
-
-TEST("a counter carries its series and nothing else") {
-    Scene s(Kind::counter);
-    s.text.args = R"(,"loss":0.5,"lr":1)";
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,"ph":"C",)"
-             R"("args":{"loss":0.5,"lr":1}})"
-             "\n");
-    s.text.args = {};
-    CHECK(s.line().find(R"("args":{}})") != std::string::npos);
-}
-
-TEST("the two ends of an arrow carry its id") {
-    Scene s(Kind::flow_out);
-    s.record.value = 1234567890123;
-    CHECK_EQ(s.line(), R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
-                       R"("ts":1123213646764.123,"ph":"s"})"
-                       "\n");
-    s.record.kind = Kind::flow_in;
-    CHECK_EQ(s.line(), R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
-                       R"("ts":1123213646764.123,"ph":"f","bp":"e"})"
-                       "\n");
-}
-
-TEST("metadata has no time") {
-    Scene s(Kind::metadata);
-    s.text.name = R"("name":"CM","cat":"dftracer")";
-    s.text.args = R"(,"name":"epoch.start","value":"17")";
-    CHECK_EQ(s.line(), R"({"id":7,"name":"CM","cat":"dftracer","pid":42,"tid":43,"ph":"M",)"
-                       R"("args":{"hhash":"00000000000000aa","name":"epoch.start","value":"17"}})"
-                       "\n");
-}
-
-TEST("epoch microseconds are whole, and ends are rounded like starts") {
-    Scene s(Kind::span);
-    s.settings.epoch_us = true;
-    s.start_ns = 1'700'000'000'123'456'999;
-    s.end_ns = 1'700'000'000'123'458'001;
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1700000000123456,"dur":2,)"
-             R"("ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2}})"
-             "\n");
-}
-
-TEST("ids can be left out") {
-    Scene s(Kind::span);
-    s.settings.ids = false;
-    s.text.args = ",\"epoch\":1";
-    CHECK_EQ(s.line(), R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
-                       R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","epoch":1}})"
-                       "\n");
+TEST("every kind of line, byte for byte") {
+    struct Case {
+        Kind kind;
+        std::function<void(Scene&)> change;
+        std::string line;
+    };
+    const auto as_is = [](Scene&) {};
+    const std::string arrow = R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
+                              R"("ts":1123213646764.123,)";
+    const auto with_value = [](Scene& s) { s.record.value = 1234567890123; };
+    const Case cases[] = {
+        {Kind::span, as_is, timed + R"("dur":12.345,"ph":"X",)" + args + R"("p_idx":3,"level":2}})"},
+        // A count, an error and arguments, in this order.
+        {Kind::span,
+         [](Scene& s) {
+             s.record.value = 99;
+             s.record.flags = RecordFlag::has_count;
+             s.text.error = "\"ValueError\"";
+             s.text.args = R"(,"epoch":1,"note":"x")";
+         },
+         timed + R"("dur":12.345,"ph":"X",)" + args +
+             R"("p_idx":3,"level":2,"count":99,"error":"ValueError","epoch":1,"note":"x"}})"},
+        {Kind::span, [](Scene& s) { s.record.flags = RecordFlag::unfinished; },
+         timed + R"("ph":"B",)" + args + R"("p_idx":3,"level":2,"unfinished":true}})"},
+        // Epoch microseconds are whole, and ends are rounded like starts.
+        {Kind::span,
+         [](Scene& s) {
+             s.settings.epoch_us = true;
+             s.start_ns = 1'700'000'000'123'456'999;
+             s.end_ns = 1'700'000'000'123'458'001;
+         },
+         common + R"("ts":1700000000123456,"dur":2,"ph":"X",)" + args + R"("p_idx":3,"level":2}})"},
+        {Kind::span,
+         [](Scene& s) {
+             s.settings.ids = false;
+             s.text.args = ",\"epoch\":1";
+         },
+         timed + R"("dur":12.345,"ph":"X",)" + args + R"("epoch":1}})"},
+        {Kind::instant, [](Scene& s) { s.text.args = R"(,"lr":0.1)"; },
+         timed + R"("ph":"i","s":"t",)" + args + R"("p_idx":3,"level":2,"lr":0.1}})"},
+        // A counter carries its series and nothing else.
+        {Kind::counter, [](Scene& s) { s.text.args = R"(,"loss":0.5,"lr":1)"; },
+         timed + R"("ph":"C","args":{"loss":0.5,"lr":1}})"},
+        {Kind::counter, as_is, timed + R"("ph":"C","args":{}})"},
+        {Kind::flow_out, with_value, arrow + R"("ph":"s"})"},
+        {Kind::flow_in, with_value, arrow + R"("ph":"f","bp":"e"})"},
+        // Metadata has no time.
+        {Kind::metadata, [](Scene& s) { s.text.args = R"(,"name":"epoch.start","value":"17")"; },
+         common + R"("ph":"M",)" + args + R"("name":"epoch.start","value":"17"}})"}};
+    for (const Case& c : cases) {
+        Scene scene(c.kind);
+        c.change(scene);
+        CHECK_EQ(scene.line(), c.line + "\n");
+    }
 }
 
 TEST("times have three decimals, whatever the digits") {
@@ -192,8 +164,8 @@ TEST("the largest numbers and texts fit") {
     s.record.flags = RecordFlag::has_count;
     s.start_ns = UINT64_MAX - 1;
     s.end_ns = UINT64_MAX;
-    const std::string args = ",\"long\":\"" + std::string(3 << 20, 'x') + "\"";
-    s.text.args = args;
+    const std::string many = ",\"long\":\"" + std::string(3 << 20, 'x') + "\"";
+    s.text.args = many;
     const std::string line = s.line();
     CHECK_EQ(json_members(line.substr(0, line.size() - 1)).size(), 9);
     CHECK(line.find("\"p_idx\":18446744073709551615,\"level\":65535,\"count\":18446744073709551615") !=

@@ -50,22 +50,6 @@ TEST("random intervals in any order") {
     }
 }
 
-TEST("intervals in the order of their ends, as spans come") {
-    for (unsigned seed = 0; seed < 20; ++seed) {
-        std::mt19937 random(seed);
-        std::vector<Placed> all;
-        for (int i = 0; i < 500; ++i) {
-            const std::uint64_t start = random() % 5000;
-            all.push_back({start, start + random() % 300, 0});
-        }
-        std::stable_sort(all.begin(), all.end(),
-                         [](const Placed& a, const Placed& b) { return a.end < b.end; });
-        Lanes lanes(true);
-        for (Placed& p : all) p.lane = lanes.place(p.start, p.end);
-        CHECK(lanes_are_sound(all, nest_or_apart));
-    }
-}
-
 TEST("intervals that follow each other share one lane, also when they touch") {
     for (const bool nest : {false, true}) {
         Lanes lanes(nest);

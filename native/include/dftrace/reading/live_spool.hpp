@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "dftrace/spool/losses.hpp"
+#include "dftrace/spool/record.hpp"
 
 namespace dftrace {
 

@@ -1,5 +1,5 @@
-// How long records stay in the spool, and when they are written: the two ways are in `stream.hpp` and
-// `flight_recorder.hpp`.
+// How long records stay in the spool, and when they are written: the two ways are in `retention.cpp` and
+// `flight_recorder.cpp`.
 #pragma once
 
 #include <chrono>

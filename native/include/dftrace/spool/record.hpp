@@ -71,4 +71,13 @@ struct OpenSpan {
 };
 static_assert(sizeof(OpenSpan) == 40);
 
+// What went wrong in a process, and what tracing cost: the counts of the footer.
+struct Losses {
+    std::uint64_t dropped = 0;
+    std::uint64_t waits = 0;
+    std::uint64_t unmatched_stops = 0;
+    std::uint64_t args_sanitised = 0;
+    std::uint64_t drain_cpu_us = 0;
+};
+
 }  // namespace dftrace

@@ -17,12 +17,10 @@
 #include <string_view>
 #include <vector>
 
-#include "dftrace/spool/losses.hpp"
 #include "dftrace/spool/record.hpp"
 #include "dftrace/system/clock.hpp"
 #include "dftrace/system/directory.hpp"
 #include "dftrace/system/held_file.hpp"
-#include "dftrace/system/mapped_directory.hpp"
 
 namespace dftrace {
 

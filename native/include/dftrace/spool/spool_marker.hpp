@@ -8,7 +8,6 @@
 
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/system/directory.hpp"
-#include "dftrace/system/mapped_directory.hpp"
 
 namespace dftrace {
 

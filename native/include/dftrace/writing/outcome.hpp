@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dftrace/spool/losses.hpp"
+#include "dftrace/spool/record.hpp"
 
 namespace dftrace {
 

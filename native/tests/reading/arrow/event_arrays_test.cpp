@@ -1,12 +1,10 @@
 // Columns for others: kept as long as one of them is held, whatever is let go of first.
 #include "dftrace/reading/arrow/event_arrays.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -47,9 +45,6 @@ std::string lines_with(int first, int count) {
     return lines;
 }
 
-// Another place for what a column holds, as the interface has it moved.
-ArrowArray taken(ArrowArray& from) { return std::exchange(from, ArrowArray{}); }
-
 void let_go(ArrowArray& array) {
     if (array.release) array.release(&array);
     CHECK(array.release == nullptr);
@@ -65,36 +60,7 @@ std::string name_at(const ArrowArray& column, std::int64_t row) {
     return text_at(*column.dictionary, static_cast<const std::uint32_t*>(column.buffers[1])[row]);
 }
 
-std::string view_at(const ArrowArray& column, std::int64_t row) {
-    const char* const view = static_cast<const char*>(column.buffers[1]) + 16 * row;
-    std::int32_t bytes, at;
-    std::memcpy(&bytes, view, 4);
-    if (bytes <= 12) return {view + 4, static_cast<std::size_t>(bytes)};
-    std::memcpy(&at, view + 12, 4);
-    const std::string text(static_cast<const char*>(column.buffers[2]) + at, static_cast<std::size_t>(bytes));
-    CHECK(text.compare(0, 4, view + 4, 4) == 0);
-    return text;
-}
-
 }  // namespace
-
-TEST("columns are let go of in any order") {
-    std::vector<std::size_t> order{3, 9, 8};
-    do {
-        ArrowArray array = Reader().give(lines_with(0, 40));  // what has read it is gone
-        CHECK(array.n_children == 10 && array.length == 40);
-        std::vector<ArrowArray> columns;
-        for (const std::size_t number : order) columns.push_back(taken(*array.children[number]));
-        let_go(array);
-        for (std::size_t at = 0; at < order.size(); ++at) {
-            if (order[at] == 3) CHECK(name_at(columns[at], 39) == "name 39");
-            if (order[at] == 9) CHECK(view_at(columns[at], 39) == R"({"step":39000117})");
-            if (order[at] == 9) CHECK(view_at(columns[at], 0) == R"({"step":0})");
-            if (order[at] == 8) CHECK(static_cast<const std::int64_t*>(columns[at].buffers[1])[39] == 2000);
-            let_go(columns[at]);
-        }
-    } while (std::next_permutation(order.begin(), order.end()));
-}
 
 TEST("names of earlier blocks stand where they are while more come") {
     Reader reader;

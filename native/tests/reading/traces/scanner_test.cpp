@@ -54,49 +54,6 @@ TEST("a line in the layout becomes a row") {
         R"("hhash":"08cf3707b570dbec","p_idx":3,"level":3,"epoch":1,"loss":-0.5e3,"say":"\"hi\"","n":null)");
 }
 
-TEST("the same event in another form is the same row") {
-    const std::string ours = std::string(span) + "\n";
-    std::string blank = ours, escaped = ours, comma = ours;
-    blank.insert(1, " ");
-    escaped.replace(escaped.find("forward"), 7, "\\u0066orward");
-    comma.insert(comma.size() - 1, ",\r");
-    for (const std::string& other : {blank, escaped, comma}) {
-        Scanned seen(ours + other);
-        REQUIRE_EQ(seen.rows.size, 2u);
-        CHECK_EQ(seen.rows.label[0], seen.rows.label[1]);
-        CHECK_EQ(seen.rows.track[0], seen.rows.track[1]);
-        CHECK_EQ(seen.rows.id[0], seen.rows.id[1]);
-        CHECK_EQ(seen.rows.parent[0], seen.rows.parent[1]);
-        CHECK_EQ(seen.rows.start[0], seen.rows.start[1]);
-        CHECK_EQ(seen.rows.duration[0], seen.rows.duration[1]);
-        CHECK_EQ(seen.args(0), seen.args(1));
-    }
-}
-
-TEST("a line is a row if and only if it is JSON, whatever byte of it is changed") {
-    const std::string line = span;
-    for (std::size_t at = 0; at < line.size(); ++at)
-        for (const char byte : {'"', '\\', ',', '}', '0', 'e', '\x01', '\xff', ' '}) {
-            std::string changed = line;
-            changed[at] = byte;
-            const bool event = read_general_line(changed).kind == GeneralLine::Kind::event;
-            // Behind one that is well, for what is remembered of it.
-            const Scanned seen(line + "\n" + changed + "\n" + changed + "\n");
-            CHECK_EQ(seen.rows.size, event ? 3u : 1u);
-            CHECK_EQ(seen.rows.unreadable, event ? 0u : 2u);
-        }
-}
-
-TEST("a text that ends anywhere is not read past its end") {
-    const std::string line = std::string(span) + "\n";
-    for (std::size_t bytes = 1; bytes <= line.size(); ++bytes) {
-        std::string text = line + line.substr(0, bytes);
-        text.back() = '\n';
-        const Scanned seen(text);
-        CHECK_EQ(seen.rows.lines, 2u);
-    }
-}
-
 TEST("framing is no line of its own, and what holds no event is counted") {
     const Scanned seen("[\n\n  \n]\nnonsense\n{}\n{\"ph\":\"X\"}\n[1]\n");
     CHECK_EQ(seen.rows.size, 0u);

@@ -1,5 +1,5 @@
 // A flight recorder keeps the last events, as many as fit or as old as it was told, until it is asked.
-#include "dftrace/recording/kept_units.hpp"
+#include "dftrace/recording/flight_recorder.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

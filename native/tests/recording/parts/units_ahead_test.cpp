@@ -1,5 +1,5 @@
 // How many units are ready goes by how fast they are taken.
-#include "dftrace/recording/units_ahead.hpp"
+#include "dftrace/recording/record_flow.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
