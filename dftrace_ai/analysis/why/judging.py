@@ -11,6 +11,19 @@ from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
+from dftrace_ai.analysis.why.findings.patterns import (
+    drift_of,
+    is_number,
+    memory_creep,
+    pattern_findings,
+    two_kinds_of,
+)
+from dftrace_ai.analysis.why.findings.phases import loop_findings, phase_findings, start_note
+from dftrace_ai.analysis.why.findings.shares import (
+    compute_bound,
+    is_usual_for_frameworks,
+    share_findings,
+)
 from dftrace_ai.analysis.why.model import (
     Abstention,
     Also,
@@ -22,15 +35,6 @@ from dftrace_ai.analysis.why.model import (
     StepFacts,
     figures_of,
 )
-from dftrace_ai.analysis.why.phases import loop_findings, phase_findings, start_note
-from dftrace_ai.analysis.why.shapes import (
-    drift_of,
-    is_number,
-    memory_creep,
-    pattern_findings,
-    two_kinds_of,
-)
-from dftrace_ai.analysis.why.shares import compute_bound, is_usual_for_frameworks, share_findings
 from dftrace_ai.analysis.why.statistics import BatchSums
 from dftrace_ai.wording import counted
 

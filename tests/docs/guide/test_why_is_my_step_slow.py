@@ -13,7 +13,8 @@ from analysis.why.made_runs import PLANTED
 from analysis.why.precision_table import row_of
 from typer.testing import CliRunner
 
-from dftrace_ai.analysis.why import LIMITS, evidence, phases, shapes, verdict
+from dftrace_ai.analysis.why import LIMITS, evidence, verdict
+from dftrace_ai.analysis.why.findings import counters, patterns, phases
 from dftrace_ai.analysis.why.model import KINDS, verdict_adapter
 from dftrace_ai.cli import app
 from docs.conftest import RunExample
@@ -81,15 +82,25 @@ def test_the_limits_are_those_of_the_command() -> None:
 
 def test_what_is_fixed_is_as_the_page_says() -> None:
     wanted = [
-        *(evidence.FEWEST_STEPS, shapes.LEAST_BEATS, shapes.LEAST_EXCESS, shapes.MOST_BY_CHANCE),
-        *(shapes.SLOW_STEP_TIMES, phases.START_STEPS, phases.WARM_UP_STEPS, shapes.TREND_STEPS),
-        *(shapes.LEAST_TAU, shapes.SOME_OF_IT, shapes.ALL_GREW, evidence.LEAST_LOOPS),
-        *(evidence.LEAST_LONGER, shapes.LEAST_OF_KIND, shapes.LEAST_APART, shapes.MOST_SPREAD),
-        *(shapes.ONE_PART, shapes.NEARLY_ALL, shapes.LEAST_TURNS, verdict.LATE),
-        *(shapes.FEWEST_SAMPLES, shapes.LEAST_TAU_OF_MEMORY),
+        *(
+            evidence.FEWEST_STEPS,
+            patterns.LEAST_BEATS,
+            patterns.LEAST_EXCESS,
+            patterns.MOST_BY_CHANCE,
+        ),
+        *(patterns.SLOW_STEP_TIMES, phases.START_STEPS, phases.WARM_UP_STEPS, patterns.TREND_STEPS),
+        *(patterns.LEAST_TAU, patterns.SOME_OF_IT, patterns.ALL_GREW, evidence.LEAST_LOOPS),
+        *(
+            evidence.LEAST_LONGER,
+            patterns.LEAST_OF_KIND,
+            patterns.LEAST_APART,
+            patterns.MOST_SPREAD,
+        ),
+        *(patterns.ONE_PART, patterns.NEARLY_ALL, patterns.LEAST_TURNS, verdict.LATE),
+        *(counters.FEWEST_SAMPLES, counters.LEAST_TAU_OF_MEMORY),
     ]
     assert [float(value) for _, value in table(between(PAGE, "fixed"))] == wanted
-    assert shapes.SETTLING == 0.2
+    assert counters.SETTLING == 0.2
 
 
 def test_the_json_is_what_the_schema_says() -> None:

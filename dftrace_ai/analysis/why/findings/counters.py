@@ -1,0 +1,93 @@
+"""Findings of what the system counts beside the run: memory that leaks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.why.model import Limit, Memory, figures_of
+from dftrace_ai.analysis.why.statistics import Share, trend_of
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.why.evidence import Evidence
+    from dftrace_ai.analysis.why.model import Finding
+
+__all__ = ["is_number", "memory_creep"]
+
+# Memory: of fewer samples nothing is told, and at first it settles.
+FEWEST_SAMPLES: Final = 20
+MOST_POINTS: Final = 200
+MOST: Final = 2.0**60  # nothing that is counted has more
+SETTLING: Final = 0.2
+LEAST_TAU_OF_MEMORY: Final = 0.8
+
+
+def memory_creep(evidence: Evidence) -> Finding | None:
+    """Return the memory that grows for as long as the run goes on."""
+    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for sample in evidence.rank.process.samples:
+        if "memory" not in sample.name.lower():
+            continue
+        for name, value in sample.values.items():
+            # What the host uses is also others', and what torch reserves it keeps.
+            if is_number(value) and name != "used" and "reserved" not in name:
+                series[f"{sample.name}, {name}"].append((sample.at_ns, float(value)))
+    found = [
+        finding
+        for name, points in sorted(series.items())
+        if (finding := _creep(evidence, name, points))
+    ]
+    return max(found, key=lambda finding: figures_of(finding, Memory)["grown_bytes"], default=None)
+
+
+def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:
+    first = int(evidence.steps.start_ns[0])
+    begin = first + SETTLING * (evidence.last_ns - first)
+    at, level = np.array(points, float).T
+    at, level = at[at >= begin], level[at >= begin]
+    if len(at) < FEWEST_SAMPLES:
+        return None
+    seconds = (at - at[0]) / 1e9
+    # The trend looks at all pairs.
+    every, late_ones = _evenly(0, len(at)), _evenly(len(at) * 2 // 3, len(at))
+    trend = trend_of(level[every], seconds[every])
+    lasted = float(seconds[-1])
+    grown = trend.low * lasted
+    # Caches fill up and then stay: what grows late as it did early does not.
+    late = trend_of(level[late_ones], seconds[late_ones]).slope
+    if trend.tau < LEAST_TAU_OF_MEMORY or late < 0.5 * trend.slope:
+        return None
+    limits = evidence.limits
+    least = max(limits["memory-mb"].warning * 1e6, limits["memory"].warning * float(level[0]))
+    if grown < least:
+        return None
+    header = evidence.rank.process.header
+    total = header.memory_bytes if header and "gpu" not in name.lower() else None
+    left = None if total is None else max(0.0, total - float(level[-1]))
+    before = max(float(level[0]), 1.0) / lasted
+    return evidence.finding(
+        "memory-creep",
+        Limit(0.0, limits["memory"].critical),
+        Share(trend.slope / before, trend.low / before, trend.high / before),
+        Memory(
+            bytes_a_second=int(trend.slope),
+            grown_bytes=int(grown),
+            level_bytes=int(level[-1]),
+            full_in_s=None if left is None else int(left / max(trend.slope, 1e-9)),
+        ),
+        share_of="growth",
+        cause=name,
+    )
+
+
+def _evenly(low: int, high: int) -> Integers:
+    """Return indices from `low` up to `high`, at even distances where there are too many."""
+    return np.linspace(low, high - 1, min(high - low, MOST_POINTS)).astype(int)
+
+
+def is_number(value: object) -> bool:
+    """Return whether an argument is a number that can be counted with."""
+    return isinstance(value, int | float) and 0 <= value < MOST
