@@ -11,13 +11,8 @@ from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
-from dftrace_ai.analysis.why.findings.patterns import (
-    drift_of,
-    is_number,
-    memory_creep,
-    pattern_findings,
-    two_kinds_of,
-)
+from dftrace_ai.analysis.why.findings.counters import is_number, memory_creep
+from dftrace_ai.analysis.why.findings.patterns import drift_of, pattern_findings, two_kinds_of
 from dftrace_ai.analysis.why.findings.phases import loop_findings, phase_findings, start_note
 from dftrace_ai.analysis.why.findings.shares import (
     compute_bound,
