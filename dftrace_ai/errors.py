@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "ConfigError",
-    "DftraceError",
-    "LogDirectoryError",
-    "TraceError",
-    "missing_package",
-    "needs_numpy",
-]
-
 
 class DftraceError(Exception):
     """Base of every error that dftrace_ai raises on purpose.

@@ -11,24 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "LOGGER",
-    "LastWord",
-    "ToldOnce",
-    "briefly",
-    "counted",
-    "described",
-    "escaped",
-    "in_csv",
-    "in_short",
-    "own_text",
-    "quoted",
-    "shortened",
-    "tell",
-    "text_of",
-    "warn",
-]
-
 LOGGER = logging.getLogger("dftrace_ai")
 
 STANDARD_ERROR = 2

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = ["closing_lines", "print_lines", "print_verdict", "write_report"]
-
 # What a program is kept from its end for: about a million events, which take three seconds and half
 # a gigabyte of memory. Without compression the same events are ten times as large.
 MOST_BYTES: Final = 12 * 1000 * 1000

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["MergedTrace", "ShownProcess", "shown_base_us"]
-
 CHUNK_BYTES = 512 * 1024
 
 # Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["FileFacts", "TraceFacts", "facts_of"]
-
 FORMAT: Final = 1
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import TypeAlias
 
-__all__ = ["NamedTracks", "natural_key", "tracks_in_order"]
-
 # Linux gives threads no number from here on.
 FIRST_LANE: Final = 0x40000000
 

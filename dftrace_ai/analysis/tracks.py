@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-__all__ = ["distinct", "own_ns", "parents_of", "places_of", "track_order"]
-
 MOST_SPREAD: Final = 100_000
 
 

@@ -21,8 +21,6 @@ from dftrace_ai.conditions import (
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
 
-__all__ = ["FIELDS", "Where", "where_of"]
-
 FIELDS: Final = ("cat", "name", "rank", "host", "pid", "tid", "dur_us")
 """What is asked of an event, beside ``args.`` with the name of an argument."""
 

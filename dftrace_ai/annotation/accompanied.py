@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai._native import Span
     from dftrace_ai.device.companions import Companion
 
-__all__ = ["AccompaniedMode", "accompanied", "asked_for"]
-
 N = TypeVar("N", bound="BranchingNode")
 A = TypeVar("A", bound="AccompaniedMode")
 

@@ -11,8 +11,6 @@ from dftrace_ai.annotation.compiled_code import has_kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BranchingNode"]
-
 N = TypeVar("N", bound="BranchingNode")
 
 

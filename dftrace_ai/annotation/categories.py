@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from dftrace_ai.annotation.node import ProfilerNode
 
-__all__ = [
-    "CATEGORIES",
-    "ROOT",
-    "Categories",
-    "Checkpoint",
-    "Comm",
-    "Compute",
-    "Data",
-    "DataLoader",
-    "Device",
-    "Io",
-    "Other",
-    "Pipeline",
-]
-
 
 class Io(ProfilerNode):
     """Operations on files and streams."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.annotation.dynamo_rules import DynamoRules
 
-__all__ = ["forget_dynamo", "has_kind", "knows_dynamo", "needs_plain_functions", "teach_dynamo"]
-
 K = TypeVar("K", bound="type[Any]")
 
 DYNAMO = "torch._dynamo"

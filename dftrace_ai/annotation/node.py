@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai._native import Span
 
-__all__ = ["QUICK", "ProfilerNode", "given_arguments"]
-
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")

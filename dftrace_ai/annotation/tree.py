@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.run.run import Run
 
-__all__ = ["Tree", "ai"]
-
 
 class Tree(Categories):
     """The root: everything below it is reached by name, as in ``ai.compute.forward``."""

@@ -14,8 +14,6 @@ from dftrace_ai.annotation.compiled_code import needs_plain_functions
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-__all__ = ["in_place_of", "wrap"]
-
 F = TypeVar("F", bound="Callable[..., Any]")
 
 # A class body makes class methods of these, where they are plain functions.

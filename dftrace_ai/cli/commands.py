@@ -19,8 +19,6 @@ from dftrace_ai.errors import ConfigError, DftraceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["QuickCommand", "app_for"]
-
 BAD_INPUT = 2
 
 # In which module each is, in the order of the help.

@@ -13,8 +13,6 @@ from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
-__all__ = ["command"]
-
 
 class Form(str, Enum):
     """What is written."""

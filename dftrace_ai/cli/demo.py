@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.demo.training import Result
 
-__all__ = ["command"]
-
 
 @dataclass(frozen=True)
 class DemoReport:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.diff import Change, Diff, Judged, Row
 
-__all__ = ["command", "diff_lines"]
-
 NOT_JUDGED = 2
 ROWS = 20
 TOLD = ("slower", "new", "faster", "gone")

@@ -10,8 +10,6 @@ from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.wording import counted
 
-__all__ = ["command"]
-
 LEFT_OUT = 1
 
 

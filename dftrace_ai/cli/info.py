@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.trace_facts import FileFacts, TraceFacts
 
-__all__ = ["collect", "command"]
-
 FAULTS_FOUND = 1
 
 Fact: TypeAlias = str | float | list[str] | tuple[str, ...] | None

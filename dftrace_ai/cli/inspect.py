@@ -31,8 +31,6 @@ if TYPE_CHECKING:
         Section,
     )
 
-__all__ = ["Report", "app"]
-
 PROBLEMS_FOUND = 1
 
 FIRST_DUE = 5

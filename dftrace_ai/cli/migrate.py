@@ -30,8 +30,6 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["command", "migrated"]
-
 SOMETHING_IS_LEFT = 1
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 

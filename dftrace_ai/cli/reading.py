@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.trace_format.running import RunningProcess
 
-__all__ = [
-    "PATHS_HELP",
-    "Json",
-    "Limits",
-    "Paths",
-    "Reading",
-    "Recover",
-    "csv_option",
-    "force_option",
-    "json_option",
-    "not_together",
-]
-
 FAILED: Final = 1
 
 PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."

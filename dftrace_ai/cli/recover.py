@@ -12,8 +12,6 @@ import typer
 from dftrace_ai.cli.reading import json_option
 from dftrace_ai.cli.terminal import shown, shown_progress, write_json
 
-__all__ = ["command"]
-
 NOT_ALL_RECOVERED = 1
 
 

@@ -11,8 +11,6 @@ from dftrace_ai.cli.reading import Limits, Paths, Reading, Recover, force_option
 from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.errors import needs_numpy
 
-__all__ = ["command"]
-
 PAGE = "report.html"
 
 

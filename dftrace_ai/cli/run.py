@@ -24,8 +24,6 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Command", "command"]
-
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 

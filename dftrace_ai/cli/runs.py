@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.conditions import Choice
     from dftrace_ai.loggers.runs.reading import Runs
 
-__all__ = ["command"]
-
 SKIPPED = 1
 FORMS = ("parquet", "csv")
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.sql import Answer
 
-__all__ = ["command"]
-
 LINES_AT_ONCE = 1000
 
 

@@ -16,8 +16,6 @@ from dftrace_ai.errors import DftraceError
 if TYPE_CHECKING:
     from dftrace_ai.live import Verdict
 
-__all__ = ["Command", "command"]
-
 BAD_INPUT = 1
 STUCK = 2
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.report import Report, Row
     from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow
 
-__all__ = ["command", "csv_text", "summary_tables"]
-
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.
 SPARED = ("p95", "mean", "p50", "p99", "max", "share", "self")

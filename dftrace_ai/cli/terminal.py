@@ -25,25 +25,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-__all__ = [
-    "MOST_ROWS",
-    "Bar",
-    "acting_escaped",
-    "complain",
-    "console",
-    "figures_table",
-    "fitted_table",
-    "json_line",
-    "prepare_streams",
-    "print_all",
-    "shown",
-    "shown_progress",
-    "time_text",
-    "with_rows",
-    "write_json",
-    "write_out",
-]
-
 # A pipe or file has no width; wide enough that nothing is folded or cut.
 PIPE_WIDTH = 200
 

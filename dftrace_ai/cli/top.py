@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.live import Observer
 
-__all__ = ["command"]
-
 
 def command(
     paths: Annotated[

@@ -10,8 +10,6 @@ from dftrace_ai.cli.reading import Json, Paths, Reading, Recover
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.wording import counted
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.cli.trace_server.steps import ShownSteps
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

@@ -12,8 +12,6 @@ from dftrace_ai.cli.reading import Json, Limits, Paths, Reading, Recover
 from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 from dftrace_ai.errors import needs_numpy
 
-__all__ = ["command"]
-
 
 class Severity(str, Enum):
     """From which severity on a finding is a failure."""

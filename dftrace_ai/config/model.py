@@ -11,8 +11,6 @@ from typing import Literal
 from dftrace_ai.config import values
 from dftrace_ai.config.settings import Settings, setting
 
-__all__ = ["COMPRESSION_LEVELS", "SETTINGS", "Config"]
-
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB

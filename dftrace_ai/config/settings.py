@@ -23,18 +23,6 @@ else:
         return lambda kind: kind
 
 
-__all__ = [
-    "FALSE_WORDS",
-    "MESSAGE_LETTERS",
-    "TRUE_WORDS",
-    "Given",
-    "Setting",
-    "Settings",
-    "accepted_values",
-    "nearest",
-    "setting",
-]
-
 PREFIX = "DFTRACE_"
 MESSAGE_LETTERS = 200
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.config.yaml_file import YamlFile
 
-__all__ = ["load_config"]
-
 # Names under the prefix that are not settings: the YAML file, the run a child joins, and that
 # `dftrace run` has started the program.
 RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS", "DFTRACE_LAUNCH")

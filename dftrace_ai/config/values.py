@@ -9,19 +9,6 @@ from pathlib import Path
 from dftrace_ai.config.settings import FALSE_WORDS, TRUE_WORDS
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 
-__all__ = [
-    "directory",
-    "gzip_or_none",
-    "layout_text",
-    "level_name",
-    "lower",
-    "names",
-    "octal_mode",
-    "prefix",
-    "signal_name",
-    "step_range",
-]
-
 # Those that cannot be handled, and those whose default action a crash needs.
 UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import yaml
 
-__all__ = ["Guard", "YamlFile", "opened"]
-
 MERGE_TAG = "tag:yaml.org,2002:merge"
 FAULT_LETTERS = 200
 

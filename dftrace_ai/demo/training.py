@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Progress", "Result", "train"]
-
 
 SIDE = 8
 TEST_SHARE = 0.2

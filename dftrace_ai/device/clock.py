@@ -10,16 +10,6 @@ from dftrace_ai.run.loaded_torch import loaded_torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "DeviceClock",
-    "DeviceEvent",
-    "NoClockError",
-    "Place",
-    "Stream",
-    "TorchClock",
-    "find_clock",
-]
-
 NEEDED = ("Event", "Stream", "current_stream", "current_device", "is_initialized")
 # What is called GPU in traces; others bear the name that torch has for them.
 GPUS = ("cuda", "hip")

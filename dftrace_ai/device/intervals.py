@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dftrace_ai.device.clock import DeviceClock, DeviceEvent, Place
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["BATCH", "MOST_UNDER_WAY", "Interval", "StreamTimes"]
-
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000

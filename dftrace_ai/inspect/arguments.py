@@ -11,8 +11,6 @@ from typing import Any
 from dftrace_ai.inspect.errors import InspectAssertionError, InspectValueError
 from dftrace_ai.wording import in_short
 
-__all__ = ["executed", "iteration_of"]
-
 BUILT_IN_DIRECTORY = ("transformer_engine", "debug", "features")
 
 

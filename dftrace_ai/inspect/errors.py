@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from dftrace_ai.errors import DftraceError
 
-__all__ = [
-    "InspectAssertionError",
-    "InspectError",
-    "InspectRuntimeError",
-    "InspectTypeError",
-    "InspectValueError",
-    "error_of",
-]
-
 
 class InspectError(DftraceError):
     """Base of every error of tensor inspection.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["NamedLayer", "assigned_names", "layers_of"]
-
 Module = TypeVar("Module", bound="nn.Module")
 
 Kind = Literal["linear", "conv1d", "attention", "other"]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.record import Record
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["CAUSES", "MARKS", "WATCHES", "Counts", "DeviceCounts", "LayerWatch", "Marks", "Place"]
-
 
 class Counts(NamedTuple):
     """What was found in a tensor."""

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.steps import Training
 
-__all__ = [
-    "Hooks",
-    "Listener",
-    "applying",
-    "callback_class",
-    "evaluating",
-    "framework_for",
-    "learning",
-]
-
 Hooks: TypeAlias = "Mapping[str, Callable[[Training, Any], object]]"
 """By the name of a framework's hook: what is told to the training, with what the hook is given."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["Begun", "Call", "begin_checkpoint", "in_checkpoint", "is_in_checkpoint", "recorded"]
-
 
 class Call(NamedTuple):
     """A call of what saves or loads, which is over."""

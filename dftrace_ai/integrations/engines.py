@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.swapping import Swaps
 
-__all__ = ["install_accelerate", "install_deepspeed", "install_megatron"]
-
 
 def install_accelerate(options: AutoOptions) -> Callable[[], None]:
     """Record what an `Accelerator` saves and loads; it has no number of its steps to tell."""

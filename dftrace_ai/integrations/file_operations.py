@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = [
-    "KnownFile",
-    "KnownFiles",
-    "Name",
-    "Opening",
-    "Operations",
-    "Places",
-    "bytes_of",
-    "place_of",
-]
-
 # Below them the kernel answers, and no disk.
 NO_DISK: Final = ("/proc", "/sys", "/dev")
 MOST_KNOWN: Final = 4096

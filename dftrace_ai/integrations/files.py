@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.file_operations import Name, Opening
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install", "record_files"]
-
 
 # As `open` accepts them for files without a buffer.
 UNBUFFERED_MODES = frozenset(

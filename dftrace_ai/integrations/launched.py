@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.run.beginning import hold
-from dftrace_ai.run.lifecycle import current_run
-
-__all__ = ["begin_run"]
+from dftrace_ai.run.run import current_run
 
 
 class _Launcher:

@@ -11,18 +11,6 @@ from dftrace_ai.run.emitting import ThreadCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "ALL_NODES",
-    "NOTHING",
-    "asked",
-    "beside",
-    "depth",
-    "forget_arguments",
-    "give_anew",
-    "kept",
-    "leave_hooked",
-]
-
 T = TypeVar("T")
 
 NOTHING = ProfilerNode("", "", enabled=False)

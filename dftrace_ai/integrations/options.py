@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from dftrace_ai.integrations.steps import ALL_STEPS, Gate, StepRange, Training
+from dftrace_ai.integrations.steps import ALL_STEPS, StepRange, Training
+from dftrace_ai.run.emitting import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

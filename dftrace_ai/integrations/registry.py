@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = [
-    "BUILT_IN",
-    "GROUP",
-    "GROUPS",
-    "Part",
-    "Removal",
-    "install_framework_parts",
-    "install_other_parts",
-    "install_torch_parts",
-    "unknown_parts",
-]
-
 GROUP = "dftrace_ai.auto_parts"
 """Entry points of this group are parts: a `Part`, or a function `install(options)`.
 

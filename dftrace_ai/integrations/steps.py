@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["ALL_STEPS", "Gate", "StepRange", "Training", "is_resting", "rest"]
-
 
 @dataclass(frozen=True)
 class StepRange:

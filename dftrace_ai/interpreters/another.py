@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import IO
 
-__all__ = ["Answer", "answer_of", "begun", "clean_environment", "ended", "interpreter", "paths"]
-
 # The paths of this process, as its own: the same package is found, and nothing that lies in the
 # working directory.
 PROGRAM = """\

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.live.model import RankStatus, Snapshot
 
-__all__ = ["Job", "jobs_of"]
-
 
 @dataclass
 class Job:

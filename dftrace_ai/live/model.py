@@ -11,8 +11,6 @@ from dftrace_ai.trace_format.names_and_phases import loop_part, without_loop_par
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["HiddenProcess", "OpenSpanStatus", "RankStatus", "Snapshot", "ThreadStatus"]
-
 SNAPSHOT_FORMAT: Final = 1
 
 

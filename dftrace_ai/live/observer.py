@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 
-__all__ = [
-    "LEAST_RATE_S",
-    "Observer",
-    "path_as_text",
-    "rank_status",
-    "snapshot",
-]
-
 # A rate over less than this says nothing.
 LEAST_RATE_S = 0.01
 

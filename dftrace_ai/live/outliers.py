@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.live.model import RankStatus, Snapshot
 
-__all__ = ["Mark", "judge"]
-
 # Ranks of a healthy job are at different places for a moment, and a step apart.
 PATIENCE_S = 1.0
 STEPS_APART = 2

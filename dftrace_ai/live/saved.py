@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["merged", "plain", "read_snapshot", "snapshot_adapter", "snapshot_json"]
-
 # Some thousand processes take a few megabytes.
 MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 

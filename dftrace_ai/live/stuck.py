@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.live.model import HiddenProcess, RankStatus, Snapshot, ThreadStatus
 
 
-__all__ = [
-    "Finding",
-    "JobVerdict",
-    "Verdict",
-    "Waiting",
-    "died_in",
-    "find_stuck",
-    "waiting_in",
-    "waiting_of",
-    "with_causes",
-]
-
-
 @dataclass(frozen=True)
 class Finding:
     """A thread that is stuck, a process that died, or a rank that the stuck ones may wait for.

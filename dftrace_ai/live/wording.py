@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.live.model import OpenSpanStatus
 
-__all__ = ["age_text", "path_text", "processes_text", "ranges_text", "rate_text"]
-
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 

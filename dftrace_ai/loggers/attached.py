@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.entry import Entry
     from dftrace_ai.loggers.records import Point, Status
 
-__all__ = ["attach", "check_attached"]
-
 REPORT = "report.html"
 TRACE_REPORT = "trace-report.html"
 REPORTING = ("dftrace_ai.analysis.closing", "write_report")

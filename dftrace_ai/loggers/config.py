@@ -16,8 +16,6 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.wording import in_short, quoted
 
-__all__ = ["EntryConfig", "LoggerEntry", "LoggersFile", "entries_of"]
-
 MOST_BYTES = 1 << 20
 MOST_DEPTH = 32
 MOST_NODES = 50_000

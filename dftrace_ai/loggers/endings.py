@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Status
 
-__all__ = ["Ended", "hook", "status_by", "unwatch", "watch"]
-
 
 class Ended(Protocol):
     """What is ended with the program, and forgotten in its forked children."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.delivery.delivery import Tracker
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
 
-__all__ = ["Entry"]
-
 # The program itself, here and in a process that it has spawned: another one cannot import it.
 MAINS = ("__main__", "__mp_main__")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["Figures"]
-
 
 class Figures:
     """Last, least, greatest and mean of the values that were added since `begin`."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Level, Metrics, Status
 
-__all__ = ["Logger", "Loggers", "NotInProcessError", "begun_again", "make_loggers"]
-
 
 class _Logging:
     """What logs: the three methods of a logger, those that users of others know, and its end.

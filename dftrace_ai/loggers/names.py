@@ -12,20 +12,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Param, Params
 
-__all__ = [
-    "accepted_name",
-    "flattened",
-    "free_name",
-    "is_made_of",
-    "is_safe_name",
-    "lie_in",
-    "plain_name",
-    "safe_file_name",
-    "safe_name",
-    "safe_parts",
-    "told_apart",
-]
-
 MOST_LETTERS = 120
 HASH_LETTERS = 10
 UNSAFE = re.compile(r"[^\w.+=@ -]", re.ASCII)

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.routines.base import BaseLogger
     from dftrace_ai.loggers.routines.metric import Numbers
 
-__all__ = ["Pipeline"]
-
 # With a killed process a tenth of a second is lost at most. To look more often costs a step more.
 POLL_S = 0.08
 # To wake a thread costs the caller more than all else here: between the calls of a training it

@@ -14,32 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ENDINGS",
-    "EPOCH",
-    "ITERATION",
-    "LEVELS",
-    "MOST_STEP",
-    "Alert",
-    "Artifact",
-    "Axis",
-    "HistogramRecord",
-    "ImageRecord",
-    "Level",
-    "MeshRecord",
-    "Metrics",
-    "MetricsRecord",
-    "Param",
-    "Params",
-    "ParamsRecord",
-    "Point",
-    "Record",
-    "SoFar",
-    "Status",
-    "TextRecord",
-    "VideoRecord",
-]
-
 Axis = Literal["iteration", "epoch", "time"]
 ITERATION: Axis = "iteration"
 EPOCH: Axis = "epoch"

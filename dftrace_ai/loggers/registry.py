@@ -16,8 +16,6 @@ from dftrace_ai.wording import described, in_short
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GROUP", "INTERFACES", "logint_class", "routine_class"]
-
 GROUP = "dftrace_ai.logints"
 """The entry-point group of other packages: the key in a config, and its class."""
 

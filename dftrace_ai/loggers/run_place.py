@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.config import EntryConfig
 
-__all__ = ["named_now", "place_of", "rank_logs"]
-
 # What all ranks of a job have in common, where no name is configured.
 JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
 NO_JOB = ("", "none")

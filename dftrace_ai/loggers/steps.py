@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.loggers.runs.log_files import Reached
 
-__all__ = ["StatusLine", "Steps"]
-
 MOST_METRICS, MOST_LETTERS = 6, 40
 GIB = 1 << 30
 

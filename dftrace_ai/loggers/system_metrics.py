@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Record
 
-__all__ = ["SystemMetrics", "gpu_figures"]
-
 
 def gpu_figures() -> dict[str, float]:
     """Return memory in bytes and utilisation in percent of this process's GPU; nothing without."""

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import DftraceError, TraceError, needs_numpy
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.run.lifecycle import current_run, tracing
+from dftrace_ai.run.lifecycle import tracing
+from dftrace_ai.run.run import current_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dftrace_ai.run.run import Run
-
-__all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 MAGIC = "trace"
 SETTINGS = {

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["new_file", "write_page"]
-
 
 def write_page(path: Path, page: str) -> None:
     """Write a page, or a plot, to a file; a DftraceError says why it cannot be written."""

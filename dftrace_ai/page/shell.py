@@ -11,8 +11,6 @@ from dftrace_ai.page.svg import PLOT_STYLE, theme_style, told
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["BUTTONS", "STYLE", "html_page", "inner_page", "swatch", "table"]
-
 BUTTONS: Final = (
     "<span class=buttons><button type=button data-save=svg>SVG</button> "
     "<button type=button data-save=png>PNG</button></span>"

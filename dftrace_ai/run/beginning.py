@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.native_types import RunSettings
 
-__all__ = ["hold", "join_run_of_parent", "refuse_what_is_no_config"]
-
 
 _hooked = False
 _at_exit: Callable[[], None]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.run import Run
 
-__all__ = ["LIMIT_S"]
-
 LIMIT_S = 20.0
 """Seconds that a program waits for its summary at most."""
 

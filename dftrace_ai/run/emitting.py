@@ -15,33 +15,6 @@ import dftrace_ai._native as _native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "ApartSpan",
-    "Gate",
-    "Gated",
-    "Moment",
-    "PassState",
-    "RecordedCall",
-    "RecordedForward",
-    "ThreadCounts",
-    "TrainingState",
-    "begin",
-    "complete",
-    "complete_between",
-    "complete_within",
-    "counter",
-    "flow_in",
-    "flow_out",
-    "instant",
-    "is_recording",
-    "metadata",
-    "moment",
-    "quick_within_forward",
-    "record_within_forward",
-    "ticks",
-    "time_us",
-]
-
 Moment = tuple[int, int, int, int]
 """When and where something was: nanoseconds since the epoch by the trace's clock, id and level of
 the span that was open, and the run that the span belongs to. What is told later lies there."""

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.spools.outcome_types import WriteOutcome
 
 
-__all__ = ["RUN_VARIABLE", "end", "end_at_exit", "uncaught_exception"]
-
-
 # What the run that is on has been told late, and how to give the watching up.
 _told = ""
 _watching: list[Callable[[], None]] = []

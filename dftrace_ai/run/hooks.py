@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.run import Run
 
-__all__ = ["Hook", "begin_hooks", "close_hooks", "end_hooks", "fork_hooks", "register"]
-
 
 class Hook(NamedTuple):
     """What is called when a run begins, ends, and goes on in a forked child."""

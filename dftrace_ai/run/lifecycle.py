@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.config.model import Config
 
-__all__ = [
-    "Run",
-    "TracingBlock",
-    "current_run",
-    "dump",
-    "finalize",
-    "initialize",
-    "tracing",
-]
-
 
 def initialize(config: Config | None = None, **overrides: Any) -> Run:
     """Turn recording on for this process and its children.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["is_older_than", "loaded_torch"]
-
 
 def loaded_torch() -> Any:
     """Return torch; None where it is not imported, or another thread is about to import it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = ["ClockFacts", "CoreSettings", "RunSettings", "RunStatistics"]
-
 CoreSettings = dict[str, "str | int"]
 """What `dftrace_ai._native.start` takes: text, whole numbers and truth values by the core's names.
 Those that come from a setting are named at the field of `dftrace_ai.config.Config`."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RankInfo", "find_rank"]
-
 
 class RankInfo(NamedTuple):
     """A process's place in a job; None where nothing is known."""

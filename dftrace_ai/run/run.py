@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai.spools.outcome_types import WriteOutcome
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["PARENT", "Run", "current_run"]
-
 # Holds the run of a child that has not said anything of its own.
 PARENT = "the parent process"
 

@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.native_types import CoreSettings, RunSettings
 
-__all__ = [
-    "LAUNCH_VARIABLE",
-    "RUN_VARIABLE",
-    "absolute",
-    "check_directory",
-    "core_settings",
-    "expected_path",
-    "run_settings",
-    "settings_of_child",
-]
-
 
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _ESCAPES = str.maketrans({**{chr(code): f"\\u{code:04x}" for code in range(32)}, **_SHORT})

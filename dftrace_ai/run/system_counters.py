@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.run import Run
 
-__all__ = ["SystemCounters"]
-
 
 # Counters by name, each with its series.
 Counters = dict[str, dict[str, float]]

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = [
-    "RecoveryReport",
-    "complete_directories",
-    "processes_that_run",
-    "report_of",
-    "waiting_events",
-]
-
 
 @dataclass(frozen=True)
 class RecoveryReport:

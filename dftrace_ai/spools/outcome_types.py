@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-__all__ = ["AdoptOutcome", "SpanLook", "SpanNames", "SpoolLook", "ThreadLook", "WriteOutcome"]
-
-
 SpanNames = tuple[str, str]
 """Name and category of a span."""
 

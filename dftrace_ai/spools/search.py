@@ -27,19 +27,6 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "FoundSpool",
-    "MarkedSpool",
-    "find_orphans",
-    "find_spools",
-    "lives_without",
-    "marker_in",
-    "spool_of_marker",
-    "spool_places",
-    "spools_below",
-    "spools_of",
-]
-
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
 

@@ -5,32 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = [
-    "INDEX_FILE_SUFFIX",
-    "MARKER_SUFFIX",
-    "PLAIN_SUFFIX",
-    "PROFILE_OF_TRACE",
-    "PROFILE_SUFFIXES",
-    "SPOOL_PREFIX",
-    "SPOOL_SUFFIX",
-    "SUFFIX_OF",
-    "TRACE_SUFFIXES",
-    "SpoolProcess",
-    "TraceName",
-    "is_of_a_run",
-    "is_spool",
-    "is_trace",
-    "marker_base",
-    "process_of_spool",
-    "profile_name",
-    "run_of_spool",
-    "spool_prefix",
-    "trace_name",
-    "trace_of_profile",
-    "without_suffix",
-    "worker_of_profile",
-]
-
 PLAIN_SUFFIX: Final = ".pfw"
 
 SUFFIX_OF: Final = {"none": ".pfw", "gzip": ".pfw.gz", "zstd": ".pfw.zst"}

@@ -9,27 +9,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "COUNTS",
-    "COUNT_OF",
-    "CUSTOM_METADATA",
-    "ENDINGS",
-    "FOOTER",
-    "HEADER",
-    "INDEX",
-    "KINDS",
-    "LOSSES",
-    "OWN_CATEGORY",
-    "Ending",
-    "EventKind",
-    "FooterFacts",
-    "HeaderFacts",
-    "Loss",
-    "Said",
-    "footer_of",
-    "header_of",
-]
-
 # The category of the lines that the format itself needs, and the names of three of them.
 OWN_CATEGORY: Final = "dftrace"
 HEADER: Final = "dftrace"

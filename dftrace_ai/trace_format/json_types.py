@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ["JsonObject"]
-
 JsonObject: TypeAlias = dict[str, Any]
 """An object of JSON; also the arguments by name of a call that is somebody else's."""

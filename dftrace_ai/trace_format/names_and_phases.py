@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = [
-    "COLLECTIVES",
-    "NUMBERED_PHASES",
-    "LoopPart",
-    "lettered_phase",
-    "loop_part",
-    "own_category",
-    "without_loop_part",
-]
-
 LoopPart = Literal["wait", "body"]
 
 # `node.iter` and `dft_fn.iter` write two spans for each item. The wait for it is work of the

@@ -10,8 +10,6 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RunningProcess", "told_of"]
-
 # More of them are told of together.
 MOST_LINES: Final = 8
 

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-__all__ = [
-    "MANIFEST",
-    "Converted",
-    "ConvertedFile",
-    "Form",
-    "cannot_be_written",
-    "check_place",
-    "in_place",
-    "new_file",
-]
-
 Form = Literal["parquet", "perfetto", "dftracer"]
 """In which form."""
 

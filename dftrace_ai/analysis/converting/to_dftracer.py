@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["write_for_dftracer"]
-
 BLOCK_BYTES: Final = 1024 * 1024
 MOST_NAMED: Final = 100_000
 

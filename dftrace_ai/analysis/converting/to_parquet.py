@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading import TraceSet
 
-__all__ = ["write_as_parquet"]
-
 # How directories of partitions name a value that is not there.
 NO_RANK: Final = "__HIVE_DEFAULT_PARTITION__"
 

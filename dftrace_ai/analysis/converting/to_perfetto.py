@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["gzip_member", "write_for_perfetto"]
-
 LEVEL: Final = 6
 
 

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.statistics import Difference
     from dftrace_ai.conditions import Written
 
-__all__ = [
-    "Condition",
-    "compare",
-    "conditions_of",
-    "diff",
-    "judged",
-    "read_run",
-]
-
 Asked = Literal["p50", "p90", "p95", "p99", "mean", "self", "count"]
 """What is asked of a name: a figure of its time in a step with all that lies inside, the median
 of its own time, or how many there are in a step."""

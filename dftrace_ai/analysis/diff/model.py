@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["By", "Change", "Diff", "Judged", "Kind", "Measure", "Row", "RunFacts", "diff_adapter"]
-
 FORMAT: Final = 1
 
 By = Literal["category", "name", "tree"]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.steps.spans import Spans
 
-__all__ = ["IN_NO_SPAN", "Path", "Place", "SampledRun", "Sampling"]
-
 Path: TypeAlias = tuple[Label, ...]
 """What spans and those around them are called, from the outside in."""
 

@@ -29,23 +29,6 @@ if TYPE_CHECKING:
 
     Times = NDArray[np.int64]
 
-__all__ = [
-    "APART_NS",
-    "LATEST_NS",
-    "NEVER",
-    "FileTimes",
-    "SetBack",
-    "TimeCounts",
-    "believed",
-    "clock_in_lines",
-    "clock_notes",
-    "has_clock_in_lines",
-    "hours_text",
-    "is_believable",
-    "lie_apart",
-    "set_back",
-]
-
 # The year 2043. Nothing was recorded yet beyond it, and sums of times stay within 64 bits.
 LATEST_NS: Final = 2**61
 

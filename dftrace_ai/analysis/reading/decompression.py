@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
 
-__all__ = ["BlockDecoder", "BrokenBlockError", "PlainStream", "block_decoder"]
-
 # Compressed bytes per step.
 STEP_BYTES = 64 * 1024
 PLAIN_STEP_BYTES = 1024 * 1024

@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 
-__all__ = [
-    "Arguments",
-    "BlockArguments",
-    "BlockColumns",
-    "EventColumns",
-    "EventNames",
-    "Integers",
-    "Label",
-    "TraceArguments",
-    "event_columns",
-]
-
 # Who goes through the spans of a thread in the order of time stays in few blocks for long.
 # Nearly all files of a job with many ranks are shorter, and not read a second time.
 BYTES_AT_HAND = 4 * 1024 * 1024

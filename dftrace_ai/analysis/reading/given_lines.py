@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear, TraceFile
 
-__all__ = [
-    "GivenLines",
-    "LinesNear",
-    "TimeWindow",
-    "lines_near",
-    "parsed_window",
-]
-
 NS_PER_US: Final = 1000
 
 # More than doubles are off at the times of today, in nanoseconds: who is that near is looked at.

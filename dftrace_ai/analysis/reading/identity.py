@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["Owner", "Owners", "recording_of", "recordings_of"]
-
 # Whoever says that there are a million ranks gets no list of them.
 MOST_RANKS: Final = 100_000
 NAMED: Final = 8

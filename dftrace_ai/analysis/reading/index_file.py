@@ -36,18 +36,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "FileFigures",
-    "IndexFileError",
-    "ProcessFigures",
-    "TracedFile",
-    "check_place",
-    "identity_of",
-    "index_path",
-    "read_index",
-    "write_index",
-]
-
 MARK: Final = b"dftrace index 1 "
 DIGEST_BYTES: Final = 64
 MOST_BYTES: Final = 64 * 1024 * 1024

@@ -26,17 +26,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import Codec
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "FoundIndex",
-    "IndexFigures",
-    "IndexedOthers",
-    "IndexedSpans",
-    "IndexedTrack",
-    "find_index",
-    "index_of",
-    "recorded",
-]
-
 IndexedSpans = tuple[str, str, int, int, int, int, int, bool, list[int]]
 IndexedOthers = tuple[str, str, str, int]
 IndexedTrack = tuple[int, int, int, int, list[int]]

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Codec
 
-__all__ = [
-    "LITTLE_BYTES",
-    "MOST_BYTES",
-    "NOWHERE",
-    "Reach",
-    "joined",
-    "local_text",
-    "reach_of",
-    "reach_of_lines",
-    "utc_text",
-]
-
 Hops: TypeAlias = (
     "tuple[int, int, int, int, int, list[tuple[int, int]] | None, tuple[int, int, int, int] | None]"
 )

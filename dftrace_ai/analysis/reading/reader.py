@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "FRAMING",
-    "HEADER_LINES",
-    "LINE_BYTES",
-    "LongLine",
-    "Start",
-    "TraceReader",
-    "as_line",
-    "event_of",
-    "header_in",
-    "is_whole_line",
-    "read_header",
-]
-
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
 

@@ -26,17 +26,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import Tear
 
 
-__all__ = [
-    "LETTERS",
-    "ArrowBatch",
-    "ArrowEvents",
-    "TraceBlocks",
-    "argument_places",
-    "arguments_of",
-    "event_batches",
-    "new_scanner",
-]
-
 # Of all names and categories; who makes a name for every step may make millions.
 MOST_LABEL_BYTES: Final = 1024 * 1024 * 1024
 

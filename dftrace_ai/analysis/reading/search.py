@@ -34,16 +34,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
 
 
-__all__ = [
-    "TraceSearch",
-    "deleted_told",
-    "held_parts",
-    "matching_paths",
-    "profiles_beside",
-    "search_traces",
-    "was_deleted",
-]
-
 # Of the files that a process may have open; `max_files` keeps fewer.
 MOST_HELD: Final = 512
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_file import Codec, Copy, HeldFile, KeptFile, SkippedFile
 
-__all__ = ["Head", "Source", "read_head"]
-
 HEAD_BYTES = 64 * 1024
 
 

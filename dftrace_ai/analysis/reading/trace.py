@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Trace"]
-
 
 class Trace:
     """A trace file; what is asked of it is read when it is first asked, and then kept.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
     from dftrace_ai.trace_format.header_and_footer import FooterFacts
 
-__all__ = ["EndState", "TraceEnd", "read_end"]
-
 EndState = Literal["complete", "cut off", "damaged"]
 
 # Blocks hold about a mebibyte of text; the first window nearly always suffices.

@@ -17,27 +17,6 @@ from dftrace_ai.trace_format.file_names import SUFFIX_OF
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
-__all__ = [
-    "EMPTY",
-    "GZIP_MAGIC",
-    "MAGIC_BYTES",
-    "OPEN_FILES",
-    "ZSTD_MAGIC",
-    "Codec",
-    "Copy",
-    "HeldFile",
-    "KeptFile",
-    "SkippedFile",
-    "Tear",
-    "TraceFile",
-    "codec_of",
-    "codec_of_name",
-    "is_skippable",
-    "keep",
-    "open_regular",
-    "tear_told",
-]
-
 OPEN_FILES: Final = Path("/proc/self/fd")
 """Where the system shows the files that this process has open."""
 

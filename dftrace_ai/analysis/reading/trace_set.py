@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.scanning import ArrowEvents
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
-__all__ = ["COLUMNS", "ROWS_AT_ONCE", "TraceSet", "open_traces"]
-
 ROWS_AT_ONCE = 65_536
 RELATION_THREADS = 8
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.page.svg import Plot
 
-__all__ = ["PAGE_MARK", "check_page", "check_plots", "write_plots", "write_report"]
-
 MADE_BY: Final = "dftrace report"
 PAGE_MARK: Final = f'<meta name="generator" content="{MADE_BY}">'
 PLOT_MARK: Final = f"<!-- {MADE_BY} -->"

@@ -11,27 +11,6 @@ from dftrace_ai.analysis.why.model import Verdict  # noqa: TC001 - pydantic eval
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = [
-    "CounterChart",
-    "CounterLine",
-    "Envelope",
-    "EpochParts",
-    "FlameFrame",
-    "FlameGraph",
-    "HeatMap",
-    "Histogram",
-    "LoaderFigures",
-    "NonFiniteMark",
-    "ProcessFacts",
-    "RankFigures",
-    "ReportFigures",
-    "SlowSpan",
-    "SlowStepFigures",
-    "StepFigures",
-    "TensorFigures",
-    "figures_adapter",
-]
-
 
 @dataclass(frozen=True)
 class Envelope:

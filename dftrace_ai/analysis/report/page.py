@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Finding, Verdict
     from dftrace_ai.page.svg import Plot
 
-__all__ = ["MOST_NAMES", "json_text", "page_of", "short_page"]
-
 MOST_NAMES: Final = 25
 MOST_TABLE_ROWS: Final = 64
 MOST_FINDINGS: Final = 8

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.judging import JudgedRank
     from dftrace_ai.analysis.why.model import Limits
 
-__all__ = ["Gathered", "Run"]
-
 MOST_RANKS: Final = 128
 MOST_SUMMARY_ROWS: Final = 200
 MOST_FILES: Final = 200

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.detection import FoundSteps
     from dftrace_ai.analysis.steps.spans import Spans
 
-__all__ = ["Feeders", "Standstill", "feeders_of", "standstill"]
-
 FIRST_TRACK: Final = 1 << 30
 """From here on numbers are of tracks, and of no thread."""
 

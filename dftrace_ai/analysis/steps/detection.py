@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.spans import Spans
 
-__all__ = ["FoundBy", "FoundSteps", "find_steps", "is_within"]
-
 FoundBy = Literal["step spans", "loader blocks", "loader waits", "step numbers", "optimizer ends"]
 
 # Of steps of several micro-batches: at most so many blocks hold an optimizer's span, and so many

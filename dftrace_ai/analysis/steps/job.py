@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.steps.processes import FileFacts, Process
 
-__all__ = ["Job", "JobFacts", "Order", "Rank"]
-
 # Of the processes of a host so many rows are held while it is not known yet who works for whom;
 # beyond that a process is let go, and read again when its turn has come.
 MOST_HELD: Final = 1_000_000

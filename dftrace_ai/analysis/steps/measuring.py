@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.steps.timeline import Part, Timeline
 
-__all__ = [
-    "STEP_PARTS",
-    "UNKNOWN",
-    "Beside",
-    "Steady",
-    "StepMarks",
-    "Steps",
-    "brief",
-    "marks_of",
-    "measure",
-    "scale_of",
-    "steady_of",
-]
-
 UNKNOWN: Final = -1
 """In place of bytes, where nothing has been sampled yet."""
 

@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "STEP_ROLES",
-    "FileFacts",
-    "Moment",
-    "Process",
-    "Sample",
-    "read_processes",
-    "step_thread",
-]
-
 # Neighbours that touch may overlap by so much once their times are rounded.
 NEAR_NS: Final = 2
 NEAR_WHOLE_US_NS: Final = 1500

@@ -6,19 +6,6 @@ import re
 from functools import cache
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-__all__ = [
-    "CODE",
-    "DATA_WORK",
-    "GPU_ROLES",
-    "KINETO_CATEGORIES",
-    "KINETO_STEP",
-    "NO_PART",
-    "ROLES",
-    "Role",
-    "Source",
-    "role_of",
-]
-
 KINETO_STEP: Final = re.compile(r"(ProfilerStep)#(\d{1,18})", re.ASCII)
 """How torch.profiler calls a step: by its number."""
 

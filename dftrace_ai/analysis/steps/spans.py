@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "NO_INTEGER",
-    "ROWS_AT_ONCE",
-    "SpanColumns",
-    "Spans",
-    "common",
-    "in_pieces",
-    "integer",
-    "span_columns",
-    "spans_of",
-    "stretches",
-    "union",
-]
-
 ROWS_AT_ONCE: Final = 65_536
 READ_AT_ONCE: Final = 10_000
 MOST_INTEGER: Final = 2**62

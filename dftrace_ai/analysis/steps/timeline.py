@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
 
-__all__ = [
-    "PARTS",
-    "PART_CODE",
-    "Part",
-    "Timeline",
-    "covered_within",
-    "part_within",
-    "timeline_of",
-]
-
 Part = Literal[
     "wait", "data", "transfer", "forward", "backward", "optimizer", "compute", "comm", "checkpoint",
     "evaluation", "launch", "gpu", "other", "none",

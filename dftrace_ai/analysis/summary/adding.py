@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = [
-    "MOST_BYTES",
-    "AddedTraces",
-    "ReadFiles",
-    "add_traces",
-    "added_up",
-    "enough_memory",
-    "new_sums",
-    "part_of",
-]
-
 # Figures of a hundred million spans, and of a million names, fit.
 MOST_BYTES: Final = 1024 * 1024 * 1024
 

@@ -34,13 +34,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.where import Where
 
 
-__all__ = [
-    "TENSOR_STATS",
-    "summarise_chosen",
-    "summarise_tensors",
-    "summarise_tree",
-]
-
 # A name for every step, or every name of a million steps, would fill the memory.
 MOST_AT_ONCE: Final = 300_000
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.rows import Row
     from dftrace_ai.analysis.where import Where
 
-__all__ = ["NONE", "EventReading", "ProcessEvents", "ReadAgainError", "SpanBatch"]
-
 NONE: Final = -(2**63)
 """What is not said of a group."""
 

@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 
-__all__ = [
-    "NOT_CLOSED",
-    "NOT_SAID",
-    "EventGroup",
-    "FileFacts",
-    "FileGroup",
-    "Summary",
-    "copies_of",
-    "file_facts",
-    "groups_of",
-    "summarise",
-    "summarise_groups",
-    "summary_of",
-]
-
 FileGroup = Literal["rank", "host", "process"]
 """What files of one group have in common."""
 

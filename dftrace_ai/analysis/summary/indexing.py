@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["IndexReport", "IndexedProcess", "figures_of", "index_traces"]
-
 # What is read in a twentieth of a second.
 LITTLE_BYTES: Final = 4 * 1024 * 1024
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from dftrace_ai.trace_format.header_and_footer import KINDS
 from dftrace_ai.trace_format.names_and_phases import LoopPart, loop_part
 
-__all__ = ["Figures", "OtherRow", "Row", "TensorRow", "TreeRow", "kind_of", "row_of", "share_of"]
-
 Figures = tuple[int, int, "int | None", int, int, float, float, float, "int | None"]
 """Count, total, self, least, greatest, p50, p95, p99, wall time; times in ns.
 

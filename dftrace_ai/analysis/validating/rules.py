@@ -46,19 +46,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.lines import FooterArgs
 
 
-__all__ = [
-    "NO_STYLE",
-    "Fault",
-    "FoundFigures",
-    "LineFaultError",
-    "LineModel",
-    "Rules",
-    "Spans",
-    "block_message",
-    "index_faults",
-    "index_file_faults",
-]
-
 # The first `"ts":` outside of a string is the event's own: it stands before args.
 NANOSECOND_TIME = re.compile(rb'"ts":(\d{1,20})\.(\d{3}),(?:"dur":(\d{1,20})\.(\d{3}),)?"ph":')
 MICROSECOND_TIME = re.compile(rb'"ts":(\d{1,20}),(?:"dur":(\d{1,20}),)?"ph":')

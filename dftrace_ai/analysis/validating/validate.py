@@ -47,8 +47,6 @@ FORMAT: Final = 1
 
 ROWS_AT_ONCE: Final = 65_536
 
-__all__ = ["Fault", "FileCheck", "Validation", "validate_file", "validate_traces"]
-
 NO_FOOTER = "no closing line: the process still runs, or died and its spool was not adopted"
 
 

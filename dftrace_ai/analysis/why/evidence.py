@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Confidence, Kind, Limit, Limits, ShareOf, SpanShare
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["FEWEST_STEPS", "Evidence", "Signals", "first_steps", "signals_of"]
-
 FEWEST_STEPS: Final = 3
 NS_A_MS: Final = 1e6
 # An argument of the steps of `auto` alone.

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Kind, Limits
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["JudgedRank", "JudgedSteps", "has_items", "judge_rank"]
-
 SHOWN_STEPS: Final = 3
 # Of all processors of a host so many are in use where it may be crowded.
 FULL_PERCENT: Final = 90.0

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
         StepFacts,
     )
 
-__all__ = ["in_words"]
-
 UNTOLD_EVALUATION: Final = "It may be an evaluation without ai.pipeline.evaluate."
 MACHINE: Final = (
     "That is rather the machine than a part of the program: look for other jobs, its clock, its "

@@ -16,24 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part
 
-__all__ = [
-    "FIGURES",
-    "BatchSums",
-    "Change",
-    "Difference",
-    "Figure",
-    "Share",
-    "Trend",
-    "alike",
-    "batch_medians",
-    "binomial_tail",
-    "change_of",
-    "difference",
-    "figure_of",
-    "steps_needed",
-    "trend_of",
-]
-
 # Student's t, 97.5 %, by degrees of freedom.
 T_975: Final = (
     *(np.inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23),

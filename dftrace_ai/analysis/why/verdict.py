@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Kind, Limits
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["judge_traces", "verdict_of", "why"]
-
 # Whom the others wait for waits less than so much of what they do.
 LATE: Final = 0.5
 NO_STEPS: Final = (

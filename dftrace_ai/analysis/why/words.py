@@ -14,19 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
 
-__all__ = [
-    "ARGUMENT_LETTERS",
-    "beside_text",
-    "bytes_text",
-    "judged_text",
-    "part_name",
-    "percent",
-    "share_text",
-    "sureness",
-    "time_text",
-    "verdict_lines",
-]
-
 NAMES: Final = {
     "wait": "loader wait",
     "data": "data work in the loop",

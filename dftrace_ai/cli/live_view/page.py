@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.live import Job, Mark, RankStatus, Snapshot
 
 
-__all__ = [
-    "Row",
-    "live_table",
-    "page",
-    "rows_of",
-]
-
 CATEGORY_STYLES = {
     "compute": "green",
     "data": "blue",

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from dftrace_ai.live import Observer, Snapshot
 
 
-__all__ = [
-    "LiveScreen",
-    "WhyNow",
-]
-
 FUNCTION: Final = ("dftrace_ai.analysis.closing", "print_verdict")
 
 # Beside a training that needs its processors: a tenth of one of them at most.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.live import Finding, HiddenProcess, JobVerdict, Verdict
 
-__all__ = ["finding_lines", "hidden_lines", "problem_lines", "verdict_lines"]
-
 
 def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Return what to print for a verdict: lines, each with a style."""

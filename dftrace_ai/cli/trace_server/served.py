@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.merged_trace import ShownProcess
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = [
-    "Straight",
-    "of_ranks",
-    "ordering_commands",
-    "orders_by_commands",
-    "parsed_ranks",
-    "shown_names",
-    "straight",
-    "tensor_names",
-]
-
 RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 # So many ranks no job has; whoever names more has mistyped.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.given_lines import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["TraceServer", "offline_ui"]
-
 HOST = "127.0.0.1"
 
 ONLINE_UI = "https://ui.perfetto.dev"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.detection import FoundSteps
     from dftrace_ai.analysis.steps.processes import Process
 
-__all__ = ["ShownSteps", "numbered_steps", "parsed_steps", "shown_steps"]
-
 STEPS: Final = re.compile(r"(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 
 # Beyond what Linux gives to threads, and what 32 bits hold.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config import CustomUse
 
-__all__ = ["CustomCalls", "Implementation"]
-
 _QUERIES = tuple((gemm, tensor) for gemm in GEMMS for tensor in (*OPERANDS[gemm], RESULTS[gemm]))
 
 _ABSENT = {

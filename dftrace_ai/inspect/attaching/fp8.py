@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.ranks.exchange import Groups
 
-__all__ = [
-    "LISTENERS",
-    "AmaxSharing",
-    "DelayedScaling",
-    "Recipe",
-    "fp8_autocast",
-    "hybrid_format",
-    "recipe_in_force",
-]
-
 NAMES = ("delayed", "current")
 FP8_FORMATS = ("HYBRID", "E4M3", "E5M2")
 ALGORITHMS = ("max", "most_recent")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.naming import NamedLayer
     from dftrace_ai.inspect.nonfinite import LayerWatch
 
-__all__ = ["LiveLayer", "PlannedLayer", "Table", "Treatment", "described"]
-
 
 Description = Literal["FP8 quantization", "High precision", "modify_tensor()"]
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.naming import NamedLayer
     from dftrace_ai.inspect.session.session import Session
 
-__all__ = ["AttachedModel", "attach"]
-
 
 NAMED_MOST = 8
 """A warning names so many layers."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
-__all__ = ["BACKWARD", "Pass", "begin_pass"]
-
 BACKWARD = frozenset({"gradient", "dgrad", "wgrad"})
 """The tensors that come with the backward pass."""
 

@@ -15,8 +15,6 @@ from dftrace_ai.inspect.nonfinite import MARKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["is_computed_again", "left_alone", "not_compiled", "transformed", "unreachable"]
-
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 # Torch has no other way to ask whether vmap, grad and the like run.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.attaching.modules.swap import Station
 
-__all__ = ["Watch", "watch_nonfinite"]
-
 
 class Watch:
     """The watch over a model, until `stop` is called."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.ranks.exchange import Groups
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["DEFAULT_GROUP", "Collector", "EndedStep"]
-
 
 class StepMerging:
     """The exchanges of what a step has shown, with one group after another."""

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from dftrace_ai.run.emitting import Moment
 
 
-__all__ = [
-    "FP8_FEATURE",
-    "ScaleSource",
-    "Seen",
-    "SeenParts",
-    "TensorObserver",
-    "amax_of",
-    "source_of",
-]
-
-
 @dataclass
 class SeenParts:
     """What was seen by one scale; records that are here are merged as they come."""

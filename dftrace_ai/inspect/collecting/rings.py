@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
-__all__ = [
-    "Asked",
-    "Awaited",
-    "DeviceRing",
-    "DueWeight",
-    "Rings",
-    "WeightsAhead",
-    "elements_of",
-]
-
 Made = TypeVar("Made")
 
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["MOST_WRITTEN", "searcher"]
-
 # How an expression is read; the same in all Pythons up to now, by another name before 3.11.
 _PARSER: Final[Any] = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 _COMPILER: Final[Any] = import_module(

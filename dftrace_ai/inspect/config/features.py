@@ -14,21 +14,6 @@ from dftrace_ai.wording import in_short
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = [
-    "FEATURE_METHODS",
-    "CustomFeature",
-    "custom_feature",
-    "custom_features",
-    "explanations",
-    "feature_names",
-    "forget_custom_features",
-    "kept_on_success",
-    "known_names",
-    "namespace_of",
-    "register_feature",
-    "summaries",
-]
-
 Class = TypeVar("Class", bound=type)
 
 FEATURE_METHODS = (

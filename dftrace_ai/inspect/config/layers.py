@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config.grammar.models import Layers
 
-__all__ = ["LayerInfo", "describe_layers", "layer_number", "what_selects"]
-
 
 @dataclass(frozen=True)
 class LayerInfo:

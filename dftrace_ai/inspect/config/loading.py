@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config.sections import Keys
 
-__all__ = ["ConfigSource", "examine", "load"]
-
 
 HEAD_KEYS = ("enabled", "layers")
 

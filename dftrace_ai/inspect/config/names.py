@@ -13,27 +13,6 @@ from dftrace_ai.inspect.numerics.statistics import FP8_STATS, TENSOR_STATS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "BASE_FEATURES",
-    "BASE_NAMESPACE",
-    "FEATURES",
-    "FEATURE_ALIASES",
-    "FORMATS",
-    "GEMMS",
-    "GEMM_FEATURES",
-    "LOG_FEATURES",
-    "NAMESPACE",
-    "NAMESPACE_ALIASES",
-    "OPERANDS",
-    "RESULTS",
-    "STAT_ALIASES",
-    "TENSORS",
-    "any_case",
-    "canonical",
-    "known_stats",
-    "listed",
-]
-
 NAMESPACE = "transformer_engine"
 NAMESPACE_ALIASES = {"torch": NAMESPACE, "dftrace_ai": NAMESPACE}
 # The features that stand directly in a section.

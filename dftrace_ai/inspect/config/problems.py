@@ -11,8 +11,6 @@ from dftrace_ai.wording import in_short
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Problem", "Problems", "all_checked", "as_written"]
-
 Checked = TypeVar("Checked")
 
 

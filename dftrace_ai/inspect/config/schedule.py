@@ -11,8 +11,6 @@ from dftrace_ai.inspect.config.problems import all_checked, as_written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Schedule", "frequency", "iteration", "pairs", "whole"]
-
 
 OPEN = -1
 

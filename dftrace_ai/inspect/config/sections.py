@@ -40,27 +40,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.config.layers import LayerInfo
     from dftrace_ai.inspect.config.problems import Problem
 
-__all__ = [
-    "PLAN_LINES",
-    "Choosing",
-    "CustomUse",
-    "InspectConfig",
-    "Keys",
-    "LayerPlan",
-    "Modify",
-    "Observe",
-    "Section",
-    "Selector",
-    "fp8_off_gemms",
-    "has_own_tensors",
-    "in_force",
-    "layer_plan",
-    "listed_names",
-    "modified",
-    "observed",
-    "schedule_of",
-]
-
 
 GEMM_KEYS = frozenset({"gemms", "gemms_struct"})
 TENSOR_KEYS = frozenset({"tensors", "tensors_struct"})

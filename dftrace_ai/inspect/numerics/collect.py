@@ -24,8 +24,6 @@ from dftrace_ai.inspect.numerics.record import Record, merge_all, record_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BINS", "SHIFT", "collect", "histogram"]
-
 _PLAIN_CLASSES = (Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
 CAST_ELEMENTS = 1 << 20

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["FP32_MAX", "SMALLEST_SCALE", "Format"]
-
 FP32_MAX = 3.4028234663852886e38
 SMALLEST_SCALE = 2.0**-126
 """A smaller one is no normal number in fp32, and could not be undone."""

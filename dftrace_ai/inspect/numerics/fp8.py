@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
-__all__ = [
-    "fake_quantise",
-    "quantisation_record",
-    "quantisation_row",
-    "scale_of",
-    "thresholds",
-]
-
 
 def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0) -> float:
     """Return what elements are multiplied by before the cast, an fp32 number."""

@@ -7,16 +7,6 @@ from torch import Tensor
 
 from dftrace_ai.inspect.errors import InspectTypeError
 
-__all__ = [
-    "ELEMENTS",
-    "SHARED_ELEMENTS",
-    "address_of",
-    "in_memory_order",
-    "is_plain_cpu",
-    "local_part",
-    "threads_for",
-]
-
 SHARED_ELEMENTS = 256 * 1024
 """Smaller tensors are not worth waking a thread for; the native module has the same bound."""
 

@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.numerics.formats import Format
 
-__all__ = [
-    "ROW_FIELDS",
-    "VALUES",
-    "check_values",
-    "fake_quantise",
-    "lost_row",
-    "merged_rows",
-    "neutral_row",
-    "row_of",
-    "row_with_quantisation",
-    "scale_of",
-    "thresholds_of",
-    "values_of_row",
-]
-
 ROW_FIELDS = len(FIELDS)
 _N_OVER, _N_TOTAL, _SQUARE_ERROR = map(FIELDS.index, ("n_over", "n_total", "square_error"))
 

@@ -13,17 +13,6 @@ from dftrace_ai.inspect.numerics.statistics import NUMBERS, PLAIN_FP8_STATS, TEN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = [
-    "FIELDS",
-    "NEUTRAL",
-    "Record",
-    "final_values",
-    "merge",
-    "merge_all",
-    "record_of",
-    "with_quantisation",
-]
-
 
 class Record(NamedTuple):
     """The numbers of a tensor, called as in the native module."""

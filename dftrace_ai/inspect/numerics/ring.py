@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
-__all__ = ["Landed", "Ring", "RowWriter"]
-
 Tag = TypeVar("Tag")
 
 GENERATIONS = 8

@@ -6,8 +6,6 @@ The formulas are in the native module, `native/src/tensor/statistics.cpp`; those
 
 from __future__ import annotations
 
-__all__ = ["FP8_PREFIXES", "FP8_STATS", "NUMBERS", "PLAIN_FP8_STATS", "TENSOR_STATS"]
-
 TENSOR_STATS = ("min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range")
 """The statistics of a tensor's own elements, which `LogTensorStats` accepts, by their canonical
 names."""

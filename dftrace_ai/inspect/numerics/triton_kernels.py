@@ -9,8 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["finish_row", "finish_table", "partial_rows", "partial_table", "write_values"]
-
 ROW = tl.constexpr(17)
 # Of a table of tensors: address, count, first row, number of rows, place of the whole's row.
 ENTRY = tl.constexpr(5)

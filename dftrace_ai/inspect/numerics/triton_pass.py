@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.numerics.formats import Format
 
-__all__ = ["TritonPass", "has_triton", "raw_stream"]
-
 # With 8 warps, larger ones need so many registers that one program fits a processor.
 BLOCK = 2048
 WARPS = 8

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dftrace_ai.run.emitting import Moment
     from dftrace_ai.run.run import Run
 
-__all__ = ["NvdlfwTraceLogger"]
-
 _NAME = re.compile(
     r"(?P<layer>.*)_(?P<tensor>activation|weight|gradient|output|wgrad|dgrad)_(?P<stat>.+)",
     re.DOTALL,

@@ -17,8 +17,6 @@ from dftrace_ai.wording import ToldOnce, escaped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LogNames", "MainLog", "StatisticsFile", "tell_on_stderr"]
-
 LEVEL_VARIABLE = "NVDLFW_INSPECT_LOG_LEVEL"
 OVERWRITE_VARIABLE = "NVDLFW_INSPECT_ENABLE_LOG_OVERWRITE"
 STAMPED_VARIABLE = "NVDLFW_INSPECT_ENABLE_LOG_TIMESTAMP"

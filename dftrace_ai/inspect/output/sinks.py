@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.output.log_files import MainLog, StatisticsFile
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["BaseLogger", "Outbox", "Sinks", "Statistics"]
-
 
 class BaseLogger(abc.ABC):
     """What `initialize(statistics_logger=...)` takes; any object with `log_scalar` will do, too.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["FLUSH", "RING_STALL", "nonfinite", "numbers", "outside_of_spans", "plan"]
-
 STATISTICS_TRACK = "tensor stats"
 NONFINITE_TRACK = "non-finite values"
 FIRST_NONFINITE_TRACK = "first non-finite value"

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.numerics.record import Record
 
-__all__ = [
-    "RECORD_BYTES",
-    "Groups",
-    "Sent",
-    "behind",
-    "distributed",
-    "gathered",
-    "gathered_rows",
-    "is_last_rank",
-    "packed",
-    "rank_of_process",
-    "unpacked",
-]
-
 RECORD_BYTES = 8 * len(FIELDS)
 
 _of_parent: Any = None

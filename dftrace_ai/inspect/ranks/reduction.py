@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config import Schedule
 
-__all__ = ["GroupMerger", "Selected", "Slot", "SlotTable", "digest_of"]
-
 DIGEST_BYTES = 8
 HEADER = struct.Struct(f"={DIGEST_BYTES}s{DIGEST_BYTES}sqQ")
 """What comes before the records: by which rules members exchange, the slots, the iteration, and

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.session.session import Session
 
-__all__ = ["log_tensor_stats", "needed_session", "session", "weights_are_reduced"]
-
 session: Session | None = None
 """The open session."""
 

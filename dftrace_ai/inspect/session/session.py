@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.record import Record
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["Attached", "Session"]
-
 NEVER = math.inf
 """The next due iteration of what is never due."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config import InspectConfig, LayerInfo, Observe, Schedule, Section
 
-__all__ = ["SilentSections", "near"]
-
 NEAR_MOST = 3
 BITS = 64
 """Of so many sections ranks tell each other whether they have layers."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install", "learning_backward"]
-
 
 def install(options: AutoOptions) -> Callable[[], None]:
     """Record the outermost passes: `Tensor.backward` looks `torch.autograd.backward` up."""

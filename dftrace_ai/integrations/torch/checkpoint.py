@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.checkpoints import Begun
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install"]
-
 SHARDED = "torch.distributed.checkpoint"
 
 

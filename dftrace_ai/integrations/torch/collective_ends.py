@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.emitting import ApartSpan
 
-__all__ = ["ENQUEUED", "Ends", "Wait"]
-
 # What is said where a span's end is not that of its collective.
 ENQUEUED: Final = {"until": "enqueued"}
 WAITED: Final = {"until": "waited"}

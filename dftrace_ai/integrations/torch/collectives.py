@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dftrace_ai.run.emitting import ApartSpan
     from dftrace_ai.run.run import Run
 
-__all__ = ["install"]
-
 NAMES: Final = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install"]
-
 COMPILER = "torch._dynamo"
 
 REASON_LETTERS = 500

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
-    from dftrace_ai.integrations.steps import Gate
-
-__all__ = ["WorkerLoop", "install"]
+    from dftrace_ai.run.emitting import Gate
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 

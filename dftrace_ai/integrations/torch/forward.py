@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install"]
-
 
 def install(options: AutoOptions) -> Callable[[], None]:
     """Record the outermost calls of modules with parameters, and deeper ones that are wanted."""

@@ -14,15 +14,6 @@ from dftrace_ai.run.loaded_torch import is_older_than
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "bytes_of",
-    "compiler_flags",
-    "compiler_of_thread",
-    "left_alone",
-    "running_graph_task",
-    "unheard",
-]
-
 F = TypeVar("F")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install"]
-
 # Dynamo alone makes a graph of an optimizer's step. Asking for what exports a model, too, takes a
 # second call of Python.
 _is_compiling = torch.compiler.is_dynamo_compiling

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install"]
-
 DOORS = ("to", "cuda", "cpu")
 
 

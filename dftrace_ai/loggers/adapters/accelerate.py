@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.logger import Logger, Loggers
     from dftrace_ai.loggers.records import Metrics, Params
 
-__all__ = ["accelerate_tracker", "register_tracker"]
-
 NAME = "dftrace_ai"
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.logger import Logger, Loggers
 
-__all__ = ["keras_callback"]
-
 
 def keras_callback(loggers: Logger | Loggers) -> Any:
     """Return a callback for ``model.fit``: an iteration a batch, an epoch an epoch.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.logger import Logger, Loggers
 
-__all__ = ["lightning_logger"]
-
 # Two packages with a class of the same name each; a trainer takes its own only.
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 

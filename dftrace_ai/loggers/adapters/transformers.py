@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.logger import Logger, Loggers
 
-__all__ = ["trainer_callback"]
-
 
 def trainer_callback(loggers: Logger | Loggers) -> Any:
     """Return a callback that logs what a Trainer logs, and its arguments as hyper-parameters.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.interfaces.base import BaseLogint
 
-__all__ = ["serve"]
-
 FAILED = 1
 CHUNK = 1 << 16
 # So many records are taken at most before they are written, by trackers that write many at once.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["Delivery", "InProcess", "Mark", "Standing", "Tracker", "TrackerProcessError"]
-
 # So long a fork waits for a tracker's call to end; one that lasts longer is not waited for again.
 LONGEST_WAIT_S = 2.0
 UNSURE = "and may not have kept or sent all of them"

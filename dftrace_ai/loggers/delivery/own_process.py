@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["END", "LENGTH", "OwnProcess"]
-
 LENGTH = struct.Struct("<q")
 # In place of a length: the run ends so, and nothing follows.
 END = -1

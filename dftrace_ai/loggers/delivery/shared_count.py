@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SharedCount"]
-
 SIZE, FAULT_BYTES = 4096, 4000
 # What `mmap` returns where it fails: (void *) -1.
 FAILED = ctypes.c_void_p(-1).value

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Bell", "Nesting", "wait_until"]
-
 SHORTEST_S, LONGEST_S = 0.0002, 0.005
 # A handler may end the program behind its call, so it waits, and so does one that comes into it. Of
 # one that comes again and again the stack would be full in the end.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers import records
 
-__all__ = ["AimLogint"]
-
 MOST_BINS = 512
 
 

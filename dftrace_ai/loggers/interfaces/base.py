@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Params, Record, Status
 
-__all__ = ["BaseLogint", "RunFacts", "files_of", "picture_of", "step_file"]
-
 
 @dataclass(frozen=True)
 class RunFacts:

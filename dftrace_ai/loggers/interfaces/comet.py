@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers import records
 
-__all__ = ["CometLogint"]
-
 MODES = {"allow": "get_or_create", "must": "get", "never": "create"}
 OFF = {
     "auto_log_co2": False,

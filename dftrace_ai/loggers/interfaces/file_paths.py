@@ -19,15 +19,6 @@ from dftrace_ai.loggers.names import safe_file_name, safe_name, safe_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "kept_copy",
-    "kept_file",
-    "lead_nowhere",
-    "lent_file",
-    "one_at_a_time",
-    "opened_file",
-]
-
 MOST_TWINS = 1000
 OWNERS = 0o600
 """The mode of files that nobody else reads."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Param, Params, Record, Status
     from dftrace_ai.loggers.runs.processes import ProcessIdentity
 
-__all__ = ["LocalLogint"]
-
 # The line that ends a log is shorter.
 ROOM_OF_END = 200
 # Of what is left of the time for the end; the run is not to be told to have ended too late.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import ImageRecord, Params, Status
 
-__all__ = ["MLFlowLogint"]
-
 RUN_TAG, GROUP_TAG, CHANGED_TAG = "dftrace.run", "dftrace.group", "dftrace.changed."
 STATUSES = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 # What one request may hold, by MLflow's own limits.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Alert, ImageRecord, Params, Status, TextRecord
 
-__all__ = ["NeptuneLogint"]
-
 MOST_LETTERS = 1000
 
 

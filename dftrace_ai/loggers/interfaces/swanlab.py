@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers import records
 
-__all__ = ["SwanLabLogint"]
-
 # No letter that SwanLab accepts in the name of a project.
 UNNAMED = re.compile(r"[^\w.+-]", re.ASCII)
 MOST_LETTERS = 100

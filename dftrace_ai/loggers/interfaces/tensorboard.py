@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers import records
 
-__all__ = ["TensorBoardLogint"]
-
 RGB = 3
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Alert, HistogramRecord, Params, TextRecord
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["TraceLogint"]
-
 CATEGORY = "log"
 TRACK = "log"
 # Of a histogram's quantiles those that are plotted: each is a track.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers import records
 
-__all__ = ["TrackioLogint"]
-
 ELSEWHERE = ("space_id", "server_url")
 MOST_LETTERS = 120
 LEVELS = {"info": "INFO", "warning": "WARN", "error": "ERROR"}

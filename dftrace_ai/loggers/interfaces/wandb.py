@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import RunFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["WandbLogint"]
-
 # What the axes are called: no metric of a user's has such a name.
 AXES = {"epoch/": "step/epoch", "system/": "step/seconds"}
 ITERATIONS = "step/iteration"

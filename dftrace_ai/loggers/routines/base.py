@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
 
-__all__ = ["BaseLogger"]
-
 
 class BaseLogger(abc.ABC):
     """A routine: one kind of value that is logged.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
 
-__all__ = ["HistogramLogger"]
-
 MANTISSA_BITS = 3
 SHIFT = 23 - MANTISSA_BITS
 BINS = 1 << (32 - SHIFT)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Param, Point, Record
 
-__all__ = ["HyperparameterLogger", "plain_params"]
-
 KEY = "hparams"
 MOST_DEPTH = 32
 MOST_LETTERS = 10_000

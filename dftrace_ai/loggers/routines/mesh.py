@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Point, Record
 
-__all__ = ["MeshLogger", "glb_bytes"]
-
 MAGIC, VERSION = 0x46546C67, 2
 JSON_CHUNK, BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 FLOAT, UNSIGNED_INT, UNSIGNED_BYTE = 5126, 5125, 5121

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     # Those on a GPU are on their way.
     Numbers: TypeAlias = "dict[str, float | _OnItsWay]"
 
-__all__ = ["EpochFigures", "MetricLogger", "number_of", "spread"]
-
 # Whole numbers up to here are floats, too.
 EXACT = 1 << 53
 ONLY_FLOATS = frozenset({float})

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Point, Record
 
-__all__ = ["ImageLogger", "VideoLogger", "array_of", "as_bytes", "gif_bytes"]
-
 MOST_PIXELS = 1 << 28
 CHANNELS = (1, 3, 4)
 GAP = 2

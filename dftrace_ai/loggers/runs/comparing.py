@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.reading import LocalRun
     from dftrace_ai.loggers.runs.report_types import ComparisonReport
 
-__all__ = ["Comparison", "compared", "duration", "figure", "metric_names", "moment"]
-
 # Shown to those who ask for it: samples of the machine, and what epochs came to, of which the
 # iterations' figures say as much.
 UNASKED = ("system/", "epoch/")

@@ -9,8 +9,6 @@ from typing_extensions import Required, TypedDict
 
 from dftrace_ai.loggers.runs.lines import MOST_STEP, MOST_TIME_S
 
-__all__ = ["log_line_adapter"]
-
 Time = Annotated[
     float, Field(ge=0, lt=MOST_TIME_S, description="When it was logged, in seconds since 1970.")
 ]

@@ -14,22 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Param, Params
 
-__all__ = [
-    "AXES",
-    "ENDS",
-    "EndLine",
-    "Line",
-    "MediaLine",
-    "MetricsLine",
-    "ParamsLine",
-    "RunLine",
-    "exact",
-    "line_of",
-    "number_text",
-    "value_text",
-    "whole_text",
-]
-
 AXES = {"i": "iteration", "e": "epoch", "t": "time"}
 ENDS = ("finished", "failed", "killed")
 

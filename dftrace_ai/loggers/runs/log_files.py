@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "LINE_BYTES",
-    "LOG",
-    "LogLines",
-    "NoRunsError",
-    "Reached",
-    "RunFolder",
-    "head_of",
-    "kept_bytes",
-    "reached",
-    "run_folders",
-]
-
 MOST_DEPTH = 32
 """Of directories below the one that is searched."""
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.log_files import RunFolder
     from dftrace_ai.loggers.runs.reading import LocalRun, Writer
 
-__all__ = ["COLOURS", "Dot", "Line", "RunsOnPage", "bars", "lines", "page_of"]
-
 MOST_RUNS = 50
 MOST_PLOTS = 300
 MOST_DOTS = 500

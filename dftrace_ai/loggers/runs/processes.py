@@ -7,8 +7,6 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ProcessIdentity", "here", "is_alive", "process_start"]
-
 MOST_PID = 1 << 22
 """Linux gives no higher number (proc(5), pid_max)."""
 

@@ -8,8 +8,6 @@ from typing import TypeAlias
 # That of `typing` does not tell pydantic enough before Python 3.12.
 from typing_extensions import TypedDict
 
-__all__ = ["ComparisonReport", "RunFacts", "RunReport"]
-
 Number: TypeAlias = "float | str"
 """Numbers that are not finite go by their names."""
 

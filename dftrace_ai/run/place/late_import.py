@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["when_imported"]
-
 
 def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
     """Call a function when a module is there: at once, or behind the import that brings it."""

@@ -9,8 +9,6 @@ import gc
 import sys
 from typing import Any
 
-__all__ = ["DEEPSPEED", "ENGINES", "MEGATRON", "MESHES", "find_layout", "note_mesh"]
-
 MESHES = "torch.distributed.device_mesh"
 MEGATRON = "megatron.core.parallel_state"
 DEEPSPEED = "deepspeed.utils.groups"

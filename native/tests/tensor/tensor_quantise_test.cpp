@@ -32,7 +32,7 @@ TEST("both sets of instructions give the same bits and counts for any pattern") 
     std::mt19937 random(5);
     std::vector<float> numbers(70'003);
     for (float& number : numbers) {
-        const std::uint32_t bits = random();
+        const auto bits = static_cast<std::uint32_t>(random());
         std::memcpy(&number, &bits, sizeof bits);
     }
     for (const float scale : {1.0f, 3e20f, 1e-20f}) {

@@ -58,6 +58,17 @@ TEST("many blocks decompress to the whole, each by itself") {
     }
 }
 
+TEST("a block that cannot be compressed hardly grows") {
+    std::mt19937_64 random(5);
+    std::string noise(1 << 20, '\0');
+    for (char& c : noise) c = static_cast<char>(random());
+    for (const auto compression : {Compression::gzip, Compression::zstd}) {
+        std::string packed;
+        make_codec(compression, 0)->append(packed, noise);
+        CHECK(packed.size() < noise.size() + noise.size() / 100);
+    }
+}
+
 TEST("every level works, and others are refused") {
     const std::string text =
         joined(std::vector<std::string>(300, "{\"name\":\"forward\",\"cat\":\"compute\"}\n"));

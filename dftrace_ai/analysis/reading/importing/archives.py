@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import TraceFile
 
 
-__all__ = [
-    "BrokenArchiveError",
-    "BrokenMemberError",
-    "Member",
-    "MoreThanArchiveError",
-    "opened_archive",
-    "tar_members",
-    "zip_members",
-]
-
 # Names and other facts of a member that have no room in its header.
 MOST_FACTS_BYTES: Final = 64 * 1024
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_file import Codec
 
-__all__ = ["Copied", "CopiedText"]
-
 # Of all copies together: a job has profiles by the hundred. Each that is in memory holds a
 # descriptor, of which a process has few.
 MOST_MEMORY_BYTES = 64 * 1024 * 1024

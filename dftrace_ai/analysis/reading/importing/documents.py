@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.source import Source
 
-__all__ = ["opened_documents"]
-
 NS_PER_US: Final = 1000
 
 # Far more than anybody puts together.

@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-__all__ = [
-    "ARCHIVES",
-    "BLOCK",
-    "END_MAGIC",
-    "LOCAL_MAGIC",
-    "Form",
-    "form_of",
-    "is_tar_header",
-    "is_zip",
-    "json_told",
-    "other_told",
-    "tar_number",
-]
-
 Form = Literal["lines", "documents", "objects", "tar", "zip", "none"]
 """An event on each line, JSON as a whole that may hold events, events of torch.profiler one behind
 the other without a list around them, an archive, or none of these."""

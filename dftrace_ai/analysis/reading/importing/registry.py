@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.source import Source
     from dftrace_ai.analysis.reading.trace_file import TraceFile
 
-__all__ = ["IMPORTERS", "Importer", "traces_of"]
-
 Importer: TypeAlias = "Callable[[Source], list[TraceFile]]"
 """Returns the traces of a file: one, or as many as it holds. `skipped` gets what of it is none."""
 

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = [
-    "KINDS",
-    "MOST_GROUPS",
-    "FirstProcesses",
-    "Turn",
-    "briefly_named",
-    "envelope",
-    "losses_of",
-    "process_name",
-    "rounded",
-    "rows_of",
-    "turns_of",
-]
-
 MOST_GROUPS: Final = 600
 DIGITS: Final = 9
 NAME_LETTERS: Final = 200

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Process
 
-__all__ = ["FlameTree"]
-
 MOST_FRAMES: Final = 1500
 
 MOST_NS: Final = 2**63 - 1

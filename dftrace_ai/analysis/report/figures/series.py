@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps import Process
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = [
-    "CounterCharts",
-    "CounterSeries",
-    "TensorPoints",
-    "TensorSeries",
-    "number_of",
-    "series_of",
-]
-
 MOST_CHARTS: Final = 36
 MOST_LINES: Final = 6
 GROUPS: Final = 240

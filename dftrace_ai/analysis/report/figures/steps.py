@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps import Rank, Steps
     from dftrace_ai.analysis.steps.job import Order
 
-__all__ = ["MeasuredRank", "SlowestSteps", "loader_figures", "rank_figures", "step_figures"]
-
 MOST_EPOCHS: Final = 60
 STRETCHES: Final = 20
 LOADER_STRETCHES: Final = 240

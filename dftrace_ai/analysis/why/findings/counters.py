@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
 
-__all__ = ["is_number", "memory_creep"]
-
 # Memory: of fewer samples nothing is told, and at first it settles.
 FEWEST_SAMPLES: Final = 20
 MOST_POINTS: Final = 200

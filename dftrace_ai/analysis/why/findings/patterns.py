@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Confidence, Finding
     from dftrace_ai.analysis.why.statistics import Change
 
-__all__ = ["drift_of", "pattern_findings", "two_kinds_of"]
-
 # Noise hides a beat at one height, not at the next.
 HEIGHTS: Final = (4, 8, 16, 32)
 LONGEST_PERIOD: Final = 1000

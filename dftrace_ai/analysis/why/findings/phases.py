@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
 
-__all__ = ["loop_findings", "phase_findings", "start_note"]
-
 # So many usual steps have to pass before a start, or a warm-up, is a long one.
 START_STEPS, WARM_UP_STEPS = 20, 10
 # A checkpoint that begins so soon after the last step belongs to the training.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Finding
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["compute_bound", "is_usual_for_frameworks", "share_findings"]
-
 # Where the GPU is idle while the host is in one of these, the host is the reason.
 HOST_PARTS: Final[tuple[Part, ...]] = (
     *("forward", "backward", "optimizer", "compute", "launch", "other", "none"),

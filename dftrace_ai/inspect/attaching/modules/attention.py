@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.attaching.layer import LiveLayer
 
-__all__ = ["FAST_PATH", "run_attention"]
-
 
 class _Running(NamedTuple):
     layers: Mapping[str, LiveLayer]

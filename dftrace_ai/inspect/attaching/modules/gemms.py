@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
 
-__all__ = [
-    "Call",
-    "Operands",
-    "as_autocast",
-    "backward_gemms",
-    "forward_gemm",
-    "rows_of",
-    "run_linear",
-]
-
 # Asked beforehand: torch before 2.12 cannot compile the question.
 _WITH_AUTOCAST = frozenset(
     device

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
 
-__all__ = ["first_tensor", "look_into", "observable_tensors", "run_compiled"]
-
 
 def observable_tensors(module: nn.Module) -> tuple[str, ...]:
     """Return the names of the tensors that can be seen of such a module."""

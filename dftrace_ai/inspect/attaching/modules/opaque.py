@@ -27,8 +27,6 @@ from dftrace_ai.inspect.attaching.passes import begin_pass
 if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.passes import Pass
 
-__all__ = ["compiled_begin", "compiled_linear", "compiled_look", "pass_of", "token_of"]
-
 
 _numbers = itertools.count(1)
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.naming import Kind
 
 
-__all__ = ["Station", "station_at"]
-
-
 # What objects are copied by, without an import of ours in their pickles.
 _NEWOBJ = vars(copyreg)["__newobj__"]
 _RECONSTRUCTOR = vars(copyreg)["_reconstructor"]

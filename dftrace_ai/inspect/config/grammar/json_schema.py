@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.config.grammar.values import JsonSchema
 
 
-__all__ = ["config_schema"]
-
-
 PARTS: tuple[type[Layers | Feature], ...] = (
     Layers,
     BaseLogTensorStats,

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = [
-    "FEATURE_MODELS",
-    "KEY_ALIASES",
-    "BaseLogTensorStats",
-    "Feature",
-    "Layers",
-    "LogKeys",
-    "SectionHead",
-]
-
 # Keys as example files of other tools write them.
 KEY_ALIASES = {"type": "stats", "layer_type": "layer_types"}
 

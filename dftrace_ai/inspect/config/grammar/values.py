@@ -13,26 +13,6 @@ from dftrace_ai.inspect.config.problems import all_checked, as_written
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = [
-    "EndStep",
-    "Fp8Stats",
-    "Frequency",
-    "Gemm",
-    "Gemms",
-    "JsonSchema",
-    "LayerNumbers",
-    "Margin",
-    "Name",
-    "Names",
-    "Pattern",
-    "QuantFormat",
-    "StartEndList",
-    "StartStep",
-    "Tensor",
-    "TensorStats",
-    "Tensors",
-]
-
 ITERATION = {"type": ["integer", "null"], "minimum": -1}
 NAMED = {"type": "string", "minLength": 1}
 PATTERN = {**NAMED, "format": "regex", "maxLength": MOST_WRITTEN}
