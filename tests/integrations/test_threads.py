@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Thread
+from contextlib import nullcontext
+from threading import Barrier, Lock, Thread
 from typing import Any
 
 import torch
@@ -20,7 +21,12 @@ BATCHES = 4
 
 
 def train(
-    seed: int, epochs: int = 2, turns: Barrier | None = None, model: Any = None, last: int = BATCHES
+    seed: int,
+    epochs: int = 2,
+    turns: Barrier | None = None,
+    model: Any = None,
+    gradients: Any = nullcontext(),
+    last: int = BATCHES,
 ) -> list[bytes]:
     """A training that takes turns with others at each batch, and may leave its loop."""
     if model is None:
@@ -32,8 +38,10 @@ def train(
         for number, x in enumerate(DataLoader(DATA, batch_size=4), 1):
             if turns is not None:
                 turns.wait(100)
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
+            # torch guards no gradients of a model that threads share.
+            with gradients:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
             if turns is not None:
                 turns.wait(100)
             optimizer.step()
@@ -112,14 +120,12 @@ def test_threads_that_train_at_once_have_their_own_steps_and_epochs(
 
 def test_threads_come_and_go(traced: Traced, auto: Auto) -> None:
     """A pool, a loop that is left with its thread, a thread that judges, one after the other."""
-    shared = nn.Linear(2, 1)
+    shared = {"model": nn.Linear(2, 1), "gradients": Lock()}
     with traced(perfetto=True) as run:
         auto()
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(train, range(5)))
-        at_once(
-            lambda: train(0, last=2), lambda: train(1, model=shared), lambda: train(2, model=shared)
-        )
+        at_once(lambda: train(0, last=2), lambda: train(1, **shared), lambda: train(2, **shared))
         at_once(judge, lambda: train(3))
         train(4)
         auto.remove()
