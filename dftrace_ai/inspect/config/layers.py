@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.config.bounded_search import searcher
@@ -26,6 +27,7 @@ class LayerInfo:
     has_gemms: bool = True
 
 
+@lru_cache(maxsize=1024)  # asked by each section for each layer
 def layer_number(name: str) -> int | None:
     """Return the first part of a dotted name that is a number: 1 for ``decoder.1.mlp.fc1``."""
     for part in name.split("."):

@@ -316,6 +316,8 @@ class Selector:
     def __init__(self, sections: Mapping[str, Section], layers: Iterable[LayerInfo]) -> None:
         self._sections = sections
         self._layers = tuple(layers)
+        # Attaching asks several times, and each time all sections would be asked.
+        self._found: dict[LayerInfo, Section | None] = {}
         self._tests = [
             (section, what_selects(section.layers, self._layers)) for section in sections.values()
         ]
@@ -326,6 +328,11 @@ class Selector:
 
     def section_of(self, layer: LayerInfo) -> Section | None:
         """Return the section that selects a layer, or None."""
+        if layer not in self._found:
+            self._found[layer] = self._search(layer)
+        return self._found[layer]
+
+    def _search(self, layer: LayerInfo) -> Section | None:
         found = self.sections_of(layer)
         if len(found) > 1:
             names = listed([in_short(section.name) for section in found])
