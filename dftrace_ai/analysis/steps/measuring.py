@@ -124,6 +124,8 @@ def _sampled(levels: list[tuple[int, int]], start_ns: Integers, end_ns: Integers
 WARM_UP_SHARE: Final = 0.3
 # From so many on noise may hide where calm begins.
 ENOUGH_FOR_LEVELS: Final = 20
+# So many of the later steps may be as slow as those of the warm-up.
+MOST_COME_BACK: Final = 0.2
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,6 +163,8 @@ def steady_of(steps: Steps) -> Steady:
     calm = calm if len(calm) else time
     median, scale = float(np.median(calm)), scale_of(calm)
     warm_up = _warm_up(time, body, max(median + 6 * scale, 2 * median)) if count > 1 else 0
+    if _comes_back(time, body, warm_up):
+        warm_up = 1
     steady = body.copy()
     steady[:warm_up] = False
     judged = time[steady] if steady.any() else calm
@@ -181,6 +185,15 @@ def _warm_up(time: Integers, body: Integers, calm_ns: float) -> int:
     if warm_up == 1 and len(judged) >= ENOUGH_FOR_LEVELS and not calm[:3].any():
         return _level_ends(time)
     return warm_up
+
+
+def _comes_back(time: Integers, body: Integers, warm_up: int) -> bool:
+    """Tell whether later steps are as slow as the first: two kinds of steps, and no warm-up."""
+    first, later = time[:warm_up][body[:warm_up]], time[warm_up:][body[warm_up:]]
+    if warm_up < 2 or not len(first) or not len(later):
+        return False
+    between = np.sqrt(np.median(first) * max(float(np.median(later)), 1.0))
+    return bool((later >= between).mean() > MOST_COME_BACK)
 
 
 def _level_ends(time: Integers) -> int:

@@ -363,6 +363,7 @@ PLANTED: dict[str, tuple[str, Training]] = {
     ),
     "two kinds of steps": ("two-kinds/forward", T(kinds=(0.5, 5.0))),
     "two kinds of steps, few of one": ("two-kinds/forward", T(kinds=(0.2, 6.0), steps=200)),
+    "two kinds of steps, far apart": ("two-kinds/forward", T(kinds=(0.5, 30.0))),
     "two kinds of steps, backward": ("two-kinds/backward", T(kinds=(0.5, 3.0), where="backward")),
     "warm-up": ("slow-warm-up/forward", T(warm=5, warm_ms=400)),
     "warm-up, backward": ("slow-warm-up/backward", T(warm=12, warm_ms=150, where="backward")),

@@ -111,7 +111,8 @@ PLANTED: dict[str, tuple[str, Plan]] = {
         P(log_ms=150, log_every=9, epochs=6),
     ),
     "a leak": (LEAK, P(leak_mb=4, epochs=10)),
-    "a leak, slow": (LEAK, P(leak_mb=1, epochs=10)),
+    # Long enough for the looks at the memory on a fast machine, too.
+    "a leak, slow": (LEAK, P(leak_mb=1, epochs=10, forward_ms=5)),
     "one slow step": ("slow-step/forward", P(slow={53: 2500})),
     "one slow step, loading": ("slow-step/wait", P(slow={53: 2500}, where="wait")),
     "one slow step, optimizer": ("slow-step/optimizer", P(slow={41: 2500}, where="optimizer")),

@@ -214,6 +214,8 @@ def drift_of(evidence: Evidence) -> Finding | None:
         return None
     cut = used[int(change.at / len(batches) * len(used))]
     after, before = used[used >= cut], used[used < cut]
+    if not rises and _is_chance_of_kinds(evidence, cut, limit):
+        return None
     grown = _growth(evidence, used, len(batches)) if rises else _risen(evidence, before, after)
     part = max(grown, key=lambda name: grown[name])
     whole = sum(max(ns, 0.0) for ns in grown.values())
@@ -308,6 +310,21 @@ class _Kinds(NamedTuple):
 
     slow: Integers
     at: Integers
+
+
+def _is_chance_of_kinds(evidence: Evidence, cut: int, limit: Limit) -> bool:
+    """Tell whether steps are of two kinds on both sides of a cut, and each kind is as it was."""
+    kinds = _kinds(evidence)
+    if kinds is None:
+        return False
+    time, later = evidence.time[kinds.at], kinds.at >= cut
+    for kind in (kinds.slow, ~kinds.slow):
+        before, after = time[kind & ~later], time[kind & later]
+        if min(len(before) / (~later).sum(), len(after) / later.sum()) < LEAST_OF_KIND:
+            return False
+        if np.median(after) > (1 + limit.warning) * np.median(before):
+            return False
+    return True
 
 
 def two_kinds_of(evidence: Evidence) -> Finding | None:
