@@ -7,14 +7,14 @@ from house import COUNTS
 
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now.
 CEILINGS = {
-    "product": 102_600,
-    "python": 72_300,
-    "tests": 96_400,
-    "of_one_neighbour": 59,
-    "untyped": 230,
-    "inner_docstrings": 2_750,
+    "product": 97_400,
+    "python": 68_000,
+    "tests": 87_900,
+    "of_one_neighbour": 47,
+    "untyped": 160,
+    "inner_docstrings": 1_900,
 }
-FEWEST_COMMENTS = 1_800
+FEWEST_COMMENTS = 1_940
 
 
 @pytest.mark.parametrize("what", CEILINGS)

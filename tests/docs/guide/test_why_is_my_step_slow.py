@@ -13,6 +13,7 @@ from analysis.why.made_runs import PLANTED
 from analysis.why.precision_table import row_of
 from typer.testing import CliRunner
 
+from dftrace_ai.analysis.steps import measuring
 from dftrace_ai.analysis.why import LIMITS, evidence, verdict
 from dftrace_ai.analysis.why.findings import counters, patterns, phases
 from dftrace_ai.analysis.why.model import KINDS, verdict_adapter
@@ -88,7 +89,8 @@ def test_what_is_fixed_is_as_the_page_says() -> None:
             patterns.LEAST_EXCESS,
             patterns.MOST_BY_CHANCE,
         ),
-        *(patterns.SLOW_STEP_TIMES, phases.START_STEPS, phases.WARM_UP_STEPS, patterns.TREND_STEPS),
+        *(patterns.SLOW_STEP_TIMES, phases.START_STEPS, phases.WARM_UP_STEPS),
+        *(measuring.MOST_COME_BACK, patterns.TREND_STEPS),
         *(patterns.LEAST_TAU, patterns.SOME_OF_IT, patterns.ALL_GREW, evidence.LEAST_LOOPS),
         *(
             evidence.LEAST_LONGER,
@@ -96,7 +98,8 @@ def test_what_is_fixed_is_as_the_page_says() -> None:
             patterns.LEAST_APART,
             patterns.MOST_SPREAD,
         ),
-        *(patterns.ONE_PART, patterns.NEARLY_ALL, patterns.LEAST_TURNS, verdict.LATE),
+        *(patterns.ONE_PART, patterns.NEARLY_ALL, patterns.LEAST_TURNS, patterns.MOST_BY_CUT),
+        verdict.LATE,
         *(counters.FEWEST_SAMPLES, counters.LEAST_TAU_OF_MEMORY),
     ]
     assert [float(value) for _, value in table(between(PAGE, "fixed"))] == wanted

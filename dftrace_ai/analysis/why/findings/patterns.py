@@ -53,6 +53,9 @@ FASTEST, ALL_GREW = 10, 0.5
 # Two kinds of steps: each is so much of all, and as far apart; within a kind they hardly differ,
 # and they come by turns.
 LEAST_OF_KIND, LEAST_APART, MOST_SPREAD, LEAST_TURNS = 0.1, 0.4, 0.4, 6
+# At the cut where they differ most, shares of a kind that never changes differ by so many
+# standard deviations.
+MOST_BY_CUT: Final = 4.0
 # Of the slow steps so many are slow in the part that is named.
 NEARLY_ALL: Final = 0.9
 
@@ -313,18 +316,23 @@ class _Kinds(NamedTuple):
 
 
 def _is_chance_of_kinds(evidence: Evidence, cut: int, limit: Limit) -> bool:
-    """Tell whether steps are of two kinds on both sides of a cut, and each kind is as it was."""
+    """Tell whether steps are of the same two kinds before a cut and after it, about as often."""
     kinds = _kinds(evidence)
     if kinds is None:
         return False
     time, later = evidence.time[kinds.at], kinds.at >= cut
     for kind in (kinds.slow, ~kinds.slow):
         before, after = time[kind & ~later], time[kind & later]
-        if min(len(before) / (~later).sum(), len(after) / later.sum()) < LEAST_OF_KIND:
+        if (
+            not len(before)
+            or not len(after)
+            or np.median(after) > (1 + limit.warning) * np.median(before)
+        ):
             return False
-        if np.median(after) > (1 + limit.warning) * np.median(before):
-            return False
-    return True
+    share = float(kinds.slow.mean())
+    differs = abs(float(kinds.slow[later].mean() - kinds.slow[~later].mean()))
+    usual = np.sqrt(share * (1 - share) * (1 / later.sum() + 1 / (~later).sum()))
+    return bool(differs <= MOST_BY_CUT * usual)
 
 
 def two_kinds_of(evidence: Evidence) -> Finding | None:
