@@ -17,8 +17,6 @@ _HEAD = '''"""The tree's categories and names. Generated: edit schemas/categorie
 from __future__ import annotations
 
 from dftrace_ai.annotation.node import ProfilerNode
-
-__all__ = [{names}]
 '''
 
 
@@ -58,9 +56,7 @@ def generated(source: Path = SOURCE) -> str:
     tree: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
     categories: dict[str, Any] = tree["categories"]
     classes = {name: "DataLoader" if name == "dataloader" else name.title() for name in categories}
-    exported = ["CATEGORIES", "ROOT", *sorted(["Categories", "Io", *classes.values()])]
-    names = ", ".join(f'"{name}"' for name in exported)
-    lines = _HEAD.format(names=names).splitlines()
+    lines = _HEAD.splitlines()
     lines += _class("Io", tree["io"]["doc"], tree["io"]["nodes"], io=False, prefix="{self.name}.")
     for name, entry in categories.items():
         prefix = "{self.name}." if entry.get("qualified") else ""
