@@ -432,3 +432,13 @@ def _untold_evaluations(steps: Steps) -> tuple[Integers, Integers]:
     after = np.append(steps.start_ns[1:], np.iinfo(np.int64).max)[gaps]
     learns = np.searchsorted(learning, after) > np.searchsorted(learning, steps.end_ns[gaps])
     return spans.start_ns[begins][~learns], np.minimum(ends, after)[~learns]
+
+
+def at_once(lives: Iterable[tuple[int, int]]) -> int:
+    """Return how many lived at the same time at most."""
+    moments = sorted(moment for a, b in lives for moment in ((a, 1), (b, -1)))
+    now = most = 0
+    for _, change in moments:
+        now += change
+        most = max(most, now)
+    return most

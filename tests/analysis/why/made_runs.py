@@ -293,6 +293,14 @@ PLANTED: dict[str, tuple[str, Training]] = {
     "saturated workers": ("input-bound/workers", T(item_ms=20)),
     "saturated workers, mild": ("input-bound/workers", T(item_ms=13)),
     "saturated workers, at the edge": ("input-bound/workers", T(item_ms=12.2)),
+    "saturated workers, short passes": (
+        "input-bound/workers",
+        T(item_ms=30, workers=2, steps=4, epochs=16),
+    ),
+    "saturated workers, short passes of bursts": (
+        "input-bound/workers",
+        T(item_ms=60, workers=3, steps=6, epochs=8),
+    ),
     "too few workers": ("input-bound/workers", T(item_ms=6, workers=1)),
     "saturated workers, steps marked": ("input-bound/workers", T(item_ms=20, marks=True)),
     "saturated workers, no bodies": ("input-bound/workers", T(item_ms=20, blocks=False)),

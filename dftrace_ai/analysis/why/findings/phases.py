@@ -10,7 +10,7 @@ import numpy as np
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
-from dftrace_ai.analysis.why.evidence import first_steps
+from dftrace_ai.analysis.why.evidence import at_once, first_steps
 from dftrace_ai.analysis.why.model import (
     Between,
     Checkpoints,
@@ -206,7 +206,9 @@ def _start_of_loading(evidence: Evidence) -> Finding | None:
 def _starts(evidence: Evidence) -> _Starts:
     steps, begins = evidence.steps, evidence.beginnings.begins
     waits = steps.time_of("wait", "data")
-    usual = float(np.median(waits[~steps.first]))
+    lives = [w.spans for w in evidence.rank.workers if len(w.spans)]
+    burst = at_once([(int(w.start_ns[0]), int(w.end_ns.max())) for w in lives])
+    usual = _usual_wait(waits[~steps.first], burst)
     ends = np.append(begins[1:], len(steps))
     excess = np.maximum(waits - usual, 0)
     excess[~first_steps(begins, max(1, evidence.beginnings.waits), len(steps))] = 0
@@ -236,6 +238,14 @@ def _starts(evidence: Evidence) -> _Starts:
         gap = np.maximum(high - low, 0) - before
         cost = cost + np.where(started & (begins > 0), np.minimum(gap, cost), 0)
     return _Starts(cost, started)
+
+
+def _usual_wait(waits: Integers, burst: int) -> float:
+    """Return the longest wait of a usual burst: workers that began together are ready together."""
+    burst = min(max(burst, 1), len(waits))
+    if burst < 2:
+        return float(np.median(waits))
+    return float(np.median(np.lib.stride_tricks.sliding_window_view(waits, burst).max(axis=1)))
 
 
 def _end_before(steps: Steps, begins: Integers) -> Integers:

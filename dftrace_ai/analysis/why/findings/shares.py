@@ -10,6 +10,7 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.why.evidence import at_once
 from dftrace_ai.analysis.why.model import (
     Communication,
     Input,
@@ -315,7 +316,7 @@ def _by_workers(evidence: Evidence, staff: Sequence[_Worker]) -> _Cause:
     rest = float(np.median((evidence.time - steps.time_of("wait", "data"))[used]))
     rest = max(1.0, rest / steps.accumulation)
     figures = Input(
-        workers=_at_once([(int(w.start_ns[0]), int(w.end_ns[-1])) for w in staff]),
+        workers=at_once([(int(w.start_ns[0]), int(w.end_ns[-1])) for w in staff]),
         busy=round(share, 4),
         batches_a_step=steps.accumulation,
         batch_ns=int(cost),
@@ -334,13 +335,3 @@ def _by_workers(evidence: Evidence, staff: Sequence[_Worker]) -> _Cause:
     if share < IDLE:
         return _Cause("idle-workers", figures)
     return _Cause(_kind_of_work(inside, ""), figures)
-
-
-def _at_once(lives: Iterable[tuple[int, int]]) -> int:
-    """Return how many lived at the same time at most."""
-    moments = sorted(moment for a, b in lives for moment in ((a, 1), (b, -1)))
-    now = most = 0
-    for _, change in moments:
-        now += change
-        most = max(most, now)
-    return most
