@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.given_lines import TimeWindow
     from dftrace_ai.analysis.reading.identity import Owner
+    from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 

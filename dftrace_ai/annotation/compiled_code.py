@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai._native import TracedFunction, show_method
-from dftrace_ai.run.loaded_torch import is_older_than
-from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.run.late_import import is_older_than, when_imported
 from dftrace_ai.wording import briefly, warn
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai._native import BoundFunction, Node, TracedFunction
-from dftrace_ai.run.loaded_torch import is_older_than
+from dftrace_ai.run.late_import import is_older_than
 from dftrace_ai.wording import ToldOnce, warn
 
 if TYPE_CHECKING:

@@ -198,7 +198,7 @@ def _variables(
         os.environ.pop(name, None)
     from dftrace_ai.config.model import SETTINGS
     from dftrace_ai.config.sources import load_config
-    from dftrace_ai.run.settings import LAUNCH_VARIABLE, absolute, check_directory
+    from dftrace_ai.run.core_settings import LAUNCH_VARIABLE, absolute, check_directory
 
     values: dict[str, str | None] = {}
     for name, text in given.items():

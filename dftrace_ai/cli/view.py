@@ -72,8 +72,8 @@ def command(
 
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
-    from dftrace_ai.analysis.reading.given_lines import parsed_window
     from dftrace_ai.analysis.reading.identity import Owners
+    from dftrace_ai.analysis.reading.time_window import parsed_window
     from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

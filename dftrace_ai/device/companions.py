@@ -15,7 +15,7 @@ from dftrace_ai.device.clock import NoClockError, find_clock
 from dftrace_ai.device.intervals import StreamTimes
 from dftrace_ai.run.emitting import metadata
 from dftrace_ai.run.hooks import Hook, register
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 from dftrace_ai.wording import briefly, counted, warn
 
 if TYPE_CHECKING:

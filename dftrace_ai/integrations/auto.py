@@ -18,8 +18,8 @@ from dftrace_ai.integrations.registry import (
     unknown_parts,
 )
 from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.run.late_import import when_imported
 from dftrace_ai.run.lifecycle import initialize
-from dftrace_ai.run.place.late_import import when_imported
 from dftrace_ai.run.run import current_run
 from dftrace_ai.wording import described, tell
 

@@ -71,7 +71,7 @@ def trace_loop(train_loop_per_worker: Callable[..., Any], **options: Any) -> Cal
         TorchTrainer(trace_loop(train, log_file="out/trace"), scaling_config=...).fit()
     """
     from dftrace_ai.config.sources import load_config
-    from dftrace_ai.run.settings import absolute
+    from dftrace_ai.run.core_settings import absolute
 
     named = {"log_file": options["log_file"]} if "log_file" in options else {}
     given = {**options, "log_file": absolute(load_config(**named).log_file)}

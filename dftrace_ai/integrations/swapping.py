@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.run.late_import import when_imported
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:

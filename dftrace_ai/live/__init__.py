@@ -20,9 +20,8 @@ from dftrace_ai.live.model import (
     ThreadStatus,
 )
 from dftrace_ai.live.observer import Observer, snapshot
-from dftrace_ai.live.outliers import Mark, judge
 from dftrace_ai.live.saved import read_snapshot, snapshot_json
-from dftrace_ai.live.stuck import Finding, JobVerdict, Verdict, find_stuck
+from dftrace_ai.live.stuck import Finding, JobVerdict, Mark, Verdict, find_stuck, judge
 
 __all__ = [
     "Finding",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dftrace_ai.errors import ConfigError, DftraceError
-from dftrace_ai.interpreters.another import answer_of
+from dftrace_ai.interpreters import answer_of
 from dftrace_ai.loggers.delivery.delivery import Mark
 from dftrace_ai.loggers.delivery.waiting import wait_until
 from dftrace_ai.loggers.records import Artifact

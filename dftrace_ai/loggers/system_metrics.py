@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.records import MetricsRecord, Point
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

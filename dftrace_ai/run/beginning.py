@@ -123,7 +123,7 @@ def _tell_of_fork_server() -> None:
     # Its workers have the environment that it was started with, by which they would find the run.
     module = sys.modules.get("multiprocessing.forkserver")
     if getattr(getattr(module, "_forkserver", None), "_forkserver_pid", None) is not None:
-        from dftrace_ai.run.settings import LAUNCH_VARIABLE
+        from dftrace_ai.run.core_settings import LAUNCH_VARIABLE
 
         before = "import torch" if os.environ.get(LAUNCH_VARIABLE) else "call initialize"
         tell(
@@ -148,7 +148,7 @@ def _take_back(run: Run, parents: Run | None) -> None:
 def _settings(config: Config, parents: Run | None) -> RunSettings | None:
     if not config.enabled:
         return None
-    from dftrace_ai.run.settings import check_directory, run_settings
+    from dftrace_ai.run.core_settings import check_directory, run_settings
 
     check_directory(config)
     return run_settings(config, parents._settings if parents is not None else None)
@@ -157,7 +157,7 @@ def _settings(config: Config, parents: Run | None) -> RunSettings | None:
 def _configured(config: Config | None, overrides: Mapping[str, object]) -> Config:
     from dftrace_ai.config.model import Config
     from dftrace_ai.config.sources import load_config
-    from dftrace_ai.run.settings import absolute
+    from dftrace_ai.run.core_settings import absolute
 
     given: Any = overrides
     if config is None:
@@ -218,7 +218,7 @@ def _start(run: Run, settings: RunSettings) -> None:
     # Loaded now: at the end of an interrupted program what is imported may make the interpreter
     # forget the interrupt, and in a signal's handler it may be half imported.
     import dftrace_ai.spools.recovery  # noqa: F401
-    from dftrace_ai.run.settings import core_settings
+    from dftrace_ai.run.core_settings import core_settings
 
     hook_into_process(end_at_exit, _after_fork)
     _take_signal(settings["dump_signal"])
@@ -244,7 +244,7 @@ def join_run_of_parent() -> None:
     # Still on when the package is imported a second time (sys.modules was cleared).
     if not os.environ.get(RUN_VARIABLE) or current_run() is not None:
         return
-    from dftrace_ai.run.settings import settings_of_child
+    from dftrace_ai.run.core_settings import settings_of_child
 
     settings = settings_of_child(os.environ)
     if settings is None:

@@ -34,7 +34,7 @@ def _begin(run: Run) -> None:
         # Loaded now: what is imported at the end may make the interpreter forget an interrupt.
         import signal  # noqa: F401
 
-        import dftrace_ai.interpreters.another  # noqa: F401
+        import dftrace_ai.interpreters  # noqa: F401
 
         _asked = run
 
@@ -51,7 +51,7 @@ def _tell(run: Run) -> None:
     _asked = None
     if not run.path or _is_in_signal_handler():
         return
-    from dftrace_ai.interpreters.another import answer_of
+    from dftrace_ai.interpreters import answer_of
 
     where_else = f"dftrace why {quoted(os.path.dirname(run.path) or '.')}"
     try:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import dftrace_ai._native as _native
 from dftrace_ai.run.emitting import is_recording, metadata
 from dftrace_ai.run.hooks import Hook, close_hooks, end_hooks, register
-from dftrace_ai.run.place.late_import import when_imported
-from dftrace_ai.run.place.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
+from dftrace_ai.run.late_import import when_imported
+from dftrace_ai.run.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
 from dftrace_ai.run.run import current_run
 from dftrace_ai.wording import quoted, tell
 

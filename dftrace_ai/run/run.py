@@ -72,7 +72,7 @@ class Run:
             return str(self._outcome["trace_path"]) or None
         written = _native.stats().get("trace_path")
         if not written:
-            from dftrace_ai.run.settings import expected_path
+            from dftrace_ai.run.core_settings import expected_path
 
             expected = expected_path(self._settings)
             # Made meanwhile, it is itself what has the first name.

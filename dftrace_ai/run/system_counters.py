@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run.emitting import counter
 from dftrace_ai.run.hooks import Hook, register
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:

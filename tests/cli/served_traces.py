@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.given_lines import TimeWindow
+from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.cli.trace_server.server import TraceServer
 
 

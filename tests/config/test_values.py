@@ -27,7 +27,7 @@ import dftrace_ai
 from dftrace_ai.config import Config, load_config
 from dftrace_ai.config.model import SETTINGS
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.run.settings import absolute
+from dftrace_ai.run.core_settings import absolute
 
 
 class Text(str):

@@ -11,7 +11,7 @@ import pytest
 from printed_json import checked
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.validating.validate import validate_traces
 
 pytest.importorskip("torch")

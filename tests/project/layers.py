@@ -89,9 +89,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "loggers": {
         "records": set(),
-        "figures": set(),
+        "metric_figures": set(),
         "system_metrics": {"records"},
-        "routines": {"records", "figures", "names", "config", "system_metrics"},
+        "routines": {"records", "metric_figures", "names", "config", "system_metrics"},
         "names": {"records"},
         "interfaces": {"records", "names", "runs"},
         "config": set(),
@@ -110,7 +110,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("records", "routines", "config", "run_place", "endings", "entry", "attached"),
             "pipeline",
         },
-        "runs": {"records", "figures", "names"},
+        "runs": {"records", "metric_figures", "names"},
         "adapters": {"records", "routines", "logger", "config"},
     },
     "integrations": {

@@ -37,7 +37,7 @@ def merged(path: str) -> list[object]:
 
 
 def summed(path: str) -> list[object]:
-    from dftrace_ai.analysis.summary.figures import summarise
+    from dftrace_ai.analysis.summary.table import summarise
 
     found = summarise([path])
     return [found.events, *found.warnings()]

@@ -17,8 +17,8 @@ from analysis.trace_lines import small_trace
 from conftest import clean_environment
 
 from dftrace_ai.analysis.reading import TraceSet, open_traces
-from dftrace_ai.analysis.summary import figures as summary
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary import table as summary
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.validating import validate
 from dftrace_ai.analysis.validating.validate import validate_traces
 from dftrace_ai.errors import TraceError

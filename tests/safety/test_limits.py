@@ -13,8 +13,8 @@ from dftrace_ai import database
 from dftrace_ai.analysis.reading import decompression, index_file, reader
 from dftrace_ai.analysis.reading.importing import archives
 from dftrace_ai.analysis.summary import adding
-from dftrace_ai.analysis.summary import figures as summary
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary import table as summary
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.validating import rules, validate
 from dftrace_ai.cli import summary as summary_command
 from safety.commands import invoke
@@ -49,7 +49,7 @@ def test_the_page_tells_the_limits() -> None:
         f"{index_file.MOST_BYTES // MIB} MiB",
         database.MEMORY_LIMIT.replace("GiB", " GiB"),
         f"{database.MOST_BYTES / MIB / 1024} GiB",
-        f"{summary.MOST_ROWS:,}",
+        f"{summary.MOST_SUMMARY_ROWS:,}",
         f"{summary_command.MOST_ROWS:,}",
     ]
 
@@ -62,14 +62,14 @@ def test_names_beyond_the_limit_are_counted(
         trace.span(f"n{number}", "compute", number * 100, number + 1)
     trace.footer()
     path = trace.write(tmp_path / "t.pfw")
-    monkeypatch.setattr(summary, "MOST_ROWS", 5)
+    monkeypatch.setattr(summary, "MOST_SUMMARY_ROWS", 5)
     found = summarise([path])
     # Those that took longest have rows.
     assert [row.name for row in found.spans] == [f"n{number}" for number in range(19, 14, -1)]
     assert (found.events, found.names_left_out) == (20, 15)
     assert found.warnings() == ["15 names without a row: too many names"]
-    monkeypatch.setattr(summary, "MOST_ROWS", 100)
-    monkeypatch.setattr(summary, "MOST_TEXT", 50)
+    monkeypatch.setattr(summary, "MOST_SUMMARY_ROWS", 100)
+    monkeypatch.setattr(summary, "MOST_NAME_LETTERS", 50)
     assert 0 < len(summarise([path]).spans) < 10
 
 

@@ -29,7 +29,7 @@ LIMIT_S = 60
 AT_ONCE = (
     "dftrace_ai.config.sources",
     "dftrace_ai.spools.recovery",
-    "dftrace_ai.run.settings",
+    "dftrace_ai.run.core_settings",
     "stress.victims.work",
 )
 

@@ -41,8 +41,8 @@ from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
 from dftrace_ai.analysis.steps import Job, Rank, measure
-from dftrace_ai.analysis.summary.figures import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported
+from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import has_items, judge_rank
 from dftrace_ai.analysis.why.model import LIMITS

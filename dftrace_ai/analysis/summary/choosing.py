@@ -15,8 +15,8 @@ from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.summary.adding import enough_memory, new_sums
 from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
-from dftrace_ai.analysis.summary.figures import MOST_ROWS, NOT_SAID, groups_of
-from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow, row_of
+from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, TensorRow, TreeRow, row_of
+from dftrace_ai.analysis.summary.table import NOT_SAID, groups_of
 from dftrace_ai.analysis.tracks import places_of
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import loop_part
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.event_reading import ProcessEvents
-    from dftrace_ai.analysis.summary.figures import EventGroup, FileGroup, Summary
     from dftrace_ai.analysis.summary.rows import Figures, Row
+    from dftrace_ai.analysis.summary.table import EventGroup, FileGroup, Summary
     from dftrace_ai.analysis.where import Where
 
 
@@ -136,7 +136,7 @@ class _Chosen:
         by_number = self.reading.by not in ("step", "epoch")
         places = {label: place for place, label in enumerate(self.groups)}
         rows = []
-        for row in self.sums.rows(MOST_ROWS):
+        for row in self.sums.rows(MOST_SUMMARY_ROWS):
             (first, second), name = row[:2]
             if by_number:
                 label = labels[first]
@@ -364,7 +364,7 @@ def summarise_tensors(
         for columns in process.blocks():
             for name, moment, args in _events(columns, where):
                 for statistic, value in _statistics(args):
-                    if len(values) < MOST_ROWS or (name, statistic) in values:
+                    if len(values) < MOST_SUMMARY_ROWS or (name, statistic) in values:
                         values.setdefault((name, statistic), _Values()).add(moment, value)
         process.end()
     rows = tuple(_tensor_row(*key, values[key]) for key in sorted(values))

@@ -13,8 +13,8 @@ from dftrace_ai.analysis.reading.clocks import NEVER, has_clock_in_lines, set_ba
 from dftrace_ai.analysis.reading.event_columns import BlockColumns
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.summary.adding import ReadFiles
-from dftrace_ai.analysis.summary.figures import MOST_ROWS, summary_of
-from dftrace_ai.analysis.summary.rows import kind_of
+from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, kind_of
+from dftrace_ai.analysis.summary.table import summary_of
 from dftrace_ai.analysis.tracks import distinct, own_ns, parents_of, track_order
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.figures import EventGroup, Summary
     from dftrace_ai.analysis.summary.rows import Row
+    from dftrace_ai.analysis.summary.table import EventGroup, Summary
     from dftrace_ai.analysis.where import Where
 
 NONE: Final = -(2**63)
@@ -88,7 +88,7 @@ class EventReading:
 
     def summary(self, spans: Iterable[Row] = (), left_out: int = 0) -> Summary:
         """Return the summary of what was read."""
-        others = Counter(dict(self.others.most_common(MOST_ROWS)))
+        others = Counter(dict(self.others.most_common(MOST_SUMMARY_ROWS)))
         left_out += len(self.others) - len(others)
         chosen = None if self.where is None else self.chosen_events
         return summary_of(self.files, spans, others, left_out, chosen)

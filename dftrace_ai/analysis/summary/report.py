@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.figures import (
+from dftrace_ai.analysis.summary.rows import OtherRow, Row, TensorRow, TreeRow
+from dftrace_ai.analysis.summary.table import (
     EventGroup,
     FileFacts,
     FileGroup,
@@ -17,7 +18,6 @@ from dftrace_ai.analysis.summary.figures import (
     groups_of,
     summarise_groups,
 )
-from dftrace_ai.analysis.summary.rows import OtherRow, Row, TensorRow, TreeRow
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.trace_format.running import RunningProcess, told_of
 

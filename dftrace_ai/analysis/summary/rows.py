@@ -12,6 +12,11 @@ Figures = tuple[int, int, "int | None", int, int, float, float, float, "int | No
 
 Self and wall time are None where they are not known."""
 
+# A table of more names says nothing, and whoever makes a name for every step may make millions. Of
+# these a command shows fewer: `MOST_ROWS` of `dftrace_ai.cli.terminal`.
+MOST_SUMMARY_ROWS = 100_000
+MOST_NAME_LETTERS = 64 * 1024 * 1024
+
 # Finished spans have rows of their own.
 OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
 

@@ -11,14 +11,10 @@ from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
-from dftrace_ai.analysis.why.findings.counters import is_number, memory_creep
-from dftrace_ai.analysis.why.findings.patterns import drift_of, pattern_findings, two_kinds_of
-from dftrace_ai.analysis.why.findings.phases import loop_findings, phase_findings, start_note
-from dftrace_ai.analysis.why.findings.shares import (
-    compute_bound,
-    is_usual_for_frameworks,
-    share_findings,
-)
+from dftrace_ai.analysis.why.findings.counters import is_number
+from dftrace_ai.analysis.why.findings.phases import start_note
+from dftrace_ai.analysis.why.findings.registry import findings_of
+from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
 from dftrace_ai.analysis.why.model import (
     Abstention,
     Also,
@@ -179,16 +175,12 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
     )
     if not enough:
         return judged
-    findings = one_of_input([*share_findings(evidence), *loop_findings(evidence)])
+    findings = one_of_input(findings_of(evidence, "always"))
     if not evidence.is_short:
-        findings += phase_findings(evidence)
-        findings += pattern_findings(evidence)
-        more = (drift_of(evidence), two_kinds_of(evidence), memory_creep(evidence))
-        findings += [finding for finding in more if finding]
+        findings += findings_of(evidence, "of many steps")
         findings = explained(findings, limits)
         if not findings:
-            compute = compute_bound(evidence)
-            findings += [compute] if compute else []
+            findings += findings_of(evidence, "where nothing is found")
     waits = sum(process.waits for process in (rank.process, *rank.workers))
     times = counted(waits, "time")
     told = f"threads waited {times} for a full spool; durations hold those waits"

@@ -19,7 +19,7 @@ from rich.text import Text
 from dftrace_ai.cli.live_view.page import page
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.errors import TraceError
-from dftrace_ai.interpreters.another import begun, ended
+from dftrace_ai.interpreters import begun, ended
 from dftrace_ai.live import jobs_of
 
 if TYPE_CHECKING:

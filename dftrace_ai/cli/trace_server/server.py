@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from dftrace_ai.analysis.reading.given_lines import TimeWindow
+    from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
 
 HOST = "127.0.0.1"

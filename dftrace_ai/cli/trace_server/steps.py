@@ -13,7 +13,7 @@ import orjson
 
 from dftrace_ai.analysis.merged_trace import shown_base_us
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.given_lines import TimeWindow
+from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.processes import step_thread

@@ -11,7 +11,7 @@ from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.run.emitting import complete, is_recording, time_us
-from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.run.late_import import when_imported
 from dftrace_ai.wording import escaped, shortened, warn
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 
 from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion
-from dftrace_ai.run.loaded_torch import is_older_than
+from dftrace_ai.run.late_import import is_older_than
 
 if TYPE_CHECKING:
     from collections.abc import Callable

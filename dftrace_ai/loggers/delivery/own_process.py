@@ -12,7 +12,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from dftrace_ai.interpreters.another import clean_environment, interpreter, paths
+from dftrace_ai.interpreters import clean_environment, interpreter, paths
 from dftrace_ai.loggers.delivery.delivery import Standing, Tracker, TrackerProcessError
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
 from dftrace_ai.spools.held import HeldFile

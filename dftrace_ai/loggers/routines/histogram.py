@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dftrace_ai.loggers.records import HistogramRecord
 from dftrace_ai.loggers.routines.base import BaseLogger
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from dftrace_ai.loggers.figures import Figures
+from dftrace_ai.loggers.metric_figures import Figures
 from dftrace_ai.loggers.records import MetricsRecord, SoFar
 from dftrace_ai.loggers.routines.base import BaseLogger
 from dftrace_ai.loggers.system_metrics import gpu_figures
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dftrace_ai.loggers.runs.reading import report_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.loggers.figures import Figures
+    from dftrace_ai.loggers.metric_figures import Figures
     from dftrace_ai.loggers.runs.reading import LocalRun
     from dftrace_ai.loggers.runs.report_types import ComparisonReport
 

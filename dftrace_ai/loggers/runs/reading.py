@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dftrace_ai.loggers.figures import Figures
+from dftrace_ai.loggers.metric_figures import Figures
 from dftrace_ai.loggers.runs.lines import (
     EndLine,
     MediaLine,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.database import Database, QueryError, duckdb_module, quoted_text, said
 from dftrace_ai.errors import DftraceError
-from dftrace_ai.interpreters.another import answer_of
+from dftrace_ai.interpreters import answer_of
 from dftrace_ai.loggers.runs.lines import number_text, value_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES, RunFolder, head_of
 from dftrace_ai.loggers.runs.reading import Runs, read_run

@@ -15,7 +15,7 @@ from analysis.trace_lines import small_trace
 from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.errors import TraceError
 
 EVENTS: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ import pytest
 from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.why import why
 
 STEP_US = 10_000

@@ -20,7 +20,7 @@ from perfetto.engine import query
 
 import dftrace_ai
 from dftrace_ai import _reader, ai
-from dftrace_ai.analysis.summary.figures import Summary, summarise
+from dftrace_ai.analysis.summary.table import Summary, summarise
 from dftrace_ai.analysis.validating.validate import validate_traces
 
 

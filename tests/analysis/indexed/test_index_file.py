@@ -23,7 +23,7 @@ import dftrace_ai
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import index_file
 from dftrace_ai.analysis.summary import adding, indexing
-from dftrace_ai.analysis.summary.figures import Summary, summarise
+from dftrace_ai.analysis.summary.table import Summary, summarise
 
 PROFILE = {
     "schemaVersion": 1,

@@ -13,7 +13,7 @@ from conftest import clean_environment
 from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces, search
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.trace_facts import facts_of
 from dftrace_ai.analysis.why import why
 from dftrace_ai.errors import TraceError

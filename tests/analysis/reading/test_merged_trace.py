@@ -24,7 +24,8 @@ from dftrace_ai import _reader
 from dftrace_ai.analysis import merged_trace
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import Trace, open_traces
-from dftrace_ai.analysis.reading.given_lines import GivenLines, LinesNear, TimeWindow, lines_near
+from dftrace_ai.analysis.reading.given_lines import GivenLines, LinesNear, lines_near
+from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.errors import TraceError
 
 

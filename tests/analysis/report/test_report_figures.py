@@ -25,7 +25,7 @@ from rich.console import Console
 from safety.commands import invoke
 
 from dftrace_ai.analysis import Run
-from dftrace_ai.analysis.reading.given_lines import parsed_window
+from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS, envelope
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import verdict_lines, why

@@ -8,8 +8,8 @@ import pytest
 from analysis.trace_lines import small_trace
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary.figures import Summary, summarise
 from dftrace_ai.analysis.summary.rows import Row
+from dftrace_ai.analysis.summary.table import Summary, summarise
 
 FILES, SPANS = 5, 400
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.choosing import summarise_chosen, summarise_tree
-from dftrace_ai.analysis.summary.figures import Summary, summarise
 from dftrace_ai.analysis.summary.rows import Row
+from dftrace_ai.analysis.summary.table import Summary, summarise
 from dftrace_ai.analysis.where import where_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from analysis.trace_lines import TraceLines, small_trace
 
 from dftrace_ai.analysis.summary import adding
-from dftrace_ai.analysis.summary.figures import Summary, summarise
+from dftrace_ai.analysis.summary.table import Summary, summarise
 from dftrace_ai.errors import TraceError
 
 

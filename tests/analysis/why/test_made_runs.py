@@ -12,6 +12,7 @@ from analysis.why.verdicts import found, training_of, verdict_of, wrong_without
 from safety.commands import invoke
 
 from dftrace_ai.analysis.why import limits_of, why
+from dftrace_ai.analysis.why.findings.registry import RULES
 from dftrace_ai.analysis.why.model import KINDS
 from dftrace_ai.analysis.why.sentences import SENTENCES
 
@@ -29,6 +30,7 @@ def test_every_kind_and_cause_is_planted() -> None:
     known = {"workers", "inline", "collate", "disk", "slow-item", "start-up", "idle-workers", ""}
     assert causes == known
     assert SENTENCES.keys() == set(KINDS)
+    assert {kind for rule in RULES for kind in rule.kinds} == set(KINDS)
     assert len(PLANTED) >= 40
     assert len(CLEAN) >= 20
     assert not PLANTED.keys() & CLEAN.keys()

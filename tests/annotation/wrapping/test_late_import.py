@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.run.late_import import when_imported
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_waiting_can_be_given_up() -> None:
 AT_ONCE = """
 import sys
 import late
-from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.run.late_import import when_imported
 
 late.give_ups = [
     when_imported("late.part", lambda number=number: late.seen.append((number, sys.modules["late.part"].ready)))

@@ -20,7 +20,7 @@ from safety.commands import invoke
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.given_lines import parsed_window
+from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.cli.trace_server import server as trace_server
 from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
 from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui

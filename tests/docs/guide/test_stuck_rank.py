@@ -21,7 +21,7 @@ from live.terminal import Terminal
 from dftrace_ai.cli.live_view.verdict import verdict_lines
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import RankStatus, find_stuck, snapshot
-from dftrace_ai.live import outliers as judging
+from dftrace_ai.live import stuck as judging
 from docs.pages import DOCS, EXAMPLES, blocks, plain, section, table
 
 PAGE = DOCS / "guide" / "find-the-stuck-rank.md"

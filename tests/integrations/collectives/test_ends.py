@@ -16,7 +16,7 @@ from perfetto.trace_file import Trace
 from rank_processes import on_ranks
 
 import dftrace_ai
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.integrations.auto import Auto
 from dftrace_ai.run import emitting
 

@@ -27,7 +27,7 @@ from dftrace_ai.loggers.registry import routine_class
 from dftrace_ai.loggers.runs.conditions import Choice, Condition, chosen
 from dftrace_ai.loggers.runs.reading import read_runs
 from dftrace_ai.loggers.runs.tables import RunTables
-from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.run.late_import import loaded_torch
 
 
 def test_an_epoch_is_what_its_iterations_come_to(tmp_path):

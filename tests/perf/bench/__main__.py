@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import imports, machine, report
-from .figures import Bench
 from .files import analysts, drain, many_files, reading, recovery, sizes
 from .loggers import calls
 from .processes import Homes
+from .series import Bench
 from .spans import bursts, callgrind, rounds, thread_check
 from .spans.lineup import span_benches
 from .steps import measure as steps

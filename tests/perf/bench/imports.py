@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .figures import Bench, Series, Target
 from .processes import Homes, run_once
+from .series import Bench, Series, Target
 
 PROBE = """
 import sys, time

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .figures import Bench, Interval, Judged, Series, interval
+from .series import Bench, Interval, Judged, Series, interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -195,7 +195,7 @@ BEGUN_MEANWHILE = """
 import json, os, sys, threading
 import dftrace_ai
 from dftrace_ai import ai
-import dftrace_ai.run.settings
+import dftrace_ai.run.core_settings
 from dftrace_ai.run.hooks import Hook, register
 
 there, over = threading.Event(), threading.Event()
@@ -207,7 +207,7 @@ def waits(*_):
 
 parent = os.getpid()
 if sys.argv[1] == "before":  # recording is turned on
-    dftrace_ai.run.settings.check_directory = waits
+    dftrace_ai.run.core_settings.check_directory = waits
 else:
     register(Hook("waits", on_begin=waits))
 thread = threading.Thread(target=lambda: dftrace_ai.initialize())

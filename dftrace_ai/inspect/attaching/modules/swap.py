@@ -19,8 +19,7 @@ from dftrace_ai.inspect.attaching.modules.observed import first_tensor, look_int
 from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear, token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
 from dftrace_ai.inspect.errors import InspectRuntimeError
-from dftrace_ai.run.loaded_torch import is_older_than
-from dftrace_ai.run.place.late_import import when_imported
+from dftrace_ai.run.late_import import is_older_than, when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench.figures import Bench, Series
 from bench.files.reading import Cost, cost_of, recorded
 from bench.files.traces import events as events_of
 from bench.processes import Homes
+from bench.series import Bench, Series
 
 WHY, SUMMARY = "dftrace why", "dftrace summary"
 DFANALYZER = "dfanalyzer, preset dlio"

@@ -17,8 +17,8 @@ from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import dftrace_ai
-from bench.figures import Bench, Target
 from bench.processes import PACKAGE_PARENT, Homes, probe
+from bench.series import Bench, Target
 from dftrace_ai import ai
 
 from .traces import footer

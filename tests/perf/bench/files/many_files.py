@@ -6,8 +6,8 @@ import gzip
 import tempfile
 from pathlib import Path
 
-from bench.figures import Bench, Series, Target
 from bench.processes import Homes
+from bench.series import Bench, Series, Target
 
 from .reading import cost_of, recorded
 

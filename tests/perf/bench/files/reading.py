@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dftrace_ai
-from bench.figures import Bench, Series, Target
 from bench.processes import PACKAGE_PARENT, Homes, environment, run_once
+from bench.series import Bench, Series, Target
 from dftrace_ai import ai
 
 WITH_INDEX = "dftrace summary"

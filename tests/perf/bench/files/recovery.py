@@ -13,8 +13,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench.figures import Bench, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Target
 from dftrace_ai.spools import recovery
 
 from .traces import footer

@@ -14,8 +14,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from bench.figures import Bench, Series, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Series, Target
 from bench.spans.lineup import DFTRACER_ENV
 
 SAME = "dftrace_ai, same content"

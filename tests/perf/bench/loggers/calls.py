@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench.figures import Bench, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Target
 
 from . import peers, step
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from bench.figures import Bench, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Target
 
 from .trackers import HOWS, WHERES
 

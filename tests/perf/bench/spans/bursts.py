@@ -18,8 +18,8 @@ from pathlib import Path
 from time import thread_time_ns
 
 import dftrace_ai
-from bench.figures import Bench, Series, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Series, Target
 from dftrace_ai import ai
 
 from .contestants import EmptyContext

@@ -15,8 +15,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.figures import Bench, Series
 from bench.processes import Homes, environment
+from bench.series import Bench, Series
 from dftrace_ai import _native
 
 from .lineup import APART, DFTRACER, EMPTY, INERT, NULL, OFF, OURS, WORKERS, WRAPPER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bench.figures import Bench, Target
+from bench.series import Bench, Target
 
 OURS, OFF, INERT = "dftrace_ai", "dftrace_ai, ai.disable()", "dftrace_ai, not initialised"
 DFTRACER = "pydftracer"

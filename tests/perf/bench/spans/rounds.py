@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.figures import Series
 from bench.processes import Homes, Worker
+from bench.series import Series
 
 from .lineup import WORKERS, SpanBench
 

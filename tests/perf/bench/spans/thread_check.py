@@ -18,9 +18,9 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
-from bench.figures import Bench, Series, Target
 from bench.files.traces import events, is_span
 from bench.processes import Homes, probe
+from bench.series import Bench, Series, Target
 
 from .lineup import DFTRACER_ENV
 

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Bench, Series, Target
 from bench.processes import Homes, environment
+from bench.series import Bench, Series, Target
 from bench.steps.twin import make_batons, percents
 
 OURS, AGAIN = "dftrace_ai", "nobody"

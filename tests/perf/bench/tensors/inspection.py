@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.figures import Bench, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Target
 
 PEER = "nvdlfw-inspect"
 NOT_DUE = "dftrace_ai, not due"

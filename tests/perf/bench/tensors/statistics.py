@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.figures import Bench, Target
 from bench.processes import Homes, probe
+from bench.series import Bench, Target
 
 OURS = "dftrace_ai, six statistics"
 ZEROS = "dftrace_ai, eight statistics and counts"

@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.figures import Bench, Series, Target
 from bench.processes import Homes, Worker
+from bench.series import Bench, Series, Target
 
 CONTESTANTS = {
     "untraced": "untraced",

@@ -52,7 +52,7 @@ class Bed:
     def ours(self) -> Tracing:
         import dftrace_ai
         import dftrace_ai.config.sources
-        import dftrace_ai.run.settings
+        import dftrace_ai.run.core_settings
 
         log_file = self.workdir / f"ours-{os.getpid()}"
         return Tracing(

@@ -13,7 +13,14 @@ from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
-from dftrace_ai.analysis.summary.rows import OtherRow, Row, kind_of, row_of
+from dftrace_ai.analysis.summary.rows import (
+    MOST_NAME_LETTERS,
+    MOST_SUMMARY_ROWS,
+    OtherRow,
+    Row,
+    kind_of,
+    row_of,
+)
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import LOSSES
 from dftrace_ai.wording import counted
@@ -153,11 +160,6 @@ def file_facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> Fi
     )
 
 
-# A table of more names says nothing, and whoever makes a name for every step may make millions.
-MOST_ROWS = 100_000
-MOST_TEXT = 64 * 1024 * 1024
-
-
 @dataclass(frozen=True, repr=False)
 class Summary:
     """What `summarise` found.
@@ -262,10 +264,10 @@ def summarise_groups(
         spans += rows
         others.update(of_group)
         left_out += without_row
-        if len(spans) > MOST_ROWS:
+        if len(spans) > MOST_SUMMARY_ROWS:
             spans.sort(key=lambda row: -row.total_us)
-            left_out += len(spans) - MOST_ROWS
-            del spans[MOST_ROWS:]
+            left_out += len(spans) - MOST_SUMMARY_ROWS
+            del spans[MOST_SUMMARY_ROWS:]
         read.take(added)
     places = {group: place for place, group in enumerate(groups)}
     spans.sort(key=lambda row: (places[row.group], row.cat, -row.total_us, row.name))
@@ -310,18 +312,19 @@ def _rows(
 ) -> tuple[list[Row], Counter[tuple[str, str, str]], int]:
     """Return rows for as many names as a table may have, and how many names are left out."""
     text = shown = 0
-    figures, names = totals.categories(MOST_ROWS) if categories else totals.spans(MOST_ROWS)
+    most = MOST_SUMMARY_ROWS
+    figures, names = totals.categories(most) if categories else totals.spans(most)
     for cat, name, *_ in figures:
         text += len(cat) + (0 if isinstance(name, bool) else len(name))
-        if text > MOST_TEXT:
+        if text > MOST_NAME_LETTERS:
             break
         shown += 1
     spans = [row_of(each[0], each[1], each[2:], group) for each in figures[:shown]]
     others: Counter[tuple[str, str, str]] = Counter()
-    counts, other_names = totals.others(MOST_ROWS - shown)
+    counts, other_names = totals.others(most - shown)
     for ph, cat, name, count in sorted(counts, key=lambda row: (-row[3], *row)):
         text += len(cat) + len(name)
-        if text > MOST_TEXT:
+        if text > MOST_NAME_LETTERS:
             break
         others[kind_of(ph), cat, name] += count
         shown += 1
