@@ -11,7 +11,7 @@ import pytest
 from conftest import RunScript, trace_files
 
 import dftrace_ai
-from dftrace_ai import Config, DftraceError, ai
+from dftrace_ai import DftraceError, ai
 from dftrace_ai.errors import ConfigError
 
 
@@ -29,14 +29,6 @@ def assert_still_usable(folder: Path) -> None:
     with dftrace_ai.tracing(log_file=folder / "after"), ai.compute.step:
         pass
     assert len([f for f in trace_files(folder) if f.name.startswith("after-")]) == 1
-
-
-def test_a_bad_value(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="compression: 'lz4' is not accepted; .*'zstd'") as error:
-        dftrace_ai.initialize(log_file=tmp_path / "t", compression="lz4")
-    assert isinstance(error.value, DftraceError)
-    assert isinstance(error.value, ValueError)
-    assert_still_usable(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +54,6 @@ def test_what_is_no_config(tmp_path: Path, given: Any, mend: str) -> None:
         with ai.compute.step:
             pass
     assert run.stats()["events"] == 1
-
-
-def test_an_unknown_key(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="compresion"):
-        dftrace_ai.initialize(log_file=tmp_path / "t", compresion="gzip")
-    with pytest.raises((ConfigError, ValueError), match="nonsense"):
-        Config(nonsense=1)  # type: ignore[call-arg]
-    assert_still_usable(tmp_path)
 
 
 def test_a_bad_variable_or_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,15 @@
-"""Tensors of every awkward kind."""
+"""Tensors of every awkward kind, and records of them held against each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 from torch import Tensor
+
+from dftrace_ai.inspect.numerics.record import FIELDS
 
 
 def random_bits(count: int, seed: int) -> Tensor:
@@ -62,3 +66,19 @@ TENSORS: dict[str, Callable[[], Tensor]] = {
     "any bits": lambda: random_bits(N, 4),
     "a third of a million": lambda: normal(333_333) * 3,
 }
+
+
+def assert_alike(found: Sequence[float], wanted: Sequence[float], within: float = 1.0) -> None:
+    """Counts and extremes are the same; sums differ by what another order of adding does."""
+    assert len(found) == len(wanted)
+    for index, field in enumerate(FIELDS):
+        if field not in ("mean", "m2", "absolute_sum", "square_error"):
+            both_nan = math.isnan(found[index]) and math.isnan(wanted[index])
+            assert found[index] == wanted[index] or both_nan, field
+    n = max(wanted[0], 1.0)
+    # A mean that is next to nothing beside the numbers themselves is known as well as they are.
+    size = within * wanted[3] / n
+    assert found[1] == pytest.approx(wanted[1], rel=1e-6, abs=1e-8 * size)
+    deviation = math.sqrt(wanted[2] / n)
+    assert math.sqrt(found[2] / n) == pytest.approx(deviation, rel=1e-5, abs=1e-7 * size)
+    assert found[3] == pytest.approx(wanted[3], rel=1e-6)

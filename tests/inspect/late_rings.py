@@ -19,10 +19,12 @@ class LateCopies:
         self.late_by = late_by
         self.now = 0
         self.waits = 0
+        self.under_way: list[Copy] = []
 
     def __call__(self, rows: Tensor, on_host: Tensor) -> Copy:
         on_host.fill_(-1)
-        return Copy(self, rows, on_host)
+        self.under_way.append(Copy(self, rows, on_host))
+        return self.under_way[-1]
 
 
 class Copy:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from inspect_configs import EXAMPLES, LOG, example, one_section
 from jsonschema import Draft202012Validator
 from random_configs import random_configs
@@ -60,48 +59,6 @@ def test_bad_selections_are_not_valid(schema: Draft202012Validator, layers: Any)
 def test_bad_schedules_are_not_valid(schema: Draft202012Validator, key: str, value: Any) -> None:
     found = schema.is_valid(one_section(LogTensorStats={**LOG, key: value}))
     assert found == ((key, value) == ("start_end_list", [[4, 3]]))
-
-
-def test_other_spellings_are_valid(schema: Draft202012Validator) -> None:
-    text = """
-one:
-  enabled: true
-  layers: {layer_type: fc1}
-  logTensorStats: {enabled: true, tensors: anything, type: [AMAX], freq: 2}
-  Torch:
-    DisableQuantizationGEMM: {enabled: true, gemms: [FPROP]}
-    fakequantfp8: {enabled: true, gemms: fprop, tensors: output, quant_format: fp8e4m3}
-    LogFP8TensorStats: {enabled: true, tensors: Weight, stats: [Underflows, mse]}
-unused:
-  enabled: false
-  anything: [goes]
-"""
-    config = yaml.safe_load(text)
-    schema.validate(config)
-    assert list(load(config).sections) == ["one"]
-
-
-def test_each_key_that_the_reader_takes_is_valid_and_only_these(
-    schema: Draft202012Validator,
-) -> None:
-    config = one_section(
-        FakeQuant={
-            "gemms": [],
-            "tensors": "weight",
-            "gemms_struct": [{"gemm": "fprop", "tensors_struct": [{"tensor": "weight"}]}],
-            "margin": 1,
-            "quant_format": "E4M3",
-        }
-    )
-    schema.validate(config)
-    load(config)
-    item = config["one"]["transformer_engine"]["FakeQuant"]["gemms_struct"][0]
-    for place in (item, item["tensors_struct"][0]):
-        place["bits"] = 8
-        with pytest.raises(ValueError, match="bits"):
-            load(copy.deepcopy(config))
-        assert not schema.is_valid(config)
-        del place["bits"]
 
 
 def test_the_schema_takes_what_the_reader_takes(schema: Draft202012Validator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from awkward_tensors import normal
+from late_rings import LateCopies
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics.collect import collect
@@ -13,34 +14,6 @@ from dftrace_ai.inspect.numerics.record import Record
 from dftrace_ai.inspect.numerics.ring import Ring
 
 CPU = torch.device("cpu")
-
-
-class SlowCopies:
-    """Copies that come when they are told to, or are waited for."""
-
-    def __init__(self) -> None:
-        self.under_way: list[SlowCopies.Copy] = []
-
-    class Copy:
-        def __init__(self, rows: Tensor, on_host: Tensor) -> None:
-            self.rows, self.on_host = rows, on_host
-            self.come = self.waited_for = False
-
-        def query(self) -> bool:
-            return self.come
-
-        def synchronize(self) -> None:
-            self.waited_for = not self.come
-            self.arrive()
-
-        def arrive(self) -> None:
-            self.on_host.copy_(self.rows)
-            self.come = True
-
-    def __call__(self, rows: Tensor, on_host: Tensor) -> Copy:
-        on_host.fill_(-1)
-        self.under_way.append(self.Copy(rows, on_host))
-        return self.under_way[-1]
 
 
 def means(records: list[Record]) -> list[float]:
@@ -96,7 +69,7 @@ def test_an_empty_generation_does_not_travel() -> None:
 
 
 def test_nothing_is_waited_for_until_the_ring_is_full() -> None:
-    copies, stalls = SlowCopies(), []
+    copies, stalls = LateCopies(1), []
     ring: Ring[int] = Ring(CPU, generations=3, copy=copies, on_stall=stalls.append)
     for step in range(2):
         ring.add(numbers(step))
@@ -107,12 +80,12 @@ def test_nothing_is_waited_for_until_the_ring_is_full() -> None:
     ring.end_generation(2)
     assert len(stalls) == 1
     assert stalls[0] >= 0
-    assert [copy.waited_for for copy in copies.under_way] == [True, False, False]
+    assert copies.waits == 1
     ring.add(numbers(3))
     assert [(one.tag, means(one.records)) for one in ring.landed()] == [(0, [0.0])]
-    copies.under_way[2].arrive()
+    copies.under_way[2].comes_at = 0
     assert ring.landed() == []  # the one before it is still under way
-    copies.under_way[1].arrive()
+    copies.under_way[1].comes_at = 0
     assert [(one.tag, means(one.records)) for one in ring.landed()] == [(1, [1.0]), (2, [2.0])]
     ring.end_generation(3)
     assert [(one.tag, means(one.records)) for one in ring.drain()] == [(3, [3.0])]
@@ -120,12 +93,12 @@ def test_nothing_is_waited_for_until_the_ring_is_full() -> None:
 
 
 def test_a_full_ring_whose_oldest_records_have_come_is_not_waited_for() -> None:
-    copies, stalls = SlowCopies(), []
+    copies, stalls = LateCopies(1), []
     ring: Ring[int] = Ring(CPU, generations=2, copy=copies, on_stall=stalls.append)
     for step in range(3):
         ring.add(numbers(step))
         ring.end_generation(step)
-        copies.under_way[-1].arrive()
+        copies.now += 1
     assert stalls == []
     assert [(one.tag, means(one.records)) for one in ring.landed()] == [
         *((0, [0.0]), (1, [1.0]), (2, [2.0])),
@@ -143,7 +116,7 @@ def test_a_row_that_was_made_elsewhere_comes_as_it_is() -> None:
 
 
 def test_rows_under_way_are_not_written_over() -> None:
-    copies = SlowCopies()
+    copies = LateCopies(1)
     ring: Ring[int] = Ring(CPU, slots=2, generations=3, copy=copies)
     found = []
     for step in range(12):

@@ -52,13 +52,6 @@ def test_bad_data(left: dict[str, Left]) -> None:
     assert last[-7:] == [50.0, 60.0, 61.0, 5.0, 0.0, 1.0, 2.0]
 
 
-def test_bad_data_without_names(left: dict[str, Left]) -> None:
-    found = left["logs_everything_bad"]
-    assert found.status == 0, found.stderr
-    values = [line["v"] for line in found.lines() if line["k"] == "m"]
-    assert values == [{"loss": 1.0, "5": 2.0}, {"loss": 1.0, "d": 3.0}]
-
-
 def test_bad_data_by_name(left: dict[str, Left]) -> None:
     found = left["logs_bad_by_name"]
     assert found.status == 0, found.stderr
@@ -103,12 +96,6 @@ def test_sync_waits_until_it_is_taken(left: dict[str, Left]) -> None:
     assert hung.status == 0, hung.stderr
     assert hung.steps() == list(range(5))
     assert hung.lost() == [(3, 5)]
-
-
-def test_flush(left: dict[str, Left]) -> None:
-    found = left["flushes"]
-    assert found.status == 0, found.stderr
-    assert found.stdout.split() == ["20", "40", "60"]
 
 
 def test_own_object(left: dict[str, Left]) -> None:

@@ -86,22 +86,6 @@ def test_every_kind_of_number_is_the_number_of_that_moment(tmp_path):
     assert kept.metric("epoch/nan/mean") == []
 
 
-def test_what_is_no_number_and_what_is_missing_is_said_once_by_name(tmp_path, caplog):
-    names = ["loss", "shape", "text", "complex", "los"]
-    config = entry(tmp_path, tracked_variables={"metric": names})
-    with make_loggers({"local": config}) as loggers:
-        for _ in range(5):
-            loggers.log_iter(
-                {"loss": 1, "shape": torch.ones(3), "text": "x", "complex": torch.tensor(1j)}
-            )
-        loggers.log_epoch()
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 4
-    assert sum("(3,)" in line and "accepted: a number" in line for line in said) == 1
-    assert any("los " in line and "did you mean loss?" in line for line in said)
-    assert Kept(tmp_path).metric("loss") == [(step, 1.0) for step in range(5)]
-
-
 def test_each_interface_gets_its_own_variables_and_a_value_is_taken_once(tmp_path):
     class Counted:
         asked = 0

@@ -388,26 +388,6 @@ def test_fake_quant_beats_fp8_and_disabled_gemms(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "features",
-    [
-        {"PerTensorScaling": {"tensors": ["weight"]}, "FakeQuant": {"tensors": ["weight"]}},
-        {"PerTensorScaling": {"tensors": ["weight"]}, "FakeQuant": {"tensors": ["activation"]}},
-        {"PerTensorScaling": {"tensors": ["weight"]}, "DisableFp8Gemm": None},
-        {"PerTensorScaling": {"tensors": ["weight"]}, "DisableFp8Layer": {}},
-    ],
-    ids=str,
-)
-def test_combinations_that_contradict_each_other_are_refused(features, tmp_path):
-    full = {}
-    for name, keys in features.items():
-        full[name] = keys if name == "DisableFp8Layer" else {"gemms": ["fprop"], **(keys or {})}
-        if name == "FakeQuant":
-            full[name]["quant_format"] = "E4M3"
-    with pytest.raises(ValueError, match="PerTensorScaling"):
-        debug_api.initialize(section(full), log_dir=tmp_path)
-
-
-@pytest.mark.parametrize(
     ("recipe", "kind"),
     [
         ({"name": "late"}, ValueError),

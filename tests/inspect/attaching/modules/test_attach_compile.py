@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from inspect_sessions import ALL, QUANTISED, main_log, section, session, statistics_of
+from inspect_sessions import ALL, QUANTISED, main_log, session, statistics_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils import parametrizations
@@ -381,41 +381,6 @@ def test_nothing_of_a_compiled_step_outlives_it(tmp_path):
         run(torch.randn(2, 4))
         del y
         assert passes() == 0
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_two_graphs_are_made_and_taken_in_turn(backend, tmp_path):
-    config = statistics_of(["l1_norm", "std"], ALL, freq=2)
-    eager, logged, graphs = held_against_eager(
-        network, batch(), config, tmp_path, 6, backend=backend
-    )
-    # One with a plan, one without, and no third.
-    assert graphs == [1, 2, 2, 2, 2, 2]
-    plain = network()
-    assert_alike(eager, trained(plain, plain, batch(), 6), 0)
-    assert len(logged) == 3 * 2 * 2 * len(ALL)
-
-
-def test_operands_are_changed_in_compiled_code_under_autocast(tmp_path):
-    features = {
-        "FakeQuant": {
-            "gemms": ["fprop", "dgrad"],
-            "tensors": ["activation", "weight", "gradient"],
-            "quant_format": "E5M2",
-        },
-        "LogTensorStats": {"stats": ["max"], "tensors": ["weight", "dgrad"], "freq": 2},
-    }
-
-    def in_bfloat16(run):
-        def run_so(x):
-            with torch.autocast("cpu"):
-                return run(x)
-
-        return run_so
-
-    held_against_eager(
-        network, batch(), section(features), tmp_path, 3, fp8="delayed", around=in_bfloat16
-    )
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

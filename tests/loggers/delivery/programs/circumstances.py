@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from programs.common import STEPS, loggers, some
 
@@ -182,33 +181,3 @@ def two_programs_at_once() -> None:
     os.waitpid(brother, 0)
     sys.stdout.flush()
     os.waitpid(other, 0)
-
-
-def cannot_write() -> None:
-    """Where there is no directory, and none can be made."""
-    from dftrace_ai.errors import LogDirectoryError
-
-    Path("taken").write_text("a file")
-    try:
-        loggers("nasty", log_dir="taken/runs")
-    except LogDirectoryError as error:
-        print(error)
-
-
-def knows_no_other_process() -> None:
-    """An interface of the program itself, which another process cannot import."""
-    from dftrace_ai.loggers import BaseLogint
-
-    class Own(BaseLogint):
-        name = "own"
-
-        def log_metrics(self, metrics: Any, step: int) -> None:
-            Path("own.txt").open("a").write(f"{os.getpid() == own} {step}\n")
-
-        def log_file(self, *args: object) -> None:
-            pass
-
-    own = os.getpid()
-    logs = loggers("own")
-    some(logs)
-    print("trained")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nasty
-from programs.common import loggers, some
+from programs.common import loggers
 
 
 class Raising:
@@ -80,16 +80,6 @@ def logs_bad_data() -> None:
     print("trained")
 
 
-def logs_everything_bad() -> None:
-    """The same where no variables are named, and what looks like a number is logged."""
-    import torch
-
-    logs = loggers()
-    logs.log_iter({"loss": 1.0, "a": Raising(), "b": torch.ones(2), "c": "text", 5: 2.0})
-    logs.log_iter({"loss": torch.ones((1, 1)), "d": torch.tensor(3), "e": [1]})
-    print("trained")
-
-
 def logs_bad_by_name() -> None:
     """The same by the methods that log one thing by its name, and of tensors that are no more."""
     import torch
@@ -156,15 +146,6 @@ def waits_for_each(how: str | None) -> None:
             taken = Path("runs/default/run/nasty.txt").read_text().split()
             assert taken == [str(each) for each in range(step + 1)], taken
     print("trained")
-
-
-def flushes() -> None:
-    """After `flush` everything is where it belongs."""
-    logs = loggers("nasty")
-    for _ in range(3):
-        some(logs)
-        logs.flush()
-        print(len(Path("runs/default/run/nasty.txt").read_text().split()))
 
 
 def asks_for_the_tracker() -> None:
