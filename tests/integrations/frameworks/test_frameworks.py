@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import clean_environment, read_all, trace_files
 from docs.pages import DOCS, section, table
+from loggers.local_lines import Kept
 from perfetto.trace_file import Event, Trace
 
 from dftrace_ai.analysis.reading import open_traces
@@ -52,6 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "auto records nothing" not in done.stderr
+    assert "written by another run" not in done.stderr
     return json.loads(done.stdout.splitlines()[-1]), folder
 
 
@@ -213,3 +215,33 @@ def test_a_profiler_of_lightning_names_its_actions(runs: Runs) -> None:
     assert any("ModelCheckpoint" in name and "on_validation_end" in name for name in actions)
     assert all(name.startswith("lightning.") for name in actions)
     assert not any("<locals>" in name for name in actions)
+
+
+def told(runs: Runs, run: str) -> dict[int, float]:
+    """Losses by step, as the trainer had them itself."""
+    losses = json.loads((runs[1] / f"{run}-losses").read_text())
+    assert losses
+    return {int(step): loss for step, loss in losses.items()}
+
+
+@pytest.mark.parametrize("name", ["lightning", "forked", "accelerate", "transformers", "keras"])
+def test_what_a_trainer_logs_by_our_loggers_is_found(runs: Runs, name: str) -> None:
+    kept = Kept(runs[1] / "logged", name)
+    assert dict(kept.metric("loss")) == pytest.approx(told(runs, name))
+    assert kept.status == "finished"
+    assert "0.01" in json.dumps(kept.of("p")[0]["v"]) or name == "keras"
+    assert len(kept.metric("test_loss")) == (name == "lightning")
+
+
+def test_a_tracker_that_accelerate_makes_itself_counts_the_steps(runs: Runs) -> None:
+    kept = Kept(runs[1] / "logged", "registered")
+    if not kept.lines:
+        pytest.skip("this accelerate takes no class of a tracker")
+    assert kept.metric("loss") == [(0, 1.0), (1, 1.0), (2, 1.0)]
+    assert kept.metric("eval/acc") == [(0, 0.5), (1, 0.5), (2, 0.5)]
+
+
+def test_epochs_of_keras_are_those_that_it_tells_itself(runs: Runs) -> None:
+    kept = Kept(runs[1] / "logged", "keras")
+    for figure in ("mean", "last", "min", "max", "mean_1"):
+        assert dict(kept.metric(f"epoch/loss/{figure}")) == told(runs, "epochs")

@@ -1,4 +1,4 @@
-"""The same training in each framework, as a program: without us, traced, by a callback, resumed."""
+"""The same training in each framework, as a program: without us, traced, by a callback, resumed, logged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import pickle
 import runpy
 import sys
 from pathlib import Path
@@ -29,11 +30,17 @@ from transformers import (
 import dftrace_ai
 from dftrace_ai import ai
 from dftrace_ai.integrations import keras, lightning, transformers
+from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.adapters.accelerate import accelerate_tracker, register_tracker
+from dftrace_ai.loggers.adapters.keras import keras_callback
+from dftrace_ai.loggers.adapters.lightning import lightning_logger
+from dftrace_ai.loggers.adapters.transformers import trainer_callback
 
 OUT = Path(sys.argv[1])
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 DIGITS = ("accelerate", "transformers", "lightning", "keras")
 TRAINED, JUDGED, BATCH, MARKED, ACCUMULATED, EPOCHS = 48, 8, 4, 21, 4, 2
+BATCHES = TRAINED // BATCH
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 keras_3.utils.set_random_seed(0)
@@ -162,14 +169,25 @@ def trainer(folder, extra, *, resumed=None, callbacks=()):
 
 
 class Module(pl.LightningModule):
-    def __init__(self):
+    def __init__(self, *, logged=""):
         super().__init__()
-        self.net, self.losses = net(), []
+        self.net, self.losses, self.logged = net(), [], logged
+        if logged:
+            self.save_hyperparameters({"lr": 0.01})
 
     def training_step(self, batch, index):
         loss = F.cross_entropy(self.net(batch[0]), batch[1])
         self.losses.append(loss.item())
+        if self.logged:
+            self.log("loss", loss)
         return loss
+
+    def on_train_end(self):
+        if self.logged:
+            tell(self.logged, self.losses)
+
+    def test_step(self, batch, index):
+        self.log("test_loss", F.cross_entropy(self.net(batch[0]), batch[1]))
 
     def validation_step(self, batch, index):
         self.net(batch[0])
@@ -328,6 +346,104 @@ def on_the_page(name: str) -> None:
             os.chdir(before)
 
 
+# What a trainer logs by an adapter of our loggers: each tells the losses by step that it had itself.
+
+
+def tell(run: str, losses) -> None:
+    by_step = losses if isinstance(losses, dict) else dict(enumerate(losses))
+    (OUT / f"{run}-losses").write_text(json.dumps(by_step))
+
+
+def entry(run: str):
+    quiet = {"status_line": False, "system_metrics_s": None, "windows": [1]}
+    return {"local": {"config": {"log_dir": str(OUT / "logged"), "run_name": run, **quiet}}}
+
+
+def lightning_logged(run: str, **how):
+    logger, module = lightning_logger(make_loggers(entry(run))), Module(logged=run)
+    quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary"), False)
+    quiet |= {"accelerator": "cpu", "default_root_dir": OUT / run}
+    made = pl.Trainer(logger=logger, log_every_n_steps=1, **quiet, **how)
+    train, test = loaders()
+    made.fit(module, train)
+    if "strategy" in how:
+        # Where a trainer asks for them in a process that it has started, files have the same place.
+        saved = os.path.dirname(made.checkpoint_callback.best_model_path)
+        assert saved == f"{logger.log_dir}/checkpoints"
+        again = pickle.loads(pickle.dumps(logger))
+        places = [(one.name, one.version, one.log_dir) for one in (again, logger)]
+        assert places[0] == places[1]
+    else:
+        made.test(made.lightning_module, test, verbose=False)
+    assert logger.version == run
+    assert logger.log_dir.startswith(str(OUT / "logged"))
+
+
+def accelerate_logged(run: str):
+    tracker = accelerate_tracker(make_loggers(entry(run)))
+    accelerator = hf_accelerate.Accelerator(cpu=True, log_with=tracker)
+    accelerator.init_trackers("project", config={"lr": 0.01})
+    losses = []
+    for step in range(BATCHES):
+        losses.append(1 / (step + 1))
+        accelerator.log({"loss": losses[-1]}, step=step)
+    accelerator.end_training()
+    pickle.loads(pickle.dumps(accelerate_tracker([]))).name
+    if hasattr(hf_accelerate.tracking, "register_tracker_class"):
+        registered = hf_accelerate.Accelerator(cpu=True, log_with=register_tracker())
+        config = {"dftrace_ai": {"config": entry("registered")}}
+        registered.init_trackers("project", init_kwargs=config)
+        for _ in range(3):
+            registered.log({"loss": 1.0, "eval": {"acc": 0.5}})
+        registered.end_training()
+        assert os.listdir(OUT / "logged" / "default" / "registered")
+    tell(run, losses)
+
+
+def transformers_logged(run: str):
+    arguments = TrainingArguments(
+        str(OUT / run),
+        max_steps=6,
+        logging_steps=1,
+        learning_rate=0.01,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        remove_unused_columns=False,
+    )
+    callback = trainer_callback(make_loggers(entry(run)))
+    data = Items(TRAINED, by_name=True)
+    made = InOrder(Model(PretrainedConfig()), arguments, None, data, callbacks=[callback])
+    with contextlib.redirect_stdout(sys.stderr):
+        made.train()
+    pickle.loads(pickle.dumps(made.callback_handler.callbacks[-1]))
+    lines = [line for line in made.state.log_history if "loss" in line]
+    tell(run, {line["step"]: line["loss"] for line in lines})
+
+
+class Kept(keras_3.callbacks.Callback):
+    """Keeps what Keras says of each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(float(logs["loss"]))
+
+
+def keras_logged(run: str):
+    model = keras_3.Sequential([keras_3.layers.Input((16,)), keras_3.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    ours, kept = keras_callback(make_loggers(entry(run))), Kept()
+    pickle.loads(pickle.dumps(ours))
+    train, _ = loaders()
+    told = model.fit(train, epochs=EPOCHS, verbose=0, callbacks=[ours, kept])
+    tell("epochs", told.history["loss"])
+    tell(run, kept.losses)
+
+
 def raising(names: tuple[str, ...], base: type):
     def fail(*args, **kwargs):
         raise LookupError("of the user")
@@ -337,6 +453,11 @@ def raising(names: tuple[str, ...], base: type):
 
 def main() -> None:
     said = {}
+    lightning_logged("forked", max_epochs=1, strategy="ddp_fork", devices=1)
+    lightning_logged("lightning", max_epochs=2, enable_checkpointing=False)
+    accelerate_logged("accelerate")
+    transformers_logged("transformers")
+    keras_logged("keras")
     for name, train in TRAININGS.items():
         (OUT / f"{name}-without").mkdir()
         expected = train(OUT / f"{name}-without", False)

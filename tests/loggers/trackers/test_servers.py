@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from urllib.request import urlopen
@@ -23,7 +24,15 @@ from sampling import times
 from dftrace_ai.loggers.names import told_apart
 from trackers.programs import bad_servers, six_kinds
 from trackers.readers import IN_PROCESS, READERS, aim, mlflow, trackio
-from trackers.tracker_runs import KINDS, LIMIT_S, PRELUDE, PROGRAMS, python_with, without_network
+from trackers.tracker_runs import (
+    KINDS,
+    LIMIT_S,
+    PRELUDE,
+    PROGRAMS,
+    python_with,
+    told,
+    without_network,
+)
 
 # The servers that come with their trackers, without what else they would need.
 AIM = """
@@ -159,37 +168,34 @@ def running(
 def test_a_server_that_works_and_ends_in_the_middle(tmp_path: Path, module: ModuleType) -> None:
     local = 'FOLDER / "runs" / "trackio"' if module is trackio else 'FOLDER / "runs"'
     with served(module, tmp_path) as (python, server):
-        found = []
-        for program in (KINDS, module.READER.replace(local, 'FOLDER / "server"')):
-            with running(python, program, module, server, tmp_path) as process:
-                out, error = process.communicate(timeout=LIMIT_S)
-            found.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
-            assert found[-1], error
-        ((lost,), (read,)) = found
-        assert lost == {"lost": {module.NAME: 0}}
-        kinds, expected = read["kinds"], six_kinds.expected()
+        with running(python, KINDS + STOPPED, module, server, tmp_path) as process:
+            assert process.stdout is not None
+            lost = told("".join(takewhile(lambda line: line != '"half"\n', process.stdout)))
+            reader = module.READER.replace(local, 'FOLDER / "server"')
+            with running(python, reader, module, server, tmp_path) as reading:
+                out, error = reading.communicate(timeout=LIMIT_S)
+            server.kill()
+            kinds = told(out).get("kinds")
+            assert kinds, error
+            _, error = process.communicate("\n", timeout=LIMIT_S)
+        assert lost == {"lost": {module.NAME: 0}}, error
+        expected = six_kinds.expected()
         if module is trackio:
             expected["run"]["project"] = told_apart("a_project", "a project")
         # Each has words of its own for how grave it is.
         kinds["alert"].pop(), expected["alert"].pop()
         assert {kind: kinds[kind] for kind in six_kinds.KINDS} == expected
-
-        with running(python, STOPPED, module, server, tmp_path) as process:
-            assert process.stdout is not None
-            assert any(line == '"half"\n' for line in process.stdout)
-            server.kill()
-            _, error = process.communicate("\n", timeout=LIMIT_S)
     assert process.returncode == 0, error
-    told = re.findall(r"the tracker (\w+) lost (\d+) of 20 records: (.*)", error)
+    missed = re.findall(r"the tracker (\w+) lost (\d+) of 20 records: (.*)", error)
     if module is aim:
-        assert [(name, count) for name, count, _ in told] == [("aim", "10")], error
+        assert [(name, count) for name, count, _ in missed] == [("aim", "10")], error
         return
     # It keeps what its server does not take, for the next run that finds one.
     with closing(
         sqlite3.connect(tmp_path / "runs" / "trackio" / "a_project-8d24f5bc0a.db")
     ) as database:
         unsent = database.execute("select step from metrics where run_name = 'stopped'").fetchall()
-    assert {(step,) for step in range(10, 20)} <= set(unsent) or "may not have kept" in told[0][2]
+    assert {(step,) for step in range(10, 20)} <= set(unsent) or "may not have kept" in missed[0][2]
 
 
 MODES = ("hangs", "refuses", "answers 500", "dies")
