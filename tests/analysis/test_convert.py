@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -282,42 +280,3 @@ def test_what_is_there_stays_unless_a_conversion_made_it(job: Path, tmp_path: Pa
     notes.unlink()
     shutil.rmtree(other)
     assert names(tmp_path) == ["dftracer.out", "job", "parquet.out", "perfetto.out"]
-
-
-FULL = """
-import resource, signal, sys
-from pathlib import Path
-from dftrace_ai.analysis.converting import FORMS, convert
-from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.errors import DftraceError
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-for form in FORMS:
-    for out in (Path(sys.argv[2]) / form, Path(sys.argv[1]) / "t-a-301.pfw" / "below"):
-        try:
-            convert(open_traces(sys.argv[1:2]), form, out)
-        except DftraceError as error:
-            print(error)
-"""
-
-
-def test_where_nothing_can_be_written_that_is_said_and_nothing_is_left(
-    job: Path, tmp_path: Path
-) -> None:
-    place = tmp_path / "full"
-    place.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(job), str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2 * len(FORMS), done.stdout
-    assert all(": cannot be written: " in line for line in lines), lines
-    assert names(place) == []
-    assert names(tmp_path) == ["full", "job"]
-    assert len(names(job)) == 4

@@ -34,14 +34,6 @@ def lines_of(path: Path) -> tuple[list[bytes], TraceReader]:
     return [line for _, line in numbered], reader
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_whole_file_gives_every_line(tmp_path: Path, name: str) -> None:
-    trace = small_trace()
-    lines, reader = lines_of(trace.write(tmp_path / name))
-    assert lines == trace.text.splitlines()
-    assert reader.tear is None
-
-
 def big_trace(path: Path) -> tuple[Path, bytes]:
     """A file of several reading steps, hard to compress."""
     trace = small_trace()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
+from dftrace_ai._reader import EventScanner
 from dftrace_ai.analysis.reading import TraceSet, open_traces
+from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.trace_set import COLUMNS
 
 NAMES = ("a.pfw", "b.pfw.gz", "c.pfw.zst")
@@ -204,16 +209,66 @@ def test_a_torn_file_is_read_as_far_as_it_goes_and_that_is_said(tmp_path: Path, 
         assert note.startswith(f"{tmp_path / name}: torn: ")
 
 
-def test_damage_in_the_middle_costs_what_is_behind_it(tmp_path: Path) -> None:
-    trace = small_trace()
-    path = trace.write(tmp_path / "t.pfw.gz", 1)
-    blocks = path.read_bytes().split(b"\x1f\x8b\x08")
-    blocks[-3] = blocks[-3][:10] + b"\xff" * len(blocks[-3])
-    path.write_bytes(b"\x1f\x8b\x08".join(blocks))
-    traces = open_traces([path])
-    assert traces.files[0].end.state == "complete"
-    rows = rows_of(traces)
-    assert 0 < len(rows) < len(trace.lines) - 1
-    assert "broken gzip data" in traces.notes[0]
-    with traces.relation(["name"]) as events:
-        assert len(events.fetchall()) == len(rows)
+def test_numbered_phases_and_strange_ones_are_told(tmp_path: Path) -> None:
+    trace = TraceLines()
+    head = f'"pid":{trace.pid},"tid":1,"ts":5.001,"dur":2.000'
+    for ph in ("1", '"1"', '"?!"', '"X"'):
+        trace.add(f'{{"id":1,"name":"forward","cat":"compute",{head},"ph":{ph},"args":[]}}')
+    (columns,) = event_columns(open_traces([trace.write(tmp_path / "t.pfw")]))
+    timed = columns.start_ns >= 0
+    assert bytes(sorted(columns.ph[timed].tolist())) == b"?XXX"
+    assert set(columns.start_ns[timed].tolist()) == {TIME_BASE_US * 1000 + 5001}
+    assert columns.args(int(timed.argmax())) == {}
+
+
+def test_a_column_is_an_array_without_a_copy_and_outlives_what_it_came_from() -> None:
+    noise = random.Random(3)
+    trace = TraceLines()
+    for number in range(500):
+        trace.span(f"n{number % 7}", "compute", number * 1000, noise.randrange(900), step=number)
+    scanner = EventScanner(1 << 20)
+    block = scanner.scan(trace.text)
+    kinds = {
+        "ph": "u1",
+        "label": "u4",
+        "id": "u8",
+        "parent": "u8",
+        "pid": "i8",
+        "start_ns": "i8",
+        "dur_ns": "i8",
+    }
+    arrays = {name: np.asarray(getattr(block, name)) for name in kinds}
+    assert {name: array.dtype for name, array in arrays.items()} == {
+        name: np.dtype(kind) for name, kind in kinds.items()
+    }
+    address = arrays["dur_ns"].__array_interface__["data"]
+    assert np.asarray(block.dur_ns).__array_interface__["data"] == address
+    assert not arrays["dur_ns"].flags.writeable
+    total = int(arrays["dur_ns"][arrays["ph"] == ord("X")].sum())
+    del block, scanner
+    gc.collect()
+    assert int(arrays["dur_ns"][arrays["ph"] == ord("X")].sum()) == total > 0
+
+
+def test_names_have_one_number_in_all_blocks_and_no_more_room_than_was_given() -> None:
+    scanner = EventScanner(4000)
+    first = scanner.scan(b'{"name":"a","cat":"b","ph":"i"}\n')
+    again = scanner.scan(b'{"cat":"b","name":"\\u0061","ph":"X","dur":1}\n')
+    assert list(first.label) == list(again.label) == [0]
+    assert scanner.labels(0) == [("b", "a")]
+    assert scanner.labels(1) == []
+    many = b"".join(b'{"name":"%d","ph":"i"}\n' % number for number in range(1000))
+    with pytest.raises(OverflowError, match="more names"):
+        scanner.scan(many)
+    assert scanner.scan(b"").rows == 0
+
+
+def test_what_is_no_text_of_lines_is_refused() -> None:
+    with pytest.raises(ValueError, match="no end"):
+        EventScanner(100).scan(b"{}")
+    with pytest.raises(ValueError, match="codec"):
+        EventScanner(100).read_block(0, "lz4", 0, 1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        EventScanner(100).read_block(-1, "gzip", 0, 1)
+    with pytest.raises(ValueError, match="at least one"):
+        EventScanner(0)

@@ -54,9 +54,9 @@ class PlainProcess:
 
     def __post_init__(self) -> None:
         self.spans = [Span(event, at) for at, event in enumerate(self.events) if event.ph == "X"]
-        tracks: defaultdict[int, list[Span]] = defaultdict(list)
+        tracks: defaultdict[tuple[int, int], list[Span]] = defaultdict(list)
         for span in self.spans:
-            tracks[span.event.tid].append(span)
+            tracks[span.event.pid, span.event.tid].append(span)
         for track in tracks.values():
             own_by_name(track)
             own_in_tree(track)
@@ -69,7 +69,7 @@ class PlainProcess:
 
 
 def covered(spans: Iterable[Span]) -> int:
-    total, until = 0, -1
+    total, until = 0, -(2**63)
     for span in sorted(spans, key=lambda span: span.start):
         total += max(0, span.end - max(span.start, until))
         until = max(until, span.end)
@@ -223,11 +223,13 @@ def told(rows: Iterable[Row | TreeRow]) -> dict[Any, Figures]:
     return found
 
 
-def assert_alike(found: dict[Any, Figures], wanted: dict[Any, Figures]) -> None:
+def assert_alike(
+    found: dict[Any, Figures], wanted: dict[Any, Figures], names: Iterable[str] = FIGURES
+) -> None:
     assert found.keys() == wanted.keys()
     for key, figures in wanted.items():
-        for name, value in figures.items():
-            was = found[key][name]
+        for name in names:
+            was, value = found[key][name], figures[name]
             if value is None or was is None:
                 assert was is value, (key, name)
                 continue
