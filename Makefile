@@ -194,7 +194,7 @@ test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## training
 # What records or compiles with torch. Kernels of an old inductor have a process take subnormal numbers
 # for zero, so numerics come first; a fork server that tests of ranks leave would be told of, so they come last.
 TORCH_TESTS := tests/inspect/numerics tests/annotation/wrapping tests/device tests/demo tests/compat tests/docs/test_examples.py \
-  tests/docs/test_limitations.py tests/run/processes tests/cli/launching tests/live/test_data_parallel.py tests/inspect tests/integrations
+  tests/docs/test_limitations.py tests/run/processes tests/cli/launching tests/inspect tests/integrations
 
 # An old torch warns of itself under newer packages.
 test-torch: test-packages ## the tests of what has to do with torch, under another one: TORCH=2.4.1

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from conftest import RunScript
-from safety.commands import invoke
+from printed_json import checked
+from safety.commands import answer, invoke
 
 from dftrace_ai.analysis import Run
 from dftrace_ai.analysis.reading import Trace, open_traces
 from dftrace_ai.analysis.summary.indexing import index_traces
-
-SCHEMAS = Path(__file__).parents[2] / "schemas"
-
-
-def checked(name: str, text: str) -> Any:
-    value = json.loads(text)
-    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
-    jsonschema.validate(value, schema)
-    assert set(value) == set(schema["properties"])
-    return value
 
 
 def of_rank(rank: int, world_size: int) -> TraceLines:
@@ -61,7 +49,7 @@ def test_info_tells_whose_traces_are_and_how_they_ended(tmp_path: Path) -> None:
     assert told[0].startswith(f"dftrace: skipped: {tmp_path}/out/n.pfw: not a trace file")
     assert any("b.pfw.zst: no closing line" in line for line in told)
     assert any(line.endswith("run 00ff: 2 ranks without a file: 1, 3") for line in told)
-    found = checked("info", invoke("info", "--json", tmp_path / "out").out)
+    found = answer("info", tmp_path / "out", status=1)
     (one, other) = found["files"]
     assert (one["rank"], one["state"], one["losses"]) == (0, "complete", {"dropped": 3})
     assert (other["events"], other["state"], other["ended"]) == (None, "cut off", None)
@@ -84,10 +72,10 @@ def test_validate_as_json(tmp_path: Path) -> None:
     bad = trace.write(tmp_path / "b.pfw.gz")
     done = invoke("validate", "--json", good)
     assert (done.status, done.err) == (0, "")
-    assert checked("validate", done.out)["fault_count"] == 0
+    assert checked(done.out, "validate")["fault_count"] == 0
     done = invoke("validate", "--json", "--limit", 4, good, bad)
     assert (done.status, done.err) == (1, "")
-    found = checked("validate", done.out)
+    found = checked(done.out, "validate")
     assert found["fault_count"] == 30
     (first, second) = found["files"]
     assert (first["path"], first["lines"], first["events"]) == (str(good), 16, 10)
@@ -146,12 +134,6 @@ def moment_us(text: str) -> int:
     return since // timedelta(microseconds=1)
 
 
-def told(*words: object) -> Any:
-    done = invoke(*words, "--json")
-    assert done.status == 0, done.err
-    return json.loads(done.out)
-
-
 @pytest.mark.parametrize("ended", ["in order", "killed"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "none"])
 def test_all_commands_tell_what_the_lines_say(
@@ -176,11 +158,11 @@ def test_all_commands_tell_what_the_lines_say(
         if killed:
             until_us = (trace.header.time_base_us or 0) + (trace.end.footer.alive_us or 0)
             lived_us = max(lived_us, until_us - moment_us(began_at))
-    for file in told("info", out)["files"]:
+    for file in answer("info", out)["files"]:
         assert file["began_at"] == began_at
         assert file["length_us"] == pytest.approx(lived_us, abs=1)
         assert file["began_us"] < datetime.fromisoformat(began_at[:-1]).timestamp() * 1e6
-    summary, verdict = told("summary", out), told("why", out)
+    summary, verdict = answer("summary", out), answer("why", out)
     assert (summary["began_at"], summary["length_us"]) == (began_at, length_us)
     assert (verdict["began_at"], verdict["length_ns"]) == (began_at, round(length_us * 1000))
     figures = Run(out).figures
@@ -214,18 +196,18 @@ def test_what_lies_between_is_not_unpacked_and_where_it_would_have_to_be_nothing
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = small_trace().write(tmp_path / "t.pfw")
-    assert told("info", path)["files"][0]["length_us"] is not None
+    assert answer("info", path)["files"][0]["length_us"] is not None
     monkeypatch.setattr("dftrace_ai.analysis.reading.index_line.LITTLE_BYTES", 100)
-    (file,) = told("info", path)["files"]
+    (file,) = answer("info", path)["files"]
     assert (file["began_at"], file["length_us"]) == (None, None)
-    assert told("summary", path)["length_us"] is not None
+    assert answer("summary", path)["length_us"] is not None
 
 
 def test_an_index_beside_a_trace_says_it_too(tmp_path: Path) -> None:
     path = small_trace().write(tmp_path / "t.pfw.gz")
-    before = told("summary", path)
+    before = answer("summary", path)
     index_traces([path])
-    assert told("summary", path) == before
+    assert answer("summary", path) == before
     assert before["began_at"] is not None
 
 
@@ -233,7 +215,7 @@ def test_who_counts_from_no_known_moment_has_a_length_alone(tmp_path: Path) -> N
     path = tmp_path / "t.pfw"
     lines = [f'{{"name":"a","ph":"X","pid":1,"tid":1,"ts":{at},"dur":5}}' for at in (7, 90)]
     path.write_text("\n".join(["[", *lines]) + "\n")
-    for found in (told("info", path)["files"][0], told("summary", path)):
+    for found in (answer("info", path)["files"][0], answer("summary", path)):
         assert (found["began_at"], found["length_us"]) == (None, 88.0)
     assert "lasted 88 us" in invoke("summary", path).out
     assert "began" not in invoke("summary", path).out
@@ -245,7 +227,7 @@ def test_without_events_there_is_nothing_to_say(tmp_path: Path) -> None:
     path = trace.write(tmp_path / "t.pfw.gz")
     for command in ("info", "summary", "why"):
         assert "lasted" not in invoke(command, path).out
-    assert told("info", path)["files"][0]["began_at"] is None
+    assert answer("info", path)["files"][0]["began_at"] is None
 
 
 def test_a_run_of_several_files_lasts_from_the_first_to_the_last(tmp_path: Path) -> None:
@@ -254,9 +236,9 @@ def test_a_run_of_several_files_lasts_from_the_first_to_the_last(tmp_path: Path)
         trace.span("forward", "compute", start_s * 10**9, 10**9)
         trace.write(tmp_path / f"r{rank}.pfw.gz")
     assert TIME_BASE_US % 1_000_000 == 0
-    summary = told("summary", tmp_path)
+    summary = answer("summary", tmp_path)
     moment = datetime.fromtimestamp(TIME_BASE_US / 1e6 + 10, timezone.utc)
     assert summary["began_at"] == f"{moment:%Y-%m-%dT%H:%M:%S}.000000Z"
     assert summary["length_us"] == 21e6
     for by in ("rank", "thread", "step", "category"):
-        assert told("summary", tmp_path, "--by", by)["length_us"] == 21e6
+        assert answer("summary", tmp_path, "--by", by)["length_us"] == 21e6

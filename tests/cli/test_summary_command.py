@@ -9,25 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from conftest import Traced
-from safety.commands import acting, at_terminal, invoke
+from safety.commands import acting, answer, at_terminal, invoke
 
 from dftrace_ai.cli.terminal import time_text
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "summary.schema.json").read_text())
 MS = 1_000_000
-
-
-def as_json(*words: object) -> dict[str, Any]:
-    done = invoke("summary", "--json", *words)
-    assert done.status == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    jsonschema.validate(found, SCHEMA)
-    assert set(found) == set(SCHEMA["properties"])
-    return found
 
 
 def table_rows(text: str) -> dict[str, list[str]]:
@@ -77,7 +66,7 @@ def test_the_share_is_self_time_of_wall_time(steps: Path) -> None:
     assert rows["step"] == "pipeline step 10 1 s 250 ms 25.0%".split() + ["100", "ms"] * 5
     assert rows["forward"][3:8] == ["300", "ms", "300", "ms", "30.0%"]
     assert rows["backward"][3:8] == ["450", "ms", "450", "ms", "45.0%"]
-    found = as_json(steps)
+    found = answer("summary", steps)
     assert found["format"] == 2
     assert {row["name"]: (row["self_us"], row["share"]) for row in found["spans"]} == {
         "step": (250_000, 0.25),
@@ -92,7 +81,7 @@ def test_spans_that_take_no_time_have_no_share(tmp_path: Path) -> None:
     trace.footer()
     path = trace.write(tmp_path / "t.pfw")
     assert table_rows(invoke("summary", path).out)["blink"][3:8] == ["0", "ns", "0", "ns", "-"]
-    assert as_json(path)["spans"][0]["share"] is None
+    assert answer("summary", path)["spans"][0]["share"] is None
 
 
 @pytest.mark.parametrize("width", [30, 50, 80, 120])
@@ -149,7 +138,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_ranks_hosts_and_processes_are_added_up_apart(job: Path) -> None:
-    ranks = as_json(job, "--by", "rank")
+    ranks = answer("summary", job, "--by", "rank")
     assert ranks["by"] == "rank"
     assert sums(ranks) == {
         ("0", "forward"): (8, 80_000),
@@ -166,13 +155,13 @@ def test_ranks_hosts_and_processes_are_added_up_apart(job: Path) -> None:
     assert shares["0", "forward"] == pytest.approx(80 / 790)
     assert shares["10", "forward"] == pytest.approx(120 / 390)
     assert shares["-", "item"] == 1
-    hosts = sums(as_json(job, "--by", "host"))
+    hosts = sums(answer("summary", job, "--by", "host"))
     assert {group for group, _ in hosts} == {"a", "b"}
     assert hosts["b", "item"] == (1, 5_000)
-    processes = sums(as_json(job, "--by", "process"))
+    processes = sums(answer("summary", job, "--by", "process"))
     assert {group for group, _ in processes} == {"a:100", "b:200", "b:300"}
     # Files, other events and counts are those of all.
-    whole = as_json(job)
+    whole = answer("summary", job)
     for member in ("files", "others", "events", "warnings"):
         assert ranks[member] == whole[member]
     rows = [line.split() for line in invoke("summary", job, "--by", "rank").out.splitlines()]
@@ -183,11 +172,11 @@ def test_ranks_hosts_and_processes_are_added_up_apart(job: Path) -> None:
 def test_rows_are_sorted_and_cut(job: Path) -> None:
     for sort in ("total", "self", "count", "mean", "p99", "max"):
         member = "count" if sort == "count" else f"{sort}_us"
-        rows = as_json(job, "--by", "rank", "--sort", sort)["spans"]
+        rows = answer("summary", job, "--by", "rank", "--sort", sort)["spans"]
         assert len(rows) == 7
         values = [row[member] for row in rows if row["loop"] is None]
         assert all(before >= after for before, after in pairwise(values))
-    found = as_json(job, "--top", 2)
+    found = answer("summary", job, "--top", 2)
     assert [row["name"] for row in found["spans"]] == ["forward", "loss", "step.block"]
     assert found["rows_left_out"] == 1
     out = invoke("summary", job, "--top", 2).out
@@ -201,7 +190,7 @@ def test_csv_has_all_figures_of_the_rows(job: Path, tmp_path: Path) -> None:
     done = invoke("summary", job, "--csv", "--by", "rank")
     assert done.status == 0
     read = list(csv.DictReader(done.out.splitlines()))
-    rows = as_json(job, "--by", "rank")["spans"]
+    rows = answer("summary", job, "--by", "rank")["spans"]
     assert [[*row.values()] for row in read] == [
         ["" if value is None else str(value) for value in row.values()] for row in rows
     ]
@@ -268,7 +257,7 @@ def test_a_rank_is_shown_with_its_place_in_a_parallel_training(traced: Traced) -
         ["0", "dp=0,pp=1", "compute"],
         ["1", "compute"],
     ]
-    said = as_json(run.folder.parent, "--by", "rank")
+    said = answer("summary", run.folder.parent, "--by", "rank")
     assert [row["group"] for row in said["spans"]] == ["0", "1"]
     assert [(file["rank"], file["layout"]) for file in said["files"]] == [
         (0, "dp=0,pp=1"),
@@ -296,7 +285,7 @@ def nested(tmp_path: Path) -> Path:
 
 
 def test_the_tree_has_all_ranks_and_threads_in_one(nested: Path) -> None:
-    found = as_json(nested, "--tree")
+    found = answer("summary", nested, "--tree")
     assert (found["by"], found["spans"], found["chosen_events"]) == ("tree", [], None)
     rows = [(row["path"], row["count"], row["total_us"], row["self_us"]) for row in found["tree"]]
     assert rows == [
@@ -315,9 +304,9 @@ def test_the_tree_has_all_ranks_and_threads_in_one(nested: Path) -> None:
     out = invoke("summary", nested, "--tree").out
     shown = [line[2:26].rstrip() for line in out.splitlines() if "compute." in line]
     assert shown == ["  compute.model", "    compute.forward", "  compute.forward"]
-    assert len(as_json(nested, "--tree", "--top", 2)["tree"]) == 2
+    assert len(answer("summary", nested, "--tree", "--top", 2)["tree"]) == 2
     # What lies around what is asked for is there, without figures of its own.
-    some = as_json(nested, "--tree", "--where", "name = 'forward' and dur_us < 20000")
+    some = answer("summary", nested, "--tree", "--where", "name = 'forward' and dur_us < 20000")
     assert [(row["path"][-1], row["count"], row["mean_us"]) for row in some["tree"]] == [
         ("pipeline.step", 0, None),
         ("compute.forward", 3, 10_000),
@@ -326,15 +315,15 @@ def test_the_tree_has_all_ranks_and_threads_in_one(nested: Path) -> None:
 
 
 def test_threads_steps_and_epochs_are_added_up_apart(nested: Path) -> None:
-    threads = sums(as_json(nested, "--by", "thread"))
+    threads = sums(answer("summary", nested, "--by", "thread"))
     assert threads["host:100 100 MainThread", "forward"] == (3, 90_000)
     assert threads["host:101 101 MainThread", "forward"] == (6, 120_000)
     assert threads["host:101 7", "item"] == (3, 60_000)
-    steps = as_json(nested, "--by", "step")
+    steps = answer("summary", nested, "--by", "step")
     assert list(dict.fromkeys(row["group"] for row in steps["spans"])) == ["0/0", "0/1", "1/0", "-"]
     assert sums(steps)["0/1", "forward"] == (2, 60_000)
     assert sums(steps)["-", "forward"] == (3, 30_000)
-    epochs = sums(as_json(nested, "--by", "epoch"))
+    epochs = sums(answer("summary", nested, "--by", "epoch"))
     assert epochs["0", "step"] == (4, 360_000)
     assert epochs["1", "step"] == (2, 180_000)
     assert re.search(r"^  1/0 +pipeline ", invoke("summary", nested, "--by", "step").out, re.M)
@@ -356,7 +345,7 @@ def test_steps_that_do_not_say_their_number_have_that_of_why(tmp_path: Path) -> 
     trace.span("capture", "checkpoint", 300 * MS, 5 * MS)
     trace.footer()
     path = trace.write(tmp_path / "t-host-100.pfw.gz")
-    found = as_json(path, "--by", "step")
+    found = answer("summary", path, "--by", "step")
     # The wait before a step is its own; what says its step itself is believed.
     assert sums(found) == {
         **{
@@ -377,22 +366,25 @@ def test_steps_that_do_not_say_their_number_have_that_of_why(tmp_path: Path) -> 
         numbered.span("forward", "compute", step * MS, MS // 2)
         numbered.span("step", "pipeline", step * MS, MS, epoch=1, step=step)
     groups = {
-        group for group, _ in sums(as_json(numbered.write(tmp_path / "n.pfw"), "--by", "step"))
+        group
+        for group, _ in sums(answer("summary", numbered.write(tmp_path / "n.pfw"), "--by", "step"))
     }
     assert groups == {"1/5", "1/6", "-"}
 
 
 @pytest.mark.parametrize("by", ["thread", "step", "epoch"])
 def test_a_process_without_spans_has_no_groups(nested: Path, by: str) -> None:
-    before = as_json(nested, "--by", by)["spans"]
+    before = answer("summary", nested, "--by", by)["spans"]
     idle = TraceLines(pid=555)
     idle.counter("memory", 0, rss=1.0)
     idle.write(nested / "idle-host-555.pfw.gz")
-    assert as_json(nested, "--by", by)["spans"] == before
+    assert answer("summary", nested, "--by", by)["spans"] == before
 
 
 def test_only_what_is_asked_for_is_added_up(nested: Path) -> None:
-    found = as_json(nested, "--where", "rank = 1 and not name like 'f%' and cat != 'data'")
+    found = answer(
+        "summary", nested, "--where", "rank = 1 and not name like 'f%' and cat != 'data'"
+    )
     assert {row["name"]: (row["count"], row["self_us"]) for row in found["spans"]} == {
         "model": (3, 30_000),  # without the forward inside of it, which is not asked for
         "step": (3, 120_000),
@@ -400,9 +392,9 @@ def test_only_what_is_asked_for_is_added_up(nested: Path) -> None:
     assert (found["events"], found["chosen_events"]) == (27, 6)
     text = invoke("summary", nested, "--where", "args.step = 1", "--by", "rank").out
     assert "27 events in 2 files\nof these 8 meet --where\n" in text
-    none = as_json(nested, "--where", "cat = 'comm'")
+    none = answer("summary", nested, "--where", "cat = 'comm'")
     assert (none["spans"], none["chosen_events"]) == ([], 0)
-    categories = as_json(nested, "--by", "category", "--where", "cat = 'compute'")
+    categories = answer("summary", nested, "--by", "category", "--where", "cat = 'compute'")
     assert [(row["cat"], row["count"]) for row in categories["spans"]] == [("compute", 15)]
     done = invoke("summary", nested, "--where", "cat = comm")
     assert (done.status, done.out) == (2, "")
@@ -410,7 +402,7 @@ def test_only_what_is_asked_for_is_added_up(nested: Path) -> None:
 
 
 def test_losses_of_all_files_stand_below_the_table(nested: Path) -> None:
-    found = as_json(nested)
+    found = answer("summary", nested)
     assert found["losses"] == {"dropped": 3, "waits": 2}
     below = invoke("summary", nested).out.partition("27 events in 2 files")[2]
     assert "in all: LOST 3 events, the spool was full" in below
@@ -418,7 +410,7 @@ def test_losses_of_all_files_stand_below_the_table(nested: Path) -> None:
     broken = small_trace()
     broken.lines.insert(-1, "nonsense")
     path = broken.write(nested / "more.pfw")
-    assert as_json(path)["losses"] == {"unfinished": 1, "unreadable": 1}
+    assert answer("summary", path)["losses"] == {"unfinished": 1, "unreadable": 1}
     assert "in all: 1 line without an event, not counted" in invoke("summary", path, "--tree").out
 
 
@@ -436,7 +428,7 @@ def test_statistics_of_tensors_have_a_table(tmp_path: Path) -> None:
             )
         trace.footer()
         trace.write(tmp_path / f"t-{rank}.pfw.gz")
-    found = as_json(tmp_path, "--tensors")
+    found = answer("summary", tmp_path, "--tensors")
     assert found["tensors"] == [
         {"name": "fc:input", "statistic": "max", "count": 6, "nonfinite": 2}
         | {"first": 0.5, "last": 2.5, "min": -0.5, "max": 2.5, "first_nonfinite_step": 1},
@@ -451,7 +443,7 @@ def test_statistics_of_tensors_have_a_table(tmp_path: Path) -> None:
         "6 events with statistics of tensors; --tensors has a table"
         in invoke("summary", tmp_path).out
     )
-    some = as_json(tmp_path, "--tensors", "--where", "args.rank = 0")["tensors"]
+    some = answer("summary", tmp_path, "--tensors", "--where", "args.rank = 0")["tensors"]
     assert [(row["statistic"], row["count"]) for row in some] == [("max", 3), ("min", 3)]
 
 
@@ -463,7 +455,7 @@ def test_without_statistics_of_tensors_it_says_so_and_how_to_have_some(nested: P
     assert "log_tensor_stats" in done.out
     out = invoke("summary", nested, "--tensors", "--where", "args.rank = 0").out
     assert out.startswith("no statistics of tensors meet --where\n")
-    assert as_json(nested, "--tensors")["tensors"] == []
+    assert answer("summary", nested, "--tensors")["tensors"] == []
 
 
 def test_more_rows_than_fit_are_refused_and_not_cut(

@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from conftest import clean_environment
+from safety.commands import Done, invoke
 
 LIMIT_S = 90.0
 
@@ -100,13 +102,8 @@ def until(look: Callable[[], T], holds: Callable[[T], bool]) -> T:
     return seen
 
 
-def dftrace(*words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the command."""
-    return subprocess.run(
-        [sys.executable, "-m", "dftrace_ai.cli", *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**clean_environment(), "COLUMNS": "120", **(env or {})},
-        timeout=LIMIT_S,
-        check=False,
-    )
+def dftrace(*words: object) -> Done:
+    """Runs the command in this process, with a screen of 120 columns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")
+        return invoke(*words)

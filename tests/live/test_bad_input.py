@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from dftrace_ai import _native
-from dftrace_ai.cli import app
 from dftrace_ai.live import snapshot
 from dftrace_ai.spools import search
 from dftrace_ai.spools.search import FoundSpool
@@ -53,20 +51,24 @@ def left(spool: Path, tmp_path: Path) -> Path:
 def refused(path: Path, reason: str) -> None:
     """Both commands say it in one line, and end as their help says."""
     for words, status in ((["top", "--once"], 2), (["top", "--json"], 2), (["stuck"], 1)):
-        told = CliRunner().invoke(app, [*words, str(path)])
-        assert told.exit_code == status, told.stderr
-        assert told.stdout == ""
-        (line,) = told.stderr.splitlines()
+        told = dftrace(*words, path)
+        assert told.status == status, told.err
+        assert told.out == ""
+        (line,) = told.err.splitlines()
         assert line.startswith("dftrace: ")
         assert reason in line
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_what_is_no_directory_with_a_run(tmp_path: Path) -> None:
     refused(tmp_path / "missing", "missing: cannot be read: No such file or directory")
-
-
-def test_an_empty_directory(tmp_path: Path) -> None:
     refused(tmp_path, "nothing was recorded here")
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    refused(path, "neither a directory nor a spool nor a snapshot")
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "not a regular file")
+    os.mkfifo(tmp_path / f"t-{_native.host_name()}-1.spool-at")
+    refused(tmp_path, "is no regular file")
 
 
 def test_a_directory_with_finished_traces(tmp_path: Path) -> None:
@@ -80,48 +82,23 @@ def test_a_directory_with_finished_traces(tmp_path: Path) -> None:
         refused(tmp_path, "nothing runs here: 1 trace")
 
 
-def test_a_foreign_file(tmp_path: Path) -> None:
-    path = tmp_path / "picture.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n")
-    refused(path, "neither a directory nor a spool nor a snapshot")
-
-
-def test_a_pipe(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "not a regular file")
-    os.mkfifo(tmp_path / f"t-{_native.host_name()}-1.spool-at")
-    refused(tmp_path, "is no regular file")
-
-
-def test_a_spool_that_cannot_be_read(left: Path) -> None:
-    (path,) = left.glob("*.spool")
-    path.unlink()
-    path.mkdir()
-    refused(left, f"names {path}, which is no regular file")
-
-
-def test_a_marker_that_cannot_be_read(left: Path) -> None:
+def test_markers_that_lead_nowhere(left: Path) -> None:
     (marker, spool) = (*left.glob("*.spool-at"), *left.glob("*.spool"))
     spool.unlink()
-    marker.unlink()
-    marker.symlink_to(marker.name)
-    refused(left, "is a link")
-
-
-def test_a_marker_that_names_something_else(left: Path) -> None:
-    (marker, spool) = (*left.glob("*.spool-at"), *left.glob("*.spool"))
-    spool.unlink()
+    refused(left, "is gone")
+    spool.mkdir()
+    refused(left, f"names {spool}, which is no regular file")
+    spool.rmdir()
     for text in ("/etc/passwd\n", "\0", "\n", "dftrace-\0.spool\n"):
         marker.write_text(text)
         refused(left, "names no spool")
-
-
-def test_a_marker_that_was_only_begun_is_no_fault(left: Path) -> None:
-    (marker, spool) = (*left.glob("*.spool-at"), *left.glob("*.spool"))
-    spool.unlink()
+    # One that was only begun is no fault.
     for text in ("", "/dev/shm/dftrace-"):
         marker.write_text(text)
         refused(left, "nothing was recorded here")
+    marker.unlink()
+    marker.symlink_to(marker.name)
+    refused(left, "is a link")
 
 
 def test_a_spool_of_a_newer_version(left: Path) -> None:
@@ -133,12 +110,6 @@ def test_a_spool_of_a_newer_version(left: Path) -> None:
     refused(
         left, f"spool version {reads + 1} is not known to this dftrace (it reads version {reads})"
     )
-
-
-def test_a_spool_that_is_gone(left: Path) -> None:
-    (path,) = left.glob("*.spool")
-    path.unlink()
-    refused(left, "is gone")
 
 
 def test_markers_of_another_host(left: Path) -> None:
@@ -153,21 +124,21 @@ def test_what_can_be_seen_is_shown_beside_what_cannot(left: Path) -> None:
     (left / "t-node7-1.spool-at").write_text("/dev/shm/dftrace-0-1-1-0.spool\n")
     (left / f"t-{_native.host_name()}-9.spool-at").write_text("/etc/passwd\n")
     told = dftrace("top", "--once", left)
-    assert told.returncode == 0, told.stderr
-    assert "compute.forward" in told.stdout
-    assert "not visible from here: 1 process: run on host node7" in told.stdout
-    assert "names no spool" in told.stdout
+    assert told.status == 0, told.err
+    assert "compute.forward" in told.out
+    assert "not visible from here: 1 process: run on host node7" in told.out
+    assert "names no spool" in told.out
     told = dftrace("stuck", left)
-    assert told.returncode == 0, told.stderr
-    assert "nothing lives: 1 process died" in told.stdout
-    assert "run on host node7" in told.stdout
+    assert told.status == 0, told.err
+    assert "nothing lives: 1 process died" in told.out
+    assert "run on host node7" in told.out
 
 
 def test_a_spool_that_was_cut_shows_what_is_left(left: Path) -> None:
     (path,) = left.glob("*.spool")
     os.truncate(path, 2 * 64 * 1024)
     for words in (["top", "--once"], ["stuck"]):
-        assert dftrace(*words, left).returncode == 0
+        assert dftrace(*words, left).status == 0
     os.truncate(path, 1000)
     refused(left, "not a spool")
 
@@ -175,14 +146,14 @@ def test_a_spool_that_was_cut_shows_what_is_left(left: Path) -> None:
 def test_a_dead_run_is_shown_and_left_as_it_is(left: Path) -> None:
     before = {path.name: path.read_bytes() for path in left.iterdir()}
     for words in (["top", "--once"], ["top", "--json"], ["stuck"]):
-        assert dftrace(*words, left).returncode == 0
+        assert dftrace(*words, left).status == 0
     assert {path.name: path.read_bytes() for path in left.iterdir()} == before
 
 
 def test_a_spool_may_be_named_itself(spool: Path) -> None:
     told = dftrace("top", "--once", spool)
-    assert told.returncode == 0, told.stderr
-    assert "train > compute.forward" in told.stdout
+    assert told.status == 0, told.err
+    assert "train > compute.forward" in told.out
 
 
 @pytest.mark.parametrize(
@@ -191,15 +162,12 @@ def test_a_spool_may_be_named_itself(spool: Path) -> None:
     ids=" ".join,
 )
 def test_wrong_calls_of_stuck_do_not_look_like_something_stuck(words: list[str]) -> None:
-    assert dftrace("stuck", *words).returncode == 1
+    assert dftrace("stuck", *words).status == 1
 
 
 def test_the_statuses_of_stuck_are_in_its_help() -> None:
-    told = dftrace("stuck", "--help")
-    assert told.returncode == 0
-    assert "0 nothing is stuck, 1 the call or its input is wrong, 2 something is" in " ".join(
-        told.stdout.split()
-    )
+    told = " ".join(dftrace("stuck", "--help").out.split())
+    assert "0 nothing is stuck, 1 the call or its input is wrong, 2 something is" in told
 
 
 def test_the_status_of_stuck_survives_a_reader_that_has_seen_enough(left: Path) -> None:
@@ -234,10 +202,10 @@ def test_a_directory_that_is_removed_meanwhile(left: Path, monkeypatch: pytest.M
 
 def test_traces_of_a_job_that_died_tell_where_it_stood(left: Path) -> None:
     recovered = dftrace("recover", left)
-    assert recovered.returncode == 0, recovered.stderr
+    assert recovered.status == 0, recovered.err
     told = dftrace("stuck", left)
-    assert (told.returncode, told.stdout) == (1, "")
-    first, second = told.stderr.splitlines()
+    assert (told.status, told.out) == (1, "")
+    first, second = told.err.splitlines()
     assert "nothing runs here: 1 trace" in first
     assert second.startswith("rank 0 died in compute.forward, last sign of life ")
     assert second.endswith(" ago (train > forward)")

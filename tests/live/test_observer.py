@@ -85,10 +85,10 @@ def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None
         assert main.self_s == {}
         assert main.unannotated_s == main.covered_s > 0
         told = dftrace("top", "--once", tmp_path)
-        assert "100% not annotated" in told.stdout, told
-        assert "dataloader" not in told.stdout
+        assert "100% not annotated" in told.out, told
+        assert "dataloader" not in told.out
         told = dftrace("stuck", "--limit", "0", tmp_path)
-        assert " in the body of dataloader.fetch for " in told.stdout, told
+        assert " in the body of dataloader.fetch for " in told.out, told
         running.go_on()
         running.wait_until_ready()
         main = main_thread()
@@ -100,7 +100,7 @@ def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None
         main = main_thread()
         assert [span.label for span in main.place] == ["dataloader.fetch.iter"]
         assert set(main.self_s) == {"storage", "dataloader"}
-        assert " in dataloader.fetch.iter " in dftrace("stuck", "--limit", "0", tmp_path).stdout
+        assert " in dataloader.fetch.iter " in dftrace("stuck", "--limit", "0", tmp_path).out
 
 
 def test_the_newest_step_counts_wherever_it_stands(tmp_path: Path) -> None:

@@ -27,6 +27,14 @@ def running(tmp_path: Path) -> Iterator[Program]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of a program that stays in its first step."""
+    folder = tmp_path_factory.mktemp("waiting")
+    with program(SOURCE, folder):
+        yield folder
+
+
 def shows(*parts: str):
     return lambda frame: all(any(part in line for line in frame) for part in parts)
 
@@ -60,8 +68,8 @@ def test_what_was_seen_last_stays_when_the_job_ends(tmp_path: Path, running: Pro
         assert terminal.wait() == 0
 
 
-def test_it_is_drawn_anew_when_the_size_changes(tmp_path: Path, running: Program) -> None:
-    with Terminal("top", tmp_path, "--interval", "3600", columns=160) as terminal:
+def test_it_is_drawn_anew_when_the_size_changes(waiting: Path) -> None:
+    with Terminal("top", waiting, "--interval", "3600", columns=160) as terminal:
         wide = terminal.until(shows("train > compute.forward"))
         terminal.resize(60, 10)
         small = terminal.until(lambda frame: frame[1].startswith("rank") and "pid" not in frame[1])
@@ -73,8 +81,8 @@ def test_it_is_drawn_anew_when_the_size_changes(tmp_path: Path, running: Program
 
 
 @pytest.mark.parametrize("leave", ["\x03", "\x04", signal.SIGINT, signal.SIGTERM], ids=repr)
-def test_other_ways_to_leave(tmp_path: Path, running: Program, leave: str | signal.Signals) -> None:
-    with Terminal("top", tmp_path) as terminal:
+def test_other_ways_to_leave(waiting: Path, leave: str | signal.Signals) -> None:
+    with Terminal("top", waiting) as terminal:
         terminal.until(shows("train > compute.forward"))
         if isinstance(leave, str):
             terminal.type(leave)
@@ -91,11 +99,11 @@ def test_where_there_is_nothing_to_see_the_screen_stays_as_it_is(tmp_path: Path)
         assert ALTERNATE_SCREEN not in terminal.output
 
 
-def test_without_a_terminal_one_table_is_printed(tmp_path: Path, running: Program) -> None:
-    told = dftrace("top", tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout == told.stdout.replace("\x1b", "")
-    assert "train > compute.forward" in told.stdout
+def test_without_a_terminal_one_table_is_printed(waiting: Path) -> None:
+    told = dftrace("top", waiting)
+    assert told.status == 0, told.err
+    assert told.out == told.out.replace("\x1b", "")
+    assert "train > compute.forward" in told.out
 
 
 STEPS = """

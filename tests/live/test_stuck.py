@@ -346,8 +346,8 @@ def test_the_verdict_as_json(tmp_path: Path) -> None:
     ranks = [waiting(0), process(1, *TRAIN, "data.item", for_s=63.0)]
     file.write_bytes(snapshot_json(snapshot_of(*ranks, hidden=[hidden(2)])))
     told = dftrace("stuck", "--json", "--limit", "30", file)
-    assert told.returncode == 2, told.stderr
-    verdict = checked(told.stdout, "stuck")
+    assert told.status == 2, told.err
+    verdict = checked(told.out, "stuck")
     assert (verdict["kind"], verdict["stuck"], verdict["limit_s"]) == (
         "dftrace verdict",
         True,
@@ -360,4 +360,4 @@ def test_the_verdict_as_json(tmp_path: Path) -> None:
     ]
     assert verdict["hidden"][0]["host"] == "node2"
     calm = dftrace("stuck", "--json", "--limit", "300", file)
-    assert (calm.returncode, checked(calm.stdout, "stuck")["stuck"]) == (0, False)
+    assert (calm.status, checked(calm.out, "stuck")["stuck"]) == (0, False)

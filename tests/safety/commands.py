@@ -11,8 +11,10 @@ import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from conftest import clean_environment
+from printed_json import checked
 from typer.testing import CliRunner
 
 from dftrace_ai.cli import app
@@ -60,6 +62,13 @@ def invoke(*words: object) -> Done:
         signal.alarm(0)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def answer(command: str, *words: object, status: int = 0) -> Any:
+    """What a command prints as JSON, which is as its schema says."""
+    done = invoke(command, "--json", *words)
+    assert done.status == status, done.err
+    return checked(done.out, command)
 
 
 def at_terminal(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:

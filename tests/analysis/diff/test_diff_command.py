@@ -5,28 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Training
-from safety.commands import at_terminal, invoke
+from safety.commands import answer, at_terminal, invoke
 
 from dftrace_ai.analysis.diff import conditions_of, diff
 from dftrace_ai.errors import ConfigError
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "diff.schema.json").read_text("utf-8"))
 MS = 1_000_000
-
-
-def as_json(*words: object, status: int = 0) -> dict[str, Any]:
-    done = invoke("diff", "--json", *words)
-    assert done.status == status, done.err
-    value: dict[str, Any] = json.loads(done.out)
-    jsonschema.validate(value, SCHEMA)
-    assert set(value) == set(SCHEMA["properties"])
-    return value
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +64,7 @@ def test_the_text_says_what_changed_and_how_sure_that_is(runs: tuple[Path, Path]
 
 
 def test_the_json_says_the_same(runs: tuple[Path, Path]) -> None:
-    value = as_json(*runs)
+    value = answer("diff", *runs)
     assert (value["kind"], value["format"], value["verdict"]) == ("dftrace diff", 1, "slower")
     rows = {(row["cat"], row["name"]): row for row in value["names"]}
     forward = rows["compute", "forward"]
@@ -89,13 +77,13 @@ def test_the_json_says_the_same(runs: tuple[Path, Path]) -> None:
     assert rows["data", "item"]["beside"]
     assert [row["name"] for row in value["categories"]] == [None] * len(value["categories"])
     assert all(row["path"] for row in value["tree"])
-    assert as_json(*runs) == value  # the same seed each time
+    assert answer("diff", *runs) == value  # the same seed each time
 
 
 def test_own_times_are_told_exactly_and_a_renamed_parent_hides_no_child(tmp_path: Path) -> None:
     before = stepped(tmp_path / "a", 3)
     after = stepped(tmp_path / "b", 5, outer="fit")
-    value = as_json(before, after)
+    value = answer("diff", before, after)
     tree = {tuple(row["path"]): row for row in value["tree"]}
     forward = tree["pipeline.step", "model.fit", "compute.forward"]
     assert forward["path_before"] == ["pipeline.step", "model.train", "compute.forward"]
@@ -123,13 +111,13 @@ def test_own_times_are_told_exactly_and_a_renamed_parent_hides_no_child(tmp_path
 
 def test_with_too_few_steps_nothing_is_said(tmp_path: Path) -> None:
     long, short = stepped(tmp_path / "a"), stepped(tmp_path / "b", 9, steps=19)
-    value = as_json(long, short)
+    value = answer("diff", long, short)
     assert (value["verdict"], value["names"], value["step"]) == ("abstained", [], None)
     assert "steady steps, 20 are needed" in value["abstained"]
     done = invoke("diff", long, short)
     assert done.out.startswith(f"NOT JUDGED: {short}: 18 steady steps, 20 are needed\n")
     small = small_trace().write(tmp_path / "c" / "t.pfw")
-    assert "no steps were found" in as_json(long, small)["abstained"]
+    assert "no steps were found" in answer("diff", long, small)["abstained"]
 
 
 CONDITIONS = [
@@ -168,14 +156,16 @@ def test_conditions_are_met_for_sure_or_not(tmp_path: Path) -> None:
     assert "--fail-if compute.forward > 70%: not met" in done.out
     # Only what is in the second run, by any percentage.
     renamed = stepped(tmp_path / "c", 3, outer="fit")
-    assert as_json(before, renamed, "--fail-if", "model.fit > 1000%", status=1)["conditions"] == [
+    assert answer("diff", before, renamed, "--fail-if", "model.fit > 1000%", status=1)[
+        "conditions"
+    ] == [
         {"condition": "model.fit > 1000%", "met": True, "value": None, "low": None, "high": None}
         | {"unit": "%", "why": ""}
     ]
 
 
 def test_an_interval_that_holds_the_limit_meets_no_condition(runs: tuple[Path, Path]) -> None:
-    (one,) = as_json(*runs, "--fail-if", "compute.forward > 30%")["conditions"]
+    (one,) = answer("diff", *runs, "--fail-if", "compute.forward > 30%")["conditions"]
     assert one["low"] < 30 < one["high"]
     assert one["met"] is False
 
@@ -187,7 +177,10 @@ def test_what_cannot_be_judged_is_neither_met_nor_fine(tmp_path: Path) -> None:
     assert "--fail-if step > 5%: cannot be judged: " in done.err
     done = invoke("diff", long, long, "--fail-if", "step p99 > 5%")
     assert (done.status, "p99 needs 500" in done.err) == (2, True)
-    assert as_json(long, short, "--fail-if", "step > 5%", status=2)["conditions"][0]["met"] is None
+    assert (
+        answer("diff", long, short, "--fail-if", "step > 5%", status=2)["conditions"][0]["met"]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,7 +249,7 @@ def test_ranks_are_compared_together(tmp_path: Path) -> None:
             for file in training.write(tmp_path / run / str(rank), 3 * rank + 1).glob("*.pfw"):
                 text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
                 file.write_text(text.replace("2a702c695247d487", f"{rank:016x}"), "utf-8")
-    value = as_json(tmp_path / "a", tmp_path / "b")
+    value = answer("diff", tmp_path / "a", tmp_path / "b")
     assert [value[run]["ranks"] for run in ("before", "after")] == [2, 2]
     assert [value[run]["judged"] for run in ("before", "after")] == [39, 39]
     forward = next(row for row in value["names"] if row["name"] == "forward")
@@ -291,7 +284,7 @@ def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> Non
         assert done.out.startswith("NO CLEAR CHANGE: a step took ")
         assert " on average: " in done.out.splitlines()[0]
         assert "the median step went the other way: " in done.err
-        value = as_json(*pair)
+        value = answer("diff", *pair)
         forward = next(row for row in value["names"] if row["name"] == "forward")
         assert forward["change"]["kind"] == "unsure"
         # Nothing saves more than all of it.
@@ -339,7 +332,7 @@ def profile(folder: Path, linear_us: int, steps: int) -> Path:
 
 
 def test_runs_under_torch_profiler_are_compared(tmp_path: Path) -> None:
-    value = as_json(profile(tmp_path / "a", 4000, 30), profile(tmp_path / "b", 5000, 40))
+    value = answer("diff", profile(tmp_path / "a", 4000, 30), profile(tmp_path / "b", 5000, 40))
     told = {
         (row["name"], row["beside"]): row["change"]["kind"]
         for row in value["names"]

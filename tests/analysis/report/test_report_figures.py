@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import orjson
 import pytest
@@ -21,8 +20,9 @@ from analysis.report.made_pages import (
 from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Training
 from html_pages import Page
+from printed_json import checked
 from rich.console import Console
-from safety.commands import invoke
+from safety.commands import answer, invoke
 
 from dftrace_ai.analysis import Run
 from dftrace_ai.analysis.reading.time_window import parsed_window
@@ -30,8 +30,6 @@ from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS, envelope
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import verdict_lines, why
 from dftrace_ai.errors import TraceError
-
-SCHEMA = json.loads((Path(__file__).parents[3] / "schemas/report.schema.json").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +47,12 @@ def plain(value: Any) -> Any:
     return json.loads(orjson.dumps(value))
 
 
-def as_json(*words: object) -> dict[str, Any]:
-    done = invoke("report", "--json", *words)
-    assert done.status == 0, done.err
-    value = json.loads(done.out)
-    jsonschema.validate(value, SCHEMA)
-    return value
-
-
 def test_they_are_those_of_why_and_summary(starved: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     done = invoke("report", starved, "-o", path)
     assert (done.status, done.out, done.err) == (0, f"{path}\n", "")
     page = Page(path.read_text("utf-8")).figures
-    jsonschema.validate(page, SCHEMA)
+    checked(json.dumps(page), "report")
     assert page["verdict"] == plain(why([starved]))
     rows = {(row.cat, row.name): plain(row) for row in reported([starved]).spans}
     shown = page["summary"]["spans"]
@@ -99,7 +89,7 @@ def test_they_are_those_of_why_and_summary(starved: Path, tmp_path: Path) -> Non
     assert 0 < loader["wait_share"] < 1
     assert loader["workers"] == 4
     assert wait["total_us"] > 0
-    other = as_json(starved, "--limit", "input=0.99")
+    other = answer("report", starved, "--limit", "input=0.99")
     assert other.keys() == page.keys()
     assert (page["verdict"]["verdict"], other["steps"]) == ("input-bound", steps)
     assert other["verdict"]["verdict"] != "input-bound"
@@ -138,7 +128,7 @@ def test_statistics_of_tensors_and_what_is_not_finite(layers: Path) -> None:
     assert odd.iterations.tolist() == list(range(ITERATIONS))
     assert np.flatnonzero(np.isnan(odd.values)).tolist() == list(range(ODD_SINCE, ITERATIONS))
     assert np.isinf(series[f"model.layers.{ODD_LAYER}", "l2_norm"].values[-1])
-    figures = as_json(layers)
+    figures = answer("report", layers)
     tensors = figures["tensors"]
     assert tensors["layers"] == LAYERS
     assert tensors["non_finite"] == 2 * (ITERATIONS - ODD_SINCE)
@@ -210,7 +200,7 @@ def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     assert done.status == 0, done.err
     page = Page(path.read_text("utf-8"))
     figures = page.figures
-    jsonschema.validate(figures, SCHEMA)
+    checked(json.dumps(figures), "report")
     assert (figures["steps"], figures["slowest"]) == (None, [])
     assert figures["verdict"]["verdict"] == "abstained"
     assert any(text.startswith("This run has no steps to show") for text in page.texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ from perfetto import engine
 from safety.commands import dftrace, invoke
 
 from dftrace_ai.analysis import Run
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.page.files import new_file
 
 OPEN_PAGES = Path(__file__).with_name("open_pages.js")
 CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
@@ -308,24 +311,55 @@ def test_only_a_report_is_replaced(pages: dict[str, Path], tmp_path: Path) -> No
     page = tmp_path / "report.html"
     for _ in range(2):
         assert invoke("report", traces, "-o", page).status == 0
+        # One that is half there is one of ours, too.
+        os.truncate(page, len(page.read_bytes()) // 2)
     own = tmp_path / "thesis.html"
     own.write_text("<p>years of work")
     (tmp_path / "link.html").symlink_to(own)
-    refused = {name: "is no report" for name in ("thesis.html", "link.html")}
-    for name, why in {**refused, ".": "it is a directory"}.items():
-        done = invoke("report", traces, "-o", tmp_path / name)
-        assert done.status == 2, name
-        assert why in done.err
-    assert own.read_text() == "<p>years of work"
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "flame.svg").write_text("<svg/>")
     done = invoke("report", traces, "-o", page, "--plots", tmp_path / "plots")
     assert (done.status, "flame.svg: is no report" in done.err) == (2, True)
+    # What else is in the way is told before anything is read.
+    for words, part in (
+        (["-o", own], "is no report of ours"),
+        (["-o", own, "--json"], "is no report of ours"),
+        (["-o", tmp_path / "link.html"], "is no report of ours"),
+        (["-o", tmp_path], "is a directory"),
+        (["-o", tmp_path / "missing" / "page.html"], "no such directory"),
+        (["-o", page, "--plots", own], "cannot be made"),
+    ):
+        done = invoke("report", tmp_path / "no traces", *words)
+        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert part in done.err
+    assert own.read_text() == "<p>years of work"
+    assert "no such file" in invoke("report", tmp_path / "no traces", "-o", own, "--force").err
     done = invoke("report", traces, "-o", own, "--force", "--plots", tmp_path / "plots")
     assert done.status == 0
     assert Page(own.read_text("utf-8")).figures["kind"] == "dftrace report"
-    done = invoke("report", traces, "-o", tmp_path / "none" / "a.html")
-    assert (done.status, "cannot be written" in done.err) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("link.html", "plots", "report.html", "thesis.html"),
     ]
+
+
+def test_no_force_replaces_what_others_write_to(tmp_path: Path) -> None:
+    traces, pipe, link = (tmp_path / name for name in ("t.pfw.gz", "pipe", "link"))
+    small_trace().write(traces)
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        done = invoke("report", traces, "-o", path, "--force")
+        assert (done.status, len(done.err.splitlines())) == (2, 1)
+        assert "is left as it is" in done.err
+        with pytest.raises(DftraceError, match="is left as it is"), new_file(path):
+            pass
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to this user")
+def test_a_directory_that_is_closed_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    done = invoke("report", tmp_path / "no traces", "-o", tmp_path / "closed" / "page.html")
+    assert (done.status, done.out) == (2, "")
+    assert "Permission denied" in done.err

@@ -78,10 +78,10 @@ def without_figures(text: str) -> list[str]:
 
 def test_the_verdict_is_as_shown(job: Path) -> None:
     told = dftrace("stuck", "--limit", "0", job / "out")
-    assert told.returncode == 2, told.stderr
+    assert told.status == 2, told.err
     text = shown("text", "$ dftrace stuck out").removeprefix("$ dftrace stuck out\n")
-    assert without_figures(text) == [*without_figures(told.stdout), "$ echo $?", "2"]
-    assert dftrace("stuck", "--limit", "3600", job / "out").returncode == 0
+    assert without_figures(text) == [*without_figures(told.out), "$ echo $?", "2"]
+    assert dftrace("stuck", "--limit", "3600", job / "out").status == 0
 
 
 def test_the_live_view_is_as_shown(job: Path) -> None:
@@ -144,8 +144,8 @@ def test_the_watchdog_ends_the_job_that_is_stuck(job: Path) -> None:
     assert "likely cause" in (job / "stuck.txt").read_text()
     assert json.loads((job / "stuck.json").read_text())["kind"] == "dftrace snapshot"
     kept = dftrace("stuck", "--limit", "0", job / "stuck.json")
-    assert without_figures(kept.stdout) == without_figures((job / "stuck.txt").read_text())
-    assert "comm.all_reduce" in dftrace("top", "--once", job / "stuck.json").stdout
+    assert without_figures(kept.out) == without_figures((job / "stuck.txt").read_text())
+    assert "comm.all_reduce" in dftrace("top", "--once", job / "stuck.json").out
 
 
 def test_the_watchdog_ends_with_the_job(tmp_path: Path) -> None:
