@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qs
+from urllib.request import urlopen
+
+from conftest import clean_environment
+from safety.commands import COMMAND, Done
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import TimeWindow
@@ -20,6 +27,22 @@ def stand_in_ui(folder: Path) -> Path:
     (built / "v1" / "engine.wasm").write_bytes(b"\0asm")
     (folder / "secret.txt").write_text("outside")
     return built
+
+
+def viewed(path: Path) -> tuple[bytes, Done]:
+    """What `dftrace view` hands to the page that it opens, once, and how it ends."""
+    words = [*COMMAND, "view", path, "--no-browser", "--once", "--json"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+    ) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        with urlopen(address, timeout=60) as page:
+            (url,) = parse_qs(page.url.partition("#!/?")[2])["url"]
+        with urlopen(url, timeout=60) as trace:
+            body = bytes(trace.read())
+        out, err = process.communicate(timeout=60)
+    return body, Done(process.returncode, out, err)
 
 
 @contextmanager

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from analysis.trace_lines import small_trace
 from printed_json import checked
 from rich.table import Table
-from typer.testing import CliRunner
+from safety.commands import answer, invoke
 
 import dftrace_ai
 from dftrace_ai.cli import app
@@ -20,10 +23,9 @@ from dftrace_ai.cli import info as info_command
 from dftrace_ai.cli.terminal import console, figures_table, with_rows
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+def run(*words: object) -> tuple[int, str, str]:
+    done = invoke(*words)
+    return done.status, done.out, done.err
 
 
 def test_the_version() -> None:
@@ -71,7 +73,10 @@ def test_summary_prints_the_bodies_of_loops_apart(tmp_path: Path) -> None:
     trace.lines.pop()
     trace.span("fetch.block", "dataloader", 1_123_213_646_770_000, 9000, count=1)
     trace.footer()
-    _, out, _ = run("summary", trace.write(tmp_path / "t.pfw"))
+    path = trace.write(tmp_path / "t.pfw")
+    loops = {row["name"]: row["loop"] for row in answer("summary", path)["spans"]}
+    assert (loops["fetch.block"], loops["fetch.iter"], loops["train"]) == ("body", "wait", None)
+    out = invoke("summary", path).out
     spans, bodies = out.split("Bodies of loops, with all that is done in them")
     assert "fetch.iter" in spans
     assert "fetch.block" not in spans
@@ -92,30 +97,6 @@ def test_validate_prints_the_first_ten_faults(tmp_path: Path) -> None:
     assert out.splitlines()[0].startswith(f"{path}:17: ")
     assert "30 faults, 20 more than shown" in err
     assert len(run("validate", path, "--limit", 3)[1].splitlines()) == 3
-
-
-def test_validate_a_trace_that_is_being_written(tmp_path: Path) -> None:
-    trace = small_trace()
-    trace.lines.pop()
-    path = trace.write(tmp_path / "t.pfw")
-    assert run("validate", path)[0] == 1
-    assert run("validate", path, "--unfinished-ok")[0] == 0
-
-
-@pytest.mark.parametrize("command", ["summary", "validate", "view"])
-def test_bad_input_is_told_in_a_line(tmp_path: Path, command: str) -> None:
-    foreign = tmp_path / "x.pfw"
-    foreign.write_bytes(b"\x89PNG\r\n")
-    for path, part in (
-        (tmp_path / "missing", "no such file"),
-        (foreign, "not a trace"),
-    ):
-        status, out, err = run(command, path)
-        assert status == 2
-        assert out == ""
-        assert err.startswith(f"dftrace: {path}: ")
-        assert part in err
-        assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -173,3 +154,35 @@ def test_rows_that_are_printed_as_one_look_as_rows_that_are_not(width: int) -> N
         return table
 
     assert printed(lambda table: with_rows(table, rows, width)) == printed(one_by_one)
+
+
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+EVERY = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_every_command_has_json_and_an_example_that_it_takes(words: tuple[str, ...]) -> None:
+    command = EVERY[words]
+    prints = words != ("run",)  # it becomes another program
+    assert prints == ("--json" in {option for one in command.params for option in one.opts})
+    examples = [
+        paragraph.removeprefix("Example: ")
+        for paragraph in " ".join(
+            line.strip() or "\n" for line in (command.help or "").splitlines()
+        ).split(" \n ")
+        if paragraph.startswith("Example: ")
+    ]
+    assert len(examples) == 1, command.help
+    said, *rest = shlex.split(examples[0].replace("\n", " ").strip())
+    assert (said, *rest[: len(words)]) == ("dftrace", *words)
+    command.make_context(" ".join(words), rest[len(words) :])
+    done = invoke(*words, "--help")
+    assert done.status == 0
+    assert f"Example: dftrace {' '.join(words)}" in " ".join(done.out.split())

@@ -58,13 +58,6 @@ def test_info_tells_whose_traces_are_and_how_they_ended(tmp_path: Path) -> None:
     assert [Path(file["path"]).name for file in found["skipped"]] == ["n.pfw"]
 
 
-def test_info_of_what_is_no_trace(tmp_path: Path) -> None:
-    (tmp_path / "n.pfw").write_text("hello")
-    for path in (tmp_path, tmp_path / "n.pfw", tmp_path / "missing"):
-        done = invoke("info", path)
-        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
-
-
 def test_validate_as_json(tmp_path: Path) -> None:
     trace = small_trace()
     good = trace.write(tmp_path / "a.pfw")

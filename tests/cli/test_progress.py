@@ -110,13 +110,6 @@ def test_a_bar_without_an_amount_only_moves(screen: Screen) -> None:
     bar.end()
 
 
-def test_what_is_soon_done_shows_nothing(screen: Screen) -> None:
-    bar = Bar("reading", [], screen.console, clock=lambda: 0.0)
-    bar.look()
-    bar.end()
-    assert screen.written() == ""
-
-
 def test_without_a_terminal_there_is_not_even_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("work for a bar that nobody sees")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from urllib.parse import parse_qs
 
 import pytest
 from analysis.trace_lines import small_trace
-from conftest import clean_environment
+from cli.served_traces import viewed
 
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.summary import table as summary
@@ -22,7 +19,7 @@ from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.validating import validate
 from dftrace_ai.analysis.validating.validate import validate_traces
 from dftrace_ai.errors import TraceError
-from safety.commands import COMMAND, invoke
+from safety.commands import invoke
 
 
 @pytest.fixture
@@ -59,38 +56,27 @@ def test_validate_reports_them_as_faults(directory: Path) -> None:
 
 
 def test_view_shows_the_others(directory: Path) -> None:
-    with subprocess.Popen(
-        [*COMMAND, "view", "--no-browser", "--once", "--online", str(directory)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(),
-    ) as process:
-        assert process.stdout
-        address = process.stdout.readline().strip()
-        if "#!/?" in address:
-            (address,) = parse_qs(address.partition("#!/?")[2])["url"]
-        else:
-            address = address.rpartition("/")[0] + "/2-traces.pfw.gz"
-        with urllib.request.urlopen(address) as response:
-            text = gzip.decompress(response.read())
-        _, err = process.communicate(timeout=100)
-    assert process.returncode == 1
-    assert text.count(b'"name":"process_sort_index"') == 2
-    assert err.count("skipped: ") == 2
-    assert "serving 2 files as one trace" in err
+    body, done = viewed(directory)
+    assert done.status == 1
+    assert gzip.decompress(body).count(b'"name":"process_sort_index"') == 2
+    assert done.err.count("skipped: ") == 2
+    assert "serving 2 files as one trace" in done.err
 
 
-@pytest.mark.parametrize("command", ["summary", "validate", "view", "report --json"])
+COMMANDS = ("summary", "validate", "view", "report --json", "info", "why", "index")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_what_was_asked_for_by_name_must_be_readable(directory: Path, command: str) -> None:
-    bad = directory / "n.pfw"
-    for paths in ([bad], [directory, bad], [bad, directory / "a.pfw.gz"]):
+    bad, missing = directory / "n.pfw", directory / "missing"
+    for paths in ([bad], [directory, bad], [bad, directory / "a.pfw.gz"], [missing]):
         done = invoke(*command.split(), *paths)
         assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
-        assert f"{bad}: not a trace file" in done.err
+        reason = f"{missing}: no such file" if missing in paths else f"{bad}: not a trace file"
+        assert done.err.startswith(f"dftrace: {reason}")
 
 
-@pytest.mark.parametrize("command", ["summary", "validate", "view", "report --json"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_directory_of_nothing_readable_is_wrong_input(directory: Path, command: str) -> None:
     (directory / "a.pfw.gz").unlink()
     (directory / "deep" / "z.pfw.zst").unlink()

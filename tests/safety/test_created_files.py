@@ -95,7 +95,7 @@ def test_a_mode_is_that_of_the_trace_alone_and_of_one_that_is_completed(
     assert stat.filemode(completed.stat().st_mode) == "-rw-rw-r--"
 
 
-@pytest.mark.parametrize("what", ["trace", "spool"])
+@pytest.mark.parametrize("what", ["trace", "spool", "nowhere"])
 def test_a_link_under_a_name_that_is_known_beforehand_is_not_followed(
     run_script: RunScript, tmp_path: Path, what: str
 ) -> None:
@@ -103,34 +103,23 @@ def test_a_link_under_a_name_that_is_known_beforehand_is_not_followed(
     for directory in (out, spools):
         directory.mkdir()
         directory.chmod(0o1777)
-    precious.write_text("mine")
+    if what != "nowhere":
+        precious.write_text("mine")
     done = run_script(
         PLANTED,
         args=[str(out), str(spools), str(precious), what],
         env={"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
     )
     assert done.stdout == "trained\n"
-    assert precious.read_text() == "mine"
+    assert not precious.exists() if what == "nowhere" else precious.read_text() == "mine"
     traces = [path for path in out.glob("*.pfw.gz") if not path.is_symlink()]
-    if what == "trace":
+    if what != "spool":
         (trace,) = traces
         assert trace.name.endswith("-2.pfw.gz")
         assert read(trace).names == {"forward": 1}
     else:
         # Without a spool nothing is recorded, and the program is told.
         assert (traces, "spool" in done.stderr) == ([], True)
-
-
-def test_a_link_to_nowhere_makes_no_file(run_script: RunScript, tmp_path: Path) -> None:
-    nowhere = tmp_path / "nowhere"
-    (tmp_path / "out").mkdir()
-    (tmp_path / "spools").mkdir()
-    run_script(
-        PLANTED,
-        args=[str(tmp_path / "out"), str(tmp_path / "spools"), str(nowhere), "trace"],
-        env={"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-    )
-    assert not nowhere.exists()
 
 
 def test_the_weights_of_the_demo_take_the_place_of_a_link(tmp_path: Path) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import urllib.request
 from pathlib import Path
-from urllib.parse import parse_qs
-from urllib.request import urlopen
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines
 from analysis.why.made_runs import Training
-from cli.served_traces import serving, stand_in_ui
-from conftest import clean_environment
+from cli.served_traces import serving, stand_in_ui, viewed
 from perfetto import engine
-from safety.commands import COMMAND, invoke
+from safety.commands import invoke
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
@@ -98,22 +94,6 @@ def test_steps_that_are_not_there_are_told(tmp_path: Path) -> None:
         shown_steps(open_traces([none.write(tmp_path / "none.pfw")]).files, range(1))
 
 
-def viewed(path: Path) -> bytes:
-    """What `dftrace view` hands to the page that it opens."""
-    words = [*COMMAND, "view", path, "--no-browser", "--json"]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean_environment()
-    ) as process:
-        assert process.stdout is not None
-        address = json.loads(process.stdout.readline())["address"]
-        with urlopen(address, timeout=60) as page:
-            (url,) = parse_qs(page.url.partition("#!/?")[2])["url"]
-        with urlopen(url, timeout=60) as trace:
-            body = trace.read()
-        process.terminate()
-    return bytes(body)
-
-
 @pytest.mark.parametrize("suffix", [".pfw", ".pfw.gz"])
 def test_steps_have_a_track_without_being_asked_for(tmp_path: Path, suffix: str) -> None:
     """Of a plain file that is put together anew, and of a compressed one behind its own bytes."""
@@ -123,7 +103,7 @@ def test_steps_have_a_track_without_being_asked_for(tmp_path: Path, suffix: str)
     text = plain.read_bytes()
     plain.unlink()
     path.write_bytes(gzip.compress(text) if suffix == ".pfw.gz" else text)
-    body = viewed(path)
+    body, _ = viewed(path)
     if suffix == ".pfw.gz":
         assert body.startswith(path.read_bytes())
     sent = tmp_path / "sent.pfw.gz"
