@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from multiprocessing import get_context
 
-import pytest
 import torch
 from conftest import RunScript, Traced
-from perfetto.trace_file import read
 from torch import nn
 from torch.utils.data import (
     DataLoader,
@@ -76,7 +74,7 @@ LOADERS = """
                 except StopIteration:
                     break
         assert loader.dataset is dataset and loader.worker_init_fn is started
-        return batches
+        return batches, loader
 
     def main():
         torch.set_num_threads(1)
@@ -88,6 +86,7 @@ LOADERS = """
         with open(f"{data}/one", "wb") as file:
             file.write(b"datum")
         files = Items(file=f"{data}/one")
+        kept = {"persistent_workers": True}
         cases = {
             "none": (Items(), {}),
             "stream": (Stream(), {}),
@@ -95,21 +94,26 @@ LOADERS = """
             "fork1": (Items(), {"num_workers": 1}),
             "files": (files, {"num_workers": 2}),
             "fork4": (Items(), {"num_workers": 4, "passes": 2}),
-            "kept": (Items(), {"num_workers": 2, "passes": 2, "persistent_workers": True}),
+            "kept": (Items(), {"num_workers": 2, "passes": 2, **kept}),
             "streams": (Stream(), {"num_workers": 2}),
             "late": (Items(let_go), late),
-            "spawn": (files, {"num_workers": 1, "multiprocessing_context": "spawn"}),
+            "spawn": (files, {"num_workers": 1, "multiprocessing_context": "spawn", **kept}),
             "server": (files, {"num_workers": 1, "multiprocessing_context": "forkserver"}),
         }
-        for name in sys.argv[1:]:
-            dataset, options = cases[name]
-            without = None if name in {"late", "spawn"} else run(dataset, **options)
+        rows = {}
+        for name, (dataset, options) in cases.items():
+            # What a new interpreter loads is what one worker loads.
+            is_new = "multiprocessing_context" in options
+            expected = rows["fork1"] if is_new else name == "late" or run(dataset, **options)[0]
             with dftrace_ai.tracing(log_file=f"{out}/{name}", data_dir=data):
                 dftrace_ai.auto(io=True)
-                rows = run(dataset, **options)
+                rows[name], loader = run(dataset, **options)
                 dftrace_ai.auto.remove()
-            assert without in (None, rows), name
-            print(json.dumps([name, os.getpid()]))
+                # Workers that outlast it record nothing more.
+                assert not loader.persistent_workers or len(list(loader)) == 4
+                del loader
+            assert expected in (True, rows[name]), name
+        print(os.getpid())
 
     if __name__ == "__main__":
         main()
@@ -131,26 +135,18 @@ EVENTS = {
 }
 
 
-# Their workers are new interpreters.
-IMPORTED = {"spawn", "server"}
-
-
-@pytest.mark.parametrize("kind", ["forked", "imported"])
-def test_loaders_of_every_kind(run_script: RunScript, kind: str) -> None:
+def test_loaders_of_every_kind(run_script: RunScript) -> None:
     """The same batches, all items, and the late one on the wait for its batch."""
-    cases = [case for case in EVENTS if (case in IMPORTED) == (kind == "imported")]
-    outcome = run_script(LOADERS, args=cases)
+    outcome = run_script(LOADERS)
     here: dict[str, Counter[str]] = defaultdict(Counter)
     workers: dict[str, Counter[str]] = defaultdict(Counter)
     spans = defaultdict(list)
-    parents = dict(outcome.said)
     for trace in outcome.traces(perfetto=False):
         case = trace.path.name.partition("-")[0]
         for span in trace.spans:
             spans[case].append(span)
-            (here if span.pid == parents[case] else workers)[case][span.name] += 1
-    for case in cases:
-        expected, in_workers = EVENTS[case]
+            (here if [span.pid] == outcome.said else workers)[case][span.name] += 1
+    for case, (expected, in_workers) in EVENTS.items():
         passes = in_workers or 0
         loaded = {"item": 16 * passes, "preprocess.collate": 4 * passes} if passes else {}
         if case in {"files", "spawn", "server"}:
@@ -158,8 +154,6 @@ def test_loaders_of_every_kind(run_script: RunScript, kind: str) -> None:
         assert (case, dict(here[case]), dict(workers[case])) == (case, expected, loaded)
         waits = [s.args["count"] for s in spans[case] if s.name == "fetch.iter"]
         assert waits == [1, 2, 3, 4] * (passes or 1)
-    if kind == "imported":
-        return
     items = sorted((s for s in spans["late"] if s.name == "item"), key=lambda s: s.dur_ns)
     (wait,) = [s for s in spans["late"] if s.name == "fetch.iter" and s.args["count"] == 3]
     assert wait.ts_ns <= items[-1].end_ns <= wait.end_ns
@@ -207,34 +201,6 @@ def test_a_worker_with_an_auto_of_its_own_is_in_the_steps_of_the_training(
     assert [span.name for span in run.trace.spans] == [
         *("item", "item", "preprocess.collate", "item", "preprocess.collate")
     ]
-
-
-def test_workers_that_outlast_auto_record_nothing_more(run_script: RunScript) -> None:
-    outcome = run_script(
-        """
-        import torch
-        from torch.utils.data import DataLoader
-        import dftrace_ai
-
-        def main():
-            torch.set_num_threads(1)
-            for way in ("fork", "spawn"):
-                loader = DataLoader(
-                    torch.ones(8, 2), batch_size=4, num_workers=1, persistent_workers=True,
-                    multiprocessing_context=way,
-                )
-                dftrace_ai.auto()
-                batches = list(loader)
-                dftrace_ai.auto.remove()
-                assert len(list(loader)) == len(batches) == 2
-                loader._iterator._shutdown_workers()
-
-        if __name__ == "__main__":
-            main()
-        """
-    )
-    items = [sum(e.name == "item" for e in trace.spans) for trace in map(read, outcome.files)]
-    assert sorted(items) == [0, 8, 8]
 
 
 def test_a_loader_that_keeps_its_place(run_script: RunScript) -> None:

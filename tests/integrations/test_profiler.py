@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import RunScript, Traced
+from conftest import Traced
 from safety.commands import invoke
 
 from dftrace_ai import ai
@@ -71,26 +71,18 @@ def test_a_profile_has_the_clock_and_the_rights_of_the_trace(
 
 
 def test_torch_s_profiler_and_the_trace_are_shown_on_one_clock(
-    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
-    outcome = run_script(
-        """
-        import torch
-        from torch.profiler import ProfilerActivity, profile, record_function
-        import dftrace_ai
-        from dftrace_ai import ai
-        from dftrace_ai.integrations.profiler import trace_handler
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile, record_function
 
-        with dftrace_ai.tracing():
-            given = {"activities": [ProfilerActivity.CPU], "on_trace_ready": trace_handler()}
-            with profile(**given), ai.compute.step, record_function("marked"):
-                torch.ones(2, 2).sum()
-        """
-    )
-    trace = outcome.trace(perfetto=False)
-    (profile,) = profiles_beside([trace.path])
-    lines = b"".join(MergedTrace(open_traces([trace.path, profile]))).splitlines()[1:]
+    with traced(perfetto=False) as run:
+        given = {"activities": [ProfilerActivity.CPU], "on_trace_ready": trace_handler()}
+        with profile(**given), ai.compute.step, record_function("marked"):
+            torch.ones(2, 2).sum()
+    trace = run.trace
+    (kept,) = profiles_beside([trace.path])
+    lines = b"".join(MergedTrace(open_traces([trace.path, kept]))).splitlines()[1:]
     events = [json.loads(line.removesuffix(b",")) for line in lines]
     step, marked = (
         next(e for e in events if e["name"] == name and e["ph"] == "X")
@@ -103,7 +95,7 @@ def test_torch_s_profiler_and_the_trace_are_shown_on_one_clock(
     monkeypatch.setattr(TraceServer, "serve", lambda _: None)
     shown = invoke("view", trace.path.parent, "--no-browser", "--json")
     assert (shown.status, json.loads(shown.out)["files"]) == (0, 2)
-    profile.write_text("nothing")
+    kept.write_text("nothing")
     shown = invoke("view", trace.path.parent, "--no-browser", "--json")
     assert (shown.status, json.loads(shown.out)["files"]) == (0, 1)
-    assert profile.name in shown.err
+    assert kept.name in shown.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ class Outer(nn.Module):
 FRAMES = """
 import sys
 import threading
-import torch
 import dftrace_ai
 
 def frames_of_ours(*_):
@@ -55,29 +55,6 @@ def frames_of_ours(*_):
         frame = frame.f_back
     return count
 
-class Inner(torch.nn.Module):
-    def forward(self):
-        return frames_of_ours()
-
-class Outer(torch.nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-        self.inner = inner
-
-    def forward(self):
-        return self.inner()
-
-alone, deep = Outer(Inner()), Outer(Outer(Outer(Inner())))
-"""
-
-TWO_CALLS = """
-with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
-    dftrace_ai.auto(parts="forward")
-    print(alone(), deep())
-"""
-
-BESIDE_A_COMPILER = """
 def failing(graph, inputs):
     raise NotImplementedError
 
@@ -86,15 +63,33 @@ def compiled_elsewhere(x):
     meeting.wait()
     return x
 
-meeting = threading.Barrier(2)
-compiled = torch.compile(compiled_elsewhere, backend="eager")
-compiling = threading.Thread(target=compiled, args=[torch.ones(2)])
 with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
-    dftrace_ai.auto(parts="forward")
+    dftrace_ai.auto(parts=["forward", "compilations"])
+    import torch
+
+    class Inner(torch.nn.Module):
+        def forward(self):
+            return frames_of_ours()
+
+    class Outer(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+            self.inner = inner
+
+        def forward(self):
+            return self.inner()
+
+    alone, deep = Outer(Inner()), Outer(Outer(Outer(Inner())))
+    print(alone(), deep())
+    assert "torch._dynamo" not in sys.modules
     try:
         torch.compile(torch.sin, backend=failing)(torch.ones(2))
     except Exception:
         print(alone(), deep())
+    meeting = threading.Barrier(2)
+    compiled = torch.compile(compiled_elsewhere, backend="eager")
+    compiling = threading.Thread(target=compiled, args=[torch.ones(2)])
     compiling.start()
     while not meeting.n_waiting:
         pass
@@ -104,31 +99,23 @@ with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
 """
 
 
-def numbers_printed(program: str, folder: Path) -> list[int]:
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split()]
-
-
-def test_a_module_has_no_frame_of_ours(tmp_path: Path) -> None:
-    alone, deep = numbers_printed(FRAMES + TWO_CALLS, tmp_path)
-    assert alone == deep == (0 if compiler_flags() else alone)
-    (trace,) = open_traces([tmp_path])
-    spans = [event for _, event in trace.events() if event["ph"] == "X"]
-    assert [span["name"] for span in spans] == ["forward", "forward"]
-
-
-def test_nor_behind_a_compilation_that_failed_and_while_another_thread_is_compiled(
+def test_a_module_has_no_frame_of_ours_and_the_compiler_is_not_imported_for_it(
     tmp_path: Path,
 ) -> None:
-    numbers = numbers_printed(FRAMES + BESIDE_A_COMPILER, tmp_path)
-    assert len(numbers) == 4
-    for alone, deep in zip(numbers[::2], numbers[1::2], strict=True):
+    """Nor behind a compilation that failed, and while another thread is compiled."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRAMES, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (alone, deep), *compiling = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert alone == deep == (0 if compiler_flags() else alone)
+    assert len(compiling) == 2
+    for alone, deep in compiling:
         # A torch that does not say for which thread it runs frames may want to see all of them.
-        more = 0 if compiler_of_thread() else 2
-        assert deep == alone + more
+        assert deep == alone + (0 if compiler_of_thread() else 2)
+    (trace,) = open_traces([tmp_path])
+    spans = Counter(event["name"] for _, event in trace.events() if event["ph"] == "X")
+    assert (spans["forward"], spans["compile"] > 0) == (6, True)
 
 
 def test_a_module_within_modules_is_called_as_torch_calls_it(traced: Traced, auto: Auto) -> None:
