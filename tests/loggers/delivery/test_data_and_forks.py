@@ -12,8 +12,7 @@ EPOCHS, BATCHES = times(200, 0.06), 4
 THREADS, CALLS = 4, 500
 
 NAMES = (
-    *("logs_bad_data", "logs_everything_bad", "logs_bad_by_name"),
-    *("flushes", "asks_for_the_tracker"),
+    *("logs_bad_data", "logs_bad_by_name", "asks_for_the_tracker"),
     *("forks_within_a_call", "forks_beside_a_hung_call"),
 )
 CASES = [
