@@ -56,23 +56,6 @@ def test_what_is_no_config(tmp_path: Path, given: Any, mend: str) -> None:
     assert run.stats()["events"] == 1
 
 
-def test_a_bad_variable_or_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bad.yaml").write_text("compression: lz4\n")
-    for variable, value in (
-        ("DFTRACE_RANK", "x"),
-        ("DFTRACER_LOG_LEVEL", "LOUD"),
-        ("DFTRACE_CONFIG", str(tmp_path / "missing.yaml")),
-        ("DFTRACE_CONFIG", str(tmp_path / "bad.yaml")),
-    ):
-        monkeypatch.setenv(variable, value)
-        with pytest.raises(ConfigError) as error:
-            dftrace_ai.initialize(log_file=tmp_path / "t")
-        assert value in str(error.value)
-        assert value.endswith(".yaml") or variable in str(error.value)
-        monkeypatch.delenv(variable)
-    assert_still_usable(tmp_path)
-
-
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """Root may not everywhere, too: the kernel makes no files under /proc, and /dev/full is full."""
     (tmp_path / "file").write_text("x")

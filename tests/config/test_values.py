@@ -110,10 +110,11 @@ VALUES = st.one_of(
     TEXTS, TEXTS.map(Path), st.sampled_from([*NUMBERS, None, True, ["a"], {"dp": 0}])
 )
 VARIABLES = [one for row in SETTINGS.values() for one in (row.variable, row.alias) if one]
+OTHERS = ("DFTRACE_CONFIG", "DFTRACE_RANKS")
 
 
 @given(
-    environ=st.dictionaries(st.sampled_from([*VARIABLES, "DFTRACE_RANKS"]), TEXTS, max_size=4),
+    environ=st.dictionaries(st.sampled_from([*VARIABLES, *OTHERS]), TEXTS, max_size=4),
     overrides=st.dictionaries(st.sampled_from([*SETTINGS]), VALUES, max_size=4),
 )
 def test_a_run_has_what_is_loaded_or_raises_the_same(

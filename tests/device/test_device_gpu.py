@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from conftest import Traced
 
 from device.test_intervals import on_device, tracks, without_time
+from device.waiting import nothing_may_wait
 from dftrace_ai import ai
 from dftrace_ai.device.companions import use_clock
 
@@ -27,18 +26,6 @@ def _torch_s_clock() -> Iterator[None]:
     use_clock(None)
     yield
     use_clock(None)
-
-
-@contextmanager
-def nothing_may_wait() -> Iterator[None]:
-    """Torch raises in this block where the host would wait for the GPU."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it calls this a prototype
-            torch.cuda.set_sync_debug_mode("error")
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def work() -> tuple[Any, Any]:

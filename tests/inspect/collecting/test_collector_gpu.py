@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from device.waiting import nothing_may_wait
 from inspect_sessions import Values, main_log, section, session, statistics_of
 from torch import nn
 
@@ -23,19 +21,6 @@ pytestmark = [
 
 SIX = ["min", "max", "mean", "std", "l1_norm", "l2_norm"]
 STEPS = 6
-
-
-@contextmanager
-def nothing_may_wait() -> Iterator[None]:
-    """Torch raises in this block where the host would wait for the GPU."""
-    try:
-        with warnings.catch_warnings():
-            # It calls this a prototype, which does not detect all waits yet.
-            warnings.simplefilter("ignore")
-            torch.cuda.set_sync_debug_mode("error")
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def given() -> dict[str, Any]:

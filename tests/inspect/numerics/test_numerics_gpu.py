@@ -6,13 +6,13 @@ import importlib.util
 import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from awkward_tensors import TENSORS, assert_alike, normal
+from device.waiting import nothing_may_wait
 from torch import Tensor
 
 from dftrace_ai.inspect import numerics
@@ -230,19 +230,13 @@ class TestOnGpu:
         ring.add(tensors[0])  # compiles
         ring.end_generation(-1)
         ring.drain()
-        try:
-            with warnings.catch_warnings():
-                # It calls this a prototype, which does not detect all waits yet.
-                warnings.simplefilter("ignore")
-                torch.cuda.set_sync_debug_mode("error")
+        with nothing_may_wait():
             for step in range(4):
                 for tensor in tensors:
                     scale = plain.scale_of(tensor.abs().amax(), Format.E4M3)
                     ring.add(tensor, scale=scale, format=Format.E4M3)
                     ring.add(tensor, scale=2.0, format=Format.E4M3)
                 ring.end_generation(step)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         landed = ring.drain()
         assert [one.tag for one in landed] == [0, 1, 2, 3]
         for one in landed:
