@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
+# How often the machine is sampled, unless somebody says so.
+COUNTERS_S = "1"
+
 START_FILE = "dftrace_ai.pth"
 LOOK = "import sys; sys.exit('_dftrace_start' not in sys.modules)"
 LOOK_LIMIT_S = 20.0
@@ -197,9 +200,12 @@ def _variables(
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
     from dftrace_ai.config.model import SETTINGS
-    from dftrace_ai.config.sources import load_config
+    from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import LAUNCH_VARIABLE, absolute, check_directory
 
+    counters = "system_counters_s"
+    if counters not in {*given, *settings_given(file, environ)}:
+        given = {**given, counters: COUNTERS_S}
     values: dict[str, str | None] = {}
     for name, text in given.items():
         may_be_none = name in SETTINGS and SETTINGS[name].optional

@@ -222,7 +222,7 @@ class Config(Settings):
         default=None,
         least=0.01,
         most=86400.0,
-        about="Seconds between samples of CPU, memory, disk, network; none takes none.",
+        about="Seconds between samples of CPU, memory, disk, network, GPUs; none takes none.",
     )
     rank: int | None = setting(
         default=None,

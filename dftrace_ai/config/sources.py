@@ -48,15 +48,21 @@ def load_config(
 
         config = load_config("trace.yaml", compression="none")
     """
-    variables = os.environ if environ is None else environ
-    file = path if path is not None else variables.get("DFTRACE_CONFIG") or None
-    given = _settings_of_file(file) if file is not None else {}
-    given |= _settings_of_environment(variables)
+    given = settings_given(path, os.environ if environ is None else environ)
     for name in overrides:
         if name not in SETTINGS:
             raise ConfigError(f"unknown setting {name!r}{nearest(name, SETTINGS)}")
     given |= {name: Given(value, name) for name, value in overrides.items()}
     return Config._from(given)
+
+
+def settings_given(
+    path: str | os.PathLike[str] | None, environ: Mapping[str, str]
+) -> dict[str, Given]:
+    """Return what a file and variables say; the file is that of `DFTRACE_CONFIG` by default."""
+    file = path if path is not None else environ.get("DFTRACE_CONFIG") or None
+    given = _settings_of_file(file) if file is not None else {}
+    return given | _settings_of_environment(environ)
 
 
 def _settings_of_environment(environ: Mapping[str, str]) -> dict[str, Given]:

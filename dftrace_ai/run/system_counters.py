@@ -1,20 +1,24 @@
-"""System counters: CPU, memory, disk, network and GPU memory as tracks beside the spans."""
+"""System counters: CPU, memory, disk, network and GPUs as tracks beside the spans."""
 
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from dftrace_ai import _native
+from dftrace_ai.run.core_settings import LAUNCH_VARIABLE
 from dftrace_ai.run.emitting import counter
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.late_import import loaded_torch
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dftrace_ai.run.run import Run
 
@@ -23,13 +27,24 @@ if TYPE_CHECKING:
 Counters = dict[str, dict[str, float]]
 
 LOOK_S = 0.0005
+# Where there is an NVIDIA driver: on Linux, in a virtual machine of Windows.
+DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+# What slows a GPU's clocks down, by the bits of NVML's clocks-event reasons (nvml.h of CUDA 12,
+# nvmlClocksEventReason*): power limits in software and hardware, heat in both.
+POWER_REASONS: Final = 0x4 | 0x80
+HEAT_REASONS: Final = 0x20 | 0x40
 
 
 class SystemCounters:
-    """A thread that samples the machine at a fixed interval; what it does not tell is left out."""
+    """A thread that samples the machine at a fixed interval; what it does not tell is left out.
 
-    def __init__(self, interval_s: float) -> None:
+    `beside_others` leaves out samples for as long as the run has recorded nothing else.
+    """
+
+    def __init__(self, interval_s: float, *, beside_others: bool) -> None:
         import psutil
+
+        self._beside_others = beside_others
 
         self._psutil = psutil
         self._process: Any = None
@@ -40,6 +55,7 @@ class SystemCounters:
         self._is_started = self._is_stopped = self._is_over = self._is_joined = False
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)
         self._before: dict[str, int] = {}
+        self._children: tuple[float, float] | None = None
         self._readings: dict[str, Callable[[], Counters]] = {
             "CPU": self._cpu,
             "memory": self._memory,
@@ -47,6 +63,9 @@ class SystemCounters:
             "network": self._network,
             "GPU memory": _gpu_memory,
         }
+        gpus = _Gpus.found()
+        if gpus is not None:
+            self._readings["GPUs"] = gpus.read
 
     def start(self) -> None:
         """Begin sampling."""
@@ -83,6 +102,8 @@ class SystemCounters:
 
     def sample(self) -> None:
         """Record one sample of everything there is."""
+        if self._beside_others and not _native.stats():
+            return
         for name, values in self._read().items():
             counter(name, values)
 
@@ -97,12 +118,20 @@ class SystemCounters:
         return found
 
     def _cpu(self) -> Counters:
-        return {
-            "cpu %": {
-                "system": self._psutil.cpu_percent(),
-                "process": self._this_process().cpu_percent(),
-            }
+        now = self._psutil.cpu_times_percent()
+        waits = getattr(now, "iowait", 0.0)  # Linux alone tells
+        values = {
+            "system": round(100.0 - now.idle - waits, 1),
+            "io wait": waits,
+            "process": self._this_process().cpu_percent(),
         }
+        used_s, at_s = _native.children_seconds(), time.monotonic()
+        if used_s is not None:
+            before_s, before_at_s = self._children or (used_s, at_s)
+            passed_s = max(at_s - before_at_s, 1e-3)
+            values["children"] = round(100 * max(0.0, used_s - before_s) / passed_s, 1)
+            self._children = used_s, at_s
+        return {"cpu %": values}
 
     def _memory(self) -> Counters:
         memory = self._psutil.virtual_memory()
@@ -139,14 +168,85 @@ class SystemCounters:
 
 def _gpu_memory() -> Counters:
     """Bytes that torch holds on each GPU; nothing is imported or woken up for it."""
-    torch = loaded_torch()
-    if torch is None or not torch.cuda.is_initialized():
-        return {}
-    values: dict[str, float] = {}
-    for device in range(torch.cuda.device_count()):
-        values[f"allocated {device}"] = torch.cuda.memory_allocated(device)
-        values[f"reserved {device}"] = torch.cuda.memory_reserved(device)
+    cuda, values = _cuda(), {}
+    for device in range(cuda.device_count() if cuda else 0):
+        values[f"allocated {device}"] = cuda.memory_allocated(device)
+        values[f"reserved {device}"] = cuda.memory_reserved(device)
     return {"GPU memory bytes": values} if values else {}
+
+
+def _cuda() -> Any:
+    """Return what torch knows of GPUs; None where this process does not use one."""
+    cuda = getattr(loaded_torch(), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+class _Gpus:
+    """The GPUs on which this process holds memory, by NVIDIA's management library."""
+
+    def __init__(self, nvml: Any) -> None:
+        nvml.nvmlInit()
+        self._nvml = nvml
+        self._handles: dict[int, Any] = {}
+
+    @classmethod
+    def found(cls) -> _Gpus | None:
+        """Return what there is; None where no GPU is, or nothing that reads it."""
+        if not any(driver.exists() for driver in DRIVERS):
+            return None
+        try:
+            import pynvml
+        except ImportError:
+            mend = "pip install 'dftrace_ai[gpu]' (nvidia-ml-py)"
+            tell(logging.WARNING, "use, power and clocks of GPUs are not sampled: %s", mend)
+            return None
+        try:
+            return cls(pynvml)
+        except pynvml.NVMLError as error:
+            tell(logging.WARNING, "use, power and clocks of GPUs are not sampled: %s", error)
+            return None
+
+    def read(self) -> Counters:
+        """Return use, power, temperature, clocks, and what holds these down."""
+        found: Counters = {}
+        for device in _devices_held():
+            for name, series, value in self._figures(device):
+                found.setdefault(name, {})[f"{series} {device}".lstrip()] = value
+        return found
+
+    def _figures(self, device: int) -> Iterator[tuple[str, str, float]]:
+        nvml, gpu = self._nvml, self._handle(device)
+        for name, series, read in (
+            ("GPU %", "busy", lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
+            ("GPU W", "", lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+            ("GPU C", "", lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+            ("GPU MHz", "", lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+        ):
+            value = self._told(read)
+            if value is not None:
+                yield name, series, value
+        reasons = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+        if reasons is not None:
+            yield "GPU throttled", "power", int(bool(reasons & POWER_REASONS))
+            yield "GPU throttled", "heat", int(bool(reasons & HEAT_REASONS))
+
+    def _told(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
+            return None  # a part of a GPU, one in a laptop and an older driver have not all
+
+    def _handle(self, device: int) -> Any:
+        if device not in self._handles:
+            uuid = loaded_torch().cuda.get_device_properties(device).uuid
+            self._handles[device] = self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        return self._handles[device]
+
+
+def _devices_held() -> list[int]:
+    """Return the GPUs on which torch holds memory for this process; nothing is woken up for it."""
+    cuda = _cuda()
+    return [n for n in range(cuda.device_count() if cuda else 0) if cuda.memory_reserved(n)]
 
 
 _sampling: SystemCounters | None = None
@@ -156,7 +256,9 @@ def _begin(run: Run) -> None:
     global _sampling
     # Of the processes of a run, the one that was told to sample is enough.
     if run._config is not None and run._config.system_counters_s is not None:
-        _sampling = SystemCounters(run._config.system_counters_s)
+        # A program that was launched may be none that records anything, as a launcher of ranks is.
+        launched = LAUNCH_VARIABLE in os.environ
+        _sampling = SystemCounters(run._config.system_counters_s, beside_others=launched)
         _sampling.start()
 
 

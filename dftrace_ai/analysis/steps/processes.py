@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NEAR_NS: Final = 2
 NEAR_WHOLE_US_NS: Final = 1500
 
-SAMPLED: Final = ("memory", "cpu %")
+SAMPLED: Final = ("memory", "cpu %", "gpu %", "gpu throttled")
 NO_PAUSES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 # The category of what tensor inspection says of a tensor that is not finite any more.
 NONFINITE: Final = "nonfinite"

@@ -11,7 +11,7 @@ from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
-from dftrace_ai.analysis.why.findings.counters import is_number
+from dftrace_ai.analysis.why.findings.counters import is_number, machine_notes
 from dftrace_ai.analysis.why.findings.phases import start_note
 from dftrace_ai.analysis.why.findings.registry import findings_of
 from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
@@ -30,7 +30,7 @@ from dftrace_ai.analysis.why.statistics import BatchSums
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
@@ -150,7 +150,7 @@ def judge_rank(rank: Rank, steps: Steps | None, limits: Limits) -> JudgedRank:
             waits=bool(process.spans.has("wait").any()),
             items=any(map(has_items, processes)),
         ),
-        tuple(map(_used_by, processes)),
+        _used_of(processes),
         None if steps is None else _crowd_of(process, steps),
         None if steps is None else _judged_steps(rank, steps, limits),
     )
@@ -189,11 +189,19 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         is_whole=not evidence.is_short and not evidence.gpu_told,
         findings=tuple(findings),
         slowest=_slowest(evidence),
-        notes=(told,) if waits else (),
+        notes=(*((told,) if waits else ()), *machine_notes(evidence)),
         start_note="" if evidence.is_short else start_note(evidence),
         misses_loader=not evidence.signals.loader,
         unnamed_is_little=is_usual_for_frameworks(evidence),
     )
+
+
+def _used_of(processes: Sequence[Process]) -> tuple[_Used, ...]:
+    """Return what a rank and its workers used; it counts its children, or each counts itself."""
+    own, children = _used_by(processes[0]), _used_by(processes[0], "children")
+    if not len(children.at_ns):
+        return tuple(map(_used_by, processes))
+    return own, children
 
 
 def _used_by(process: Process, series: str = "process") -> _Used:

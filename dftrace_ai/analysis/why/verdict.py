@@ -51,6 +51,8 @@ UNSURE_IN_CROWDS: Final[tuple[Kind, ...]] = (
     *("periodic", "slower-and-slower", "slower-since", "two-kinds"),
     *("slow-warm-up", "slow-loop-start", "slow-step"),
 )
+# What takes no time of processors.
+SURE_IN_CROWDS: Final[tuple[Kind, ...]] = ("memory-creep", "compute-bound")
 SEVERITIES: Final = ("critical", "warning", "info")
 
 
@@ -119,6 +121,8 @@ class _Of(NamedTuple):
     steps: JudgedSteps
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    # Percent of the processors of its host that others used, where they crowded it.
+    others_percent: float | None
 
 
 class _JudgedJob:
@@ -133,20 +137,21 @@ class _JudgedJob:
 
     def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> _Of:
         """Return the findings of a rank as they are beside what the other processes show."""
-        crowded = self._is_crowded(rank)
+        others = self._others_percent(rank)
         findings: list[Finding] = []
         for finding in steps.findings:
             if finding.kind == "input-bound":
                 findings.append(self._of_input(rank, finding))
             elif finding.kind == "not-annotated":
                 findings += self._not_annotated(steps, finding, limits)
-            elif crowded and finding.kind in UNSURE_IN_CROWDS:
-                findings.append(replace(finding, confidence="low"))
             else:
                 findings.append(finding)
-        busy = "other programs kept the processors of the host busy meanwhile"
-        notes = (busy, *steps.notes) if crowded else steps.notes
-        return _Of(rank.number, steps, tuple(findings), notes)
+        notes = steps.notes
+        if others is not None:
+            findings = [_in_a_crowd(finding) for finding in findings]
+            busy = f"other programs used {others:.0f} % of the host's processors meanwhile"
+            notes = (busy, *notes)
+        return _Of(rank.number, steps, tuple(findings), notes, others)
 
     def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
         figures = Input(**figures_of(finding, Input))
@@ -173,11 +178,11 @@ class _JudgedJob:
             finding = replace(finding, severity="info")
         yield finding
 
-    def _is_crowded(self, rank: JudgedRank) -> bool:
-        """Return whether other programs kept the processors of a rank's host busy."""
+    def _others_percent(self, rank: JudgedRank) -> float | None:
+        """Return how much of a rank's host others used; None where they left enough, or unknown."""
         crowd = rank.crowd
         if crowd is None:
-            return False
+            return None
         used = [
             one.mean(crowd.low_ns, crowd.high_ns)
             for other in self.ranks
@@ -186,8 +191,30 @@ class _JudgedJob:
         ]
         known = [percent for percent in used if percent is not None]
         if len(known) < len(used):
-            return False  # what it used is not known
-        return crowd.percent - sum(known) / crowd.cpus >= OTHERS_PERCENT
+            return None  # what it used is not known
+        others = crowd.percent - sum(known) / crowd.cpus
+        return others if others >= OTHERS_PERCENT else None
+
+
+def _in_a_crowd(finding: Finding) -> Finding:
+    """Return a finding of a host that others kept busy: what took long may be theirs."""
+    if finding.kind in UNSURE_IN_CROWDS:
+        return replace(finding, confidence="low")
+    if finding.confidence == "high" and finding.kind not in SURE_IN_CROWDS:
+        return replace(finding, confidence="medium")
+    return finding
+
+
+def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
+    """Return a finding; its advice begins with the others where they crowded most of its ranks."""
+    if finding.kind in SURE_IN_CROWDS:
+        return finding
+    others = [one.others_percent for one in judged if one.number in finding.ranks]
+    crowds = [percent for percent in others if percent is not None]
+    if not crowds or 2 * len(crowds) < len(others):
+        return finding
+    first = f"Others use {np.median(crowds):.0f} % of the processors: train without them first."
+    return replace(finding, next=f"{first} {finding.next}".rstrip())
 
 
 def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
@@ -212,6 +239,10 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     notes = dict.fromkeys([*facts.notes[: facts.first_notes], *of_ranks, *start, *facts.notes])
     enough = any(one.steps.is_whole for one in found)
     of_shown, is_short = shown.steps.facts, shown.steps.is_short
+
+    def said(finding: Finding) -> Finding:
+        return _after_the_crowd(in_words(finding, of_shown, is_short=is_short), found)
+
     return Verdict(
         common[0].kind if common else ("none" if enough else "abstained"),
         rank=shown.number,
@@ -221,8 +252,8 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
             [one.steps for one in found if not common or one.number in common[0].ranks]
             or [shown.steps]
         ),
-        findings=tuple(in_words(finding, of_shown, is_short=is_short) for finding in common),
-        of_some_ranks=tuple(in_words(finding, of_shown, is_short=is_short) for finding in rare),
+        findings=tuple(said(finding) for finding in common),
+        of_some_ranks=tuple(said(finding) for finding in rare),
         slowest=shown.steps.slowest,
         abstained=shown.steps.abstained,
         unseen=tuple(

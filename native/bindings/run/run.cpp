@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/recording/runtime.hpp"
 #include "dftrace/spool/settings.hpp"
+#include "dftrace/system/children.hpp"
 #include "dftrace/system/held_file.hpp"
 #include "dftrace/text/hash.hpp"
 #include "dftrace/text/json_string.hpp"
@@ -286,6 +288,13 @@ PyObject* outcome_dict(const Outcome& outcome) {
                          static_cast<unsigned long long>(outcome.losses.args_sanitised));
 }
 
+// The interpreter's lock once for the whole look, and not for each of hundreds of small files.
+PyObject* seconds_of_children(PyObject*, PyObject*) {
+    std::optional<double> seconds;
+    without_gil([&] { seconds = children_seconds(); });
+    return seconds ? PyFloat_FromDouble(*seconds) : Py_NewRef(Py_None);
+}
+
 PyMethodDef run_functions[] = {
     {"start", or_memory_error<start>, METH_O, "start(settings): turn recording on; the number of the run."},
     {"finish", or_memory_error<finish>, METH_VARARGS,
@@ -304,6 +313,8 @@ PyMethodDef run_functions[] = {
      "set_dump_signal(number): a signal that asks for a dump; 0 for none."},
     {"reserve", reserve, METH_VARARGS,
      "reserve(file, bytes): room at the beginning of a file; a limit on its size ends no program."},
+    {"children_seconds", or_memory_error<seconds_of_children>, METH_NOARGS,
+     "Processor seconds of all that this process has started; None where the kernel does not tell."},
     {"stats", or_memory_error<stats>, METH_NOARGS,
      "Counts of the run so far; empty before the first record."},
     {nullptr, nullptr, 0, nullptr}};

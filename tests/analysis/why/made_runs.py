@@ -89,6 +89,10 @@ class Training:
     bimodal: float = 0.0
     tail: float = 0.0
     crowded: bool = False
+    # What its workers use where it says so for them, and what of the processors waits for disks.
+    children: float | None = None
+    io_wait: float = 0.0
+    gpu: dict[str, float] = field(default_factory=dict)
     # The first batch of each epoch, its first steps, what lies between epochs, behind each step,
     # and an evaluation there of which only the model's mode tells.
     first_batch_ms: float = 0.0
@@ -265,9 +269,17 @@ class _Writer:
             level += self.random.gauss(0, 3e6)
             self.main.sample("memory bytes", self.next_sample, used=10e9, process=int(level))
             system = 97.0 if t.crowded else 30.0
-            self.main.sample("cpu %", self.next_sample, system=system, process=100.0)
+            cpu = {"system": system, "process": 100.0, "io wait": t.io_wait}
+            if t.children is not None:
+                cpu["children"] = t.children
+            self.main.sample("cpu %", self.next_sample, **cpu)
+            if t.gpu:
+                busy, power, heat = (t.gpu[name] for name in ("busy", "power", "heat"))
+                throttled = {"power 0": power > self.random.random(), "heat 0": heat}
+                self.main.sample("GPU %", self.next_sample, **{"busy 0": busy})
+                self.main.sample("GPU throttled", self.next_sample, **throttled)
             self.next_sample += 50 * MS
-        if t.crowded and not self.number % 7:
+        if t.crowded and t.children is None and not self.number % 7:
             for lines in self.staff:
                 lines.sample("cpu %", self.now, system=97.0, process=50.0)
 

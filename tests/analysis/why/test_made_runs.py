@@ -168,10 +168,26 @@ def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
     verdict = verdict_of(Training(**slow, crowded=True), 1)
     (unsure,) = verdict.findings
     assert (sure.confidence, unsure.confidence) == ("high", "low")
-    assert any("other programs" in note for note in verdict.notes)
-    # Shares of all steps are as sure as before.
+    assert "other programs used 78 % of the host's processors meanwhile" in verdict.notes
+    # Shares of all steps are more sure; but the first thing to do is to have the machine alone.
     (waiting,) = verdict_of(Training(item_ms=20, crowded=True), 1).findings
-    assert waiting.confidence == "high"
+    assert waiting.confidence == "medium"
+    assert waiting.next.startswith("Others use 78 % of the processors: train without them first. ")
+    # What the job's own workers use is not others'.
+    (own,) = verdict_of(Training(item_ms=20, crowded=True, children=1400.0), 1).findings
+    assert (own.confidence, "Others" in own.next) == ("high", False)
+
+
+def test_what_the_counters_say_of_disks_and_gpus_is_noted() -> None:
+    gpu = {"busy": 12.0, "power": 0.4, "heat": 0.0}
+    notes = verdict_of(Training(io_wait=10.0, gpu=gpu), 1).notes
+    assert "1.6 processors of the host waited for disks meanwhile (I/O wait)" in notes
+    assert "GPU 0 was in use for 12 % of the time, as its driver counts" in notes
+    (slowed,) = [note for note in notes if "slowed down" in note]
+    share = int(slowed.removeprefix("GPU 0 was slowed down by its power limit in ").split(" %")[0])
+    assert 20 <= share <= 60
+    well = verdict_of(Training(io_wait=2.0, gpu={"busy": 91.0, "power": 0.0, "heat": 0.0}), 1)
+    assert not [note for note in well.notes if "GPU" in note or "disks" in note]
 
 
 def test_a_heavy_optimizer_is_told_where_it_may_wait_for_ranks_that_are_not_seen() -> None:

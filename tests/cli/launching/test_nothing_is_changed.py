@@ -122,4 +122,4 @@ def test_what_is_no_python_gets_what_the_launcher_got(tmp_path: Path) -> None:
     assert lines[1] == lines[0]
     assert (below.returncode, below.stderr) == (without.returncode, "") == (-signal.SIGTERM, "")
     ours = {line.partition("=")[0] for line in below.stdout.splitlines() if "DFTRACE_" in line}
-    assert ours == {"DFTRACE_LAUNCH", "DFTRACE_LOG_FILE"}
+    assert ours == {"DFTRACE_LAUNCH", "DFTRACE_LOG_FILE", "DFTRACE_SYSTEM_COUNTERS_S"}

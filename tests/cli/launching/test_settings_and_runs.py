@@ -174,3 +174,23 @@ def test_each_option_of_auto_is_a_flag(tmp_path: Path) -> None:
     assert {f"DFTRACE_{name.upper()}={text}" for name, text in asked.items()} <= {
         *done.stdout.splitlines()
     }
+
+
+def test_the_machine_is_sampled_once_a_second_unless_somebody_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "no-python").write_text('#!/bin/sh\necho "${DFTRACE_SYSTEM_COUNTERS_S:-file}"\n')
+    (tmp_path / "no-python").chmod(0o755)
+    (tmp_path / "own.yaml").write_text("system_counters_s: null\n")
+    for words, more, told in (
+        ((), {}, "1"),
+        (("--set", "system_counters_s=none"), {}, "none"),
+        ((), {"DFTRACE_SYSTEM_COUNTERS_S": "5"}, "5"),
+        (("--config", "own.yaml"), {}, "file"),
+    ):
+        done = ran(
+            (*RUN, "--log-file", "out/t", *words, "--", "./no-python"),
+            environment(tmp_path, **more),
+            tmp_path,
+        )
+        assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr

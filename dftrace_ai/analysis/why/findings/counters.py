@@ -1,4 +1,4 @@
-"""Findings of what the system counts beside the run: memory that leaks."""
+"""What the system counts beside the run: memory that leaks, disks and GPUs that are told of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import numpy as np
 
 from dftrace_ai.analysis.why.model import Limit, Memory, figures_of
 from dftrace_ai.analysis.why.statistics import Share, trend_of
+from dftrace_ai.analysis.why.words import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
@@ -21,6 +24,12 @@ MOST_POINTS: Final = 200
 MOST: Final = 2.0**60  # nothing that is counted has more
 SETTLING: Final = 0.2
 LEAST_TAU_OF_MEMORY: Final = 0.8
+# So many processors that wait for disks are told, so little use of a GPU, and so many of the
+# samples in which something holds its clocks down.
+WAITING_PROCESSORS: Final = 0.5
+IDLE_GPU_PERCENT: Final = 30.0
+THROTTLED: Final = 0.1
+FEWEST_LOOKS: Final = 5
 
 
 def memory_creep(evidence: Evidence) -> Finding | None:
@@ -39,6 +48,29 @@ def memory_creep(evidence: Evidence) -> Finding | None:
         if (finding := _creep(evidence, name, points))
     ]
     return max(found, key=lambda finding: figures_of(finding, Memory)["grown_bytes"], default=None)
+
+
+def machine_notes(evidence: Evidence) -> Iterator[str]:
+    """Yield what the counters say of disks and GPUs while the rank trained."""
+    process, steps = evidence.rank.process, evidence.steps
+    low, high = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    series: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for sample in process.samples:
+        if low <= sample.at_ns <= high:
+            for name, value in sample.values.items():
+                if is_number(value):
+                    series[sample.name, name].append(float(value))
+    means = {key: float(np.mean(v)) for key, v in series.items() if len(v) >= FEWEST_LOOKS}
+    waiting = means.get(("cpu %", "io wait"), 0.0) / 100 * (process.header.cpus or 0)
+    if waiting >= WAITING_PROCESSORS:
+        yield f"{waiting:.1f} processors of the host waited for disks meanwhile (I/O wait)"
+    for (counter, name), mean in sorted(means.items()):
+        what, _, device = name.rpartition(" ")
+        if counter == "GPU %" and what == "busy" and mean < IDLE_GPU_PERCENT:
+            yield f"GPU {device} was in use for {mean:.0f} % of the time, as its driver counts"
+        if counter == "GPU throttled" and mean >= THROTTLED:
+            limit = "its power limit" if what == "power" else "heat"
+            yield f"GPU {device} was slowed down by {limit} in {percent(mean)} of the samples"
 
 
 def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:

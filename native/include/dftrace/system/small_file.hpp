@@ -21,8 +21,11 @@ class SmallFile {
         do got = ::read(file, text_, sizeof text_);
         while (got < 0 && errno == EINTR);
         ::close(file);
+        was_read_ = got >= 0;
         if (got > 0) bytes_ = static_cast<std::size_t>(got);
     }
+    // Also where nothing stands in it.
+    bool was_read() const noexcept { return was_read_; }
     std::string_view line() const noexcept {
         const std::string_view all(text_, bytes_);
         return all.substr(0, all.find('\n'));
@@ -31,6 +34,7 @@ class SmallFile {
   private:
     char text_[4096];
     std::size_t bytes_ = 0;
+    bool was_read_ = false;
 };
 
 }  // namespace dftrace
