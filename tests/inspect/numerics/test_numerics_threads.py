@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 
 import pytest
@@ -57,74 +56,57 @@ def test_threads_that_call_at_once_get_each_their_own() -> None:
     assert wrong == []
 
 
-def in_fresh_process(code: str) -> str:
-    """Run a program; it must end by itself and without a word on stderr."""
-    done = subprocess.run(
-        # Python 3.12 warns of forks beside threads, which these are about.
-        [
-            *(sys.executable, "-W", "error", "-W", "ignore:This process"),
-            "-c",
-            textwrap.dedent(code),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+WHILE_IT_WORKS = """
+import os, threading, torch
+from dftrace_ai import _native
+from dftrace_ai.inspect.numerics.collect import collect
 
-
-def test_a_child_forked_while_others_compute_computes_too() -> None:
-    in_fresh_process("""
-        import os, threading, torch
-        from dftrace_ai.inspect.numerics.collect import collect
-        x = torch.randn(1_000_000)
-        wanted = repr(collect(x, threads=3))
-        stop = threading.Event()
-        def busy():
-            while not stop.is_set():
-                assert repr(collect(x, threads=3)) == wanted
-        thread = threading.Thread(target=busy)
-        thread.start()
-        for _ in range(20):
-            child = os.fork()
-            if not child:
-                os._exit(0 if repr(collect(x, threads=3)) == wanted else 1)
-            assert os.waitpid(child, 0)[1] == 0
+for end in ("falls off its end", "raises", "exits at once", "forks", None):
+    child = end and os.fork()
+    if not child:
+        break
+    print(end, os.waitpid(child, 0)[1], flush=True)
+if end is not None:
+    x = torch.randn(1_000_000)
+    wanted = repr(collect(x, threads=3))
+    assert _native.tensor_threads() == 2
+    begun, stop = threading.Event(), threading.Event()
+    def busy():
+        while not stop.is_set():
+            assert repr(collect(x, threads=3)) == wanted
+            begun.set()
+    thread = threading.Thread(target=busy, daemon=True)
+    thread.start()
+    begun.wait()
+    if end == "raises":
+        raise SystemExit(0)
+    if end == "exits at once":
+        os._exit(0)
+    for _ in range(20 if end == "forks" else 0):
+        child = os.fork()
+        if not child:
+            os._exit(0 if repr(collect(x, threads=3)) == wanted else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    if end == "forks":
         stop.set()
         thread.join()
-    """)
+"""
 
 
-def test_the_process_ends_while_the_pool_works() -> None:
-    """Three ends; each is that of a process which has done nothing before."""
-    out = in_fresh_process("""
-        import os, threading, torch
-        from dftrace_ai import _native
-        from dftrace_ai.inspect.numerics.collect import collect
-        for end in ("falls off its end", "raises", "exits at once", None):
-            child = end and os.fork()
-            if not child:
-                break
-            print(end, os.waitpid(child, 0)[1], flush=True)
-        if end is not None:
-            x = torch.randn(2_000_000)
-            collect(x, threads=3)
-            assert _native.tensor_threads() == 2
-            begun = threading.Event()
-            def busy():
-                while True:
-                    collect(x, threads=3)
-                    begun.set()
-            threading.Thread(target=busy, daemon=True).start()
-            begun.wait()
-            if end == "raises":
-                raise SystemExit(0)
-            if end == "exits at once":
-                os._exit(0)
-    """)
-    assert out.splitlines() == ["falls off its end 0", "raises 0", "exits at once 0"]
+def test_a_process_ends_and_forks_while_the_pool_works() -> None:
+    """Three ends, and children that compute too; each of a process which has done nothing before."""
+    done = subprocess.run(
+        # Python 3.12 warns of forks beside threads, which these are about.
+        [*(sys.executable, "-W", "error", "-W", "ignore:This process"), "-c", WHILE_IT_WORKS],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    # Each ends by itself and without a word on stderr.
+    assert (done.returncode, done.stderr) == (0, "")
+    ends = ("falls off its end", "raises", "exits at once", "forks")
+    assert done.stdout.splitlines() == [f"{end} 0" for end in ends]
 
 
 def test_the_interpreter_serves_other_threads_while_a_tensor_is_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from importlib.machinery import ModuleSpec
@@ -196,35 +197,36 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(
 
 BACKENDS = """
 import json, os, sys
-os.environ["KERAS_BACKEND"] = "{backend}"
 for name in ("torch", "tensorflow", "jax"):
     sys.modules[name] = None
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.integrations import keras, lightning
-try:
-    {call}
-except DftraceError as error:
-    print(json.dumps(str(error)))
+for backend, call in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        os.environ["KERAS_BACKEND"] = backend
+        try:
+            eval(call)
+        except DftraceError as error:
+            print(json.dumps(str(error)), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
 """
 OF_KERAS = "a callback of `fit` needs {}, which Keras computes with here"
 OF_LIGHTNING = "a trainer's callback needs PyTorch, which Lightning computes with here"
+NEEDS = [
+    ("tensorflow", "keras.trace_callback()", OF_KERAS.format("TensorFlow"), "tensorflow"),
+    ("jax", "keras.trace_callback()", OF_KERAS.format("JAX"), "jax"),
+    ("torch", "keras.trace_callback()", OF_KERAS.format("PyTorch"), "keras"),
+    ("torch", "lightning.trace_callback()", OF_LIGHTNING, "lightning"),
+    ("torch", "lightning.trace_profiler()", OF_LIGHTNING, "lightning"),
+]
 
 
-@pytest.mark.parametrize(
-    ("backend", "call", "told", "extra"),
-    [
-        ("tensorflow", "keras.trace_callback()", OF_KERAS.format("TensorFlow"), "tensorflow"),
-        ("jax", "keras.trace_callback()", OF_KERAS.format("JAX"), "jax"),
-        ("torch", "keras.trace_callback()", OF_KERAS.format("PyTorch"), "keras"),
-        ("torch", "lightning.trace_callback()", OF_LIGHTNING, "lightning"),
-        ("torch", "lightning.trace_profiler()", OF_LIGHTNING, "lightning"),
-    ],
-)
-def test_a_framework_without_what_it_computes_with_names_the_extra(
-    backend: str, call: str, told: str, extra: str, run_script: RunScript
-) -> None:
-    said = run_script(BACKENDS.format(backend=backend, call=call)).said
-    assert said == [f"{told}; install it with: pip install 'dftrace-ai[{extra}]'"]
+def test_a_framework_without_what_it_computes_with_names_the_extra(run_script: RunScript) -> None:
+    said = run_script(BACKENDS, args=[json.dumps([case[:2] for case in NEEDS])]).said
+    mend = "; install it with: pip install 'dftrace-ai[{}]'"
+    assert said == [told + mend.format(extra) for _, _, told, extra in NEEDS]
 
 
 def test_a_version_that_lacks_something_is_told_of_once_and_all_else_is_recorded(
