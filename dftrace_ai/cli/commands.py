@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from enum import Enum
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -21,34 +22,56 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 
-# In which module each is, in the order of the help.
+# In which part of the help each is, and in what order; a command's module has its name.
 COMMANDS = {
-    "convert": "convert",
-    "demo": "demo",
-    "diff": "diff",
-    "index": "index",
-    "info": "info",
-    "migrate": "migrate",
-    "recover": "recover",
-    "report": "report",
-    "runs": "runs",
-    "sql": "sql",
-    "summary": "summary",
-    "top": "top",
-    "validate": "validate",
-    "view": "view",
-    "why": "why",
-    "inspect": "inspect",
-    "run": "run",
-    "stuck": "stuck",
+    "run": "Begin here",
+    "why": "Begin here",
+    "summary": "Look into a trace",
+    "report": "Look into a trace",
+    "view": "Look into a trace",
+    "diff": "Look into a trace",
+    "sql": "Look into a trace",
+    "convert": "Look into a trace",
+    "top": "Watch a running job",
+    "stuck": "Watch a running job",
+    "runs": "Logged experiments, tensor inspection",
+    "inspect": "Logged experiments, tensor inspection",
+    "info": "Care for traces",
+    "validate": "Care for traces",
+    "recover": "Care for traces",
+    "index": "Care for traces",
+    "demo": "Try it, move to it",
+    "migrate": "Try it, move to it",
 }
 
+# What options were called before, which is taken for this version and shown nowhere.
+FORMER: dict[str, dict[str, tuple[str, ...]]] = {
+    "diff": {"--limit": ("--top",)},
+    "report": {"--limit": ("--threshold",), "--output": ("--out",)},
+    "sql": {"--limit": ("--top",)},
+    "stuck": {"--limit": ("--idle",)},
+    "summary": {"--tree": ("--by", "tree"), "--tensors": ("--by", "tensor")},
+    "validate": {"--limit": ("--top",)},
+    "why": {"--limit": ("--threshold",)},
+    "runs": {"--export": ("--to",), "--html": ("--to", "html", "--out")},
+    "check": {"--steps": ("--iterations",)},
+}
 
-class _Group(TyperGroup):
-    """The commands, with errors of ours told in a line instead of a traceback."""
+# That of a shell that asks for what may come next.
+COMPLETING = "_DFTRACE_COMPLETE"
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+
+class QuickGroup(TyperGroup):
+    """Commands under one name, whose help is as that of `QuickCommand`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, that for the help among them."""
         return _quickly(super().get_params(ctx))
+
+
+class _Every(QuickGroup):
+    """The commands, with errors of ours told in a line instead of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         from dftrace_ai.cli.terminal import shown
@@ -80,51 +103,100 @@ def _dftrace(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+            "--version",
+            "-V",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and end.",
         ),
     ] = False,
 ) -> None:
     pass
 
 
-def _app_of(names: Iterable[str]) -> typer.Typer:
+def _app_of(names: Iterable[str], *, completes: bool) -> typer.Typer:
     made = typer.Typer(
         name="dftrace",
-        cls=_Group,
+        cls=_Every,
         help="Record, check, add up and show the traces of AI training.",
-        epilog="Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong; "
-        "`stuck` and `run` have their own, see their help.",
+        epilog="Exit status: 0 done, 1 something was found, 2 the call or its input is wrong; "
+        "that of `run` is its program's.",
+        context_settings=HELP_OPTIONS,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completes,
         pretty_exceptions_enable=False,
     )
     made.callback()(_dftrace)
     for name in names:
-        module = import_module(f"dftrace_ai.cli.{COMMANDS[name]}")
+        module = import_module(f"dftrace_ai.cli.{name}")
         if hasattr(module, "app"):
-            made.add_typer(module.app, name=name)
+            made.add_typer(module.app, name=name, rich_help_panel=COMMANDS[name])
         else:
             kind = getattr(module, "Command", QuickCommand)
-            made.command(name=name, cls=kind)(module.command)
+            add = made.command(name=name, cls=kind, rich_help_panel=COMMANDS[name])
+            add(module.command)
     return made
 
 
 def app_for(words: Sequence[str]) -> typer.Typer:
     """Return the program for the words of a call, with the one command that they begin with."""
     # Where they begin with anything else, such as ``--help``, it has every command.
+    completes = COMPLETING in os.environ
+    if completes:
+        words = _typed_so_far()
     first = words[0] if words else ""
-    # The version is printed before any command is looked for.
-    return _app_of([first] if first in COMMANDS else [] if first == "--version" else COMMANDS)
+    if first in COMMANDS:
+        return _app_of([first], completes=completes)
+    # The version is printed before any command is looked for. What has to do with completion takes
+    # time to load, and stands beside it in the help.
+    if first in ("--version", "-V"):
+        return _app_of([], completes=False)
+    return _app_of(COMMANDS, completes=True)
+
+
+def _typed_so_far() -> list[str]:
+    """Return the words in front of the one that a shell asks about."""
+    # Of bash; and of zsh and fish, where a blank stands behind a word that is whole.
+    if "COMP_WORDS" in os.environ:
+        words = os.environ["COMP_WORDS"].split()
+        return words[1 : int(os.environ.get("COMP_CWORD", "1"))]
+    return os.environ.get("_TYPER_COMPLETE_ARGS", "").rpartition(" ")[0].split()[1:]
+
+
+def as_named_now(name: str, words: Sequence[str]) -> list[str]:
+    """Return the words of a call of a command, with options by the names that they have now."""
+    former = FORMER.get(name, {})
+    named: list[str] = []
+    for at, word in enumerate(words):
+        if word == "--":
+            return [*named, *words[at:]]
+        option, equals, value = word.partition("=")
+        *now, last = former.get(option, (option,))
+        named += [*now, last + equals + value]
+    return named
 
 
 def _quickly(params: list[Any]) -> list[Any]:
     """Return parameters of typer's, made to convert plain words by themselves."""
     for param in params:
+        _show_plainly(param)
         wanted = getattr(param, "type_descriptor", None)
         # Older versions load nothing for it.
         if wanted is not None and not isinstance(param.process_value, _Quickly):
             param.process_value = _Quickly(param, wanted.annotation)
     return params
+
+
+def _show_plainly(param: Any) -> None:
+    """Let the help name no types of Python: an argument has its name, a choice what there is."""
+    if param.param_type_name == "argument":
+        param.get_usage_pieces = lambda _: [param.metavar]
+    if param.param_type_name == "argument" or param.is_flag:
+        param.display_type_rich = lambda **_: None
+    elif param.metavar is None:
+        wanted = getattr(param, "type_descriptor", None)
+        if wanted is not None and wanted.is_choice:
+            param.metavar = "|".join(each.value for each in wanted.choices)
 
 
 class QuickCommand(TyperCommand):
@@ -133,6 +205,16 @@ class QuickCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, that for the help among them."""
         return _quickly(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line."""
+        return super().parse_args(ctx, as_named_now(self.name or "", args))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with paragraphs that are as wide as the terminal."""
+        paragraphs = cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        super().format_help(ctx, formatter)
 
 
 class _Quickly:

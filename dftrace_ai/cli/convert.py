@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, force_option, json_option
+from dftrace_ai.cli.reading import Paths, Reading, Recover, force_option, json_option, out_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
@@ -27,15 +27,17 @@ def command(
     to: Annotated[
         Form,
         typer.Option(
-            help="parquet: a directory with the events by rank, and the processes. perfetto: one "
-            "file of all traces, compressed where its name ends in .gz. dftracer: a directory "
-            "with a file for each trace, in whole microseconds since 1970."
+            help="What is written. parquet: a directory with the events by rank, and the "
+            "processes. perfetto: one file of all traces, compressed where its name ends in .gz. "
+            "dftracer: a directory with a file for each trace, in whole microseconds since 1970."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file or directory to write.")],
+    out: Annotated[
+        Path, out_option("PATH", "Where it is written: a file for perfetto, else a directory.")
+    ],
     force: Annotated[
         bool,
-        force_option("Replace what an earlier conversion has written there."),
+        force_option("Replace what is there, of an earlier conversion."),
     ] = False,
     json: Annotated[
         bool, json_option("Print JSON of what was written instead of its names.")
@@ -47,7 +49,7 @@ def command(
     What is written gets its name when it is whole. What of the traces could not be read is
     told on the error stream, and the exit status is then 1.
 
-    Example: dftrace convert out --to parquet --out out-parquet
+    Example: dftrace convert out --to parquet -o out-parquet
     """
     with needs_numpy():
         from dftrace_ai.analysis.converting import convert

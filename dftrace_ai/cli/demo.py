@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.reading import json_option, out_option
 from dftrace_ai.cli.summary import summary_tables
 from dftrace_ai.cli.terminal import console, shown, write_json
 from dftrace_ai.errors import DftraceError
@@ -43,12 +43,14 @@ class DemoReport:
 
 
 def command(
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the pictures.")] = 5,
-    out: Annotated[
-        Path, typer.Option(help="Directory for the trace files and the checkpoint.")
-    ] = Path("dftrace-demo"),
-    workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, split and order.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the pictures.")] = 5,
+    out: Annotated[Path, out_option("DIR", "Where it is written: traces, checkpoint.")] = Path(
+        "dftrace-demo"
+    ),
+    workers: Annotated[int, typer.Option(min=0, metavar="N", help="Loader processes.")] = 2,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="SEED", help="Of weights, split and order.")
+    ] = 0,
     json: Annotated[bool, json_option("Print JSON instead of tables.")] = False,
 ) -> None:
     """Train a small network on handwritten digits and trace it.
@@ -56,7 +58,7 @@ def command(
     Shows what a trace of a whole training holds: the loader's processes, transfers,
     forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
 
-    Example: dftrace demo --epochs 2 --out traces
+    Example: dftrace demo --epochs 2 -o traces
     """
     import dftrace_ai
     from dftrace_ai.analysis.summary.report import reported

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Reading, Recover
+from dftrace_ai.cli.reading import Json, Reading, Recover, top_option
 from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
     complain,
@@ -59,9 +59,7 @@ def command(
             "tree of spans. JSON has them all."
         ),
     ] = By.name,
-    limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most so many rows of changes.")
-    ] = ROWS,
+    top: Annotated[int, top_option("Only the first N rows, of changes.")] = ROWS,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,7 +93,7 @@ def command(
         write_json(found.to_dict())
     else:
         out = console()
-        print_all(out, diff_lines(found, out.width, by, limit))
+        print_all(out, diff_lines(found, out.width, by, top))
     reading.warn(found.notes)
     for one in found.conditions:
         if one.met is None:
@@ -107,7 +105,7 @@ def command(
 
 
 def diff_lines(
-    found: Diff, width: int, by: By = By.name, limit: int = ROWS
+    found: Diff, width: int, by: By = By.name, top: int = ROWS
 ) -> Iterator[RenderableType]:
     """Yield what to print for a comparison: the verdict, rows of changes, and what they are of."""
     # Columns that do not fit into a width, in letters, are left out.
@@ -119,10 +117,10 @@ def diff_lines(
         rows = found.rows(by.value)
         told = [row for row in rows if row.change.kind in TOLD]
         if told:
-            cells = [_cells(row, by) for row in told[:limit]]
+            cells = [_cells(row, by) for row in told[:top]]
             title = "What changed: own time in a step"
             yield fitted_table(title, TEXTS, FIGURES, cells, SPARED, width)[0]
-        yield from _below(found, len(told) - limit, rows)
+        yield from _below(found, len(told) - top, rows)
     for one in found.conditions:
         yield _judgement(one)
     for letter, run in (("A", found.before), ("B", found.after)):
@@ -138,7 +136,7 @@ def diff_lines(
 def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
 
     if cut > 0:
-        yield f"{counted(cut, 'row')} more, which --limit leaves out"
+        yield f"{counted(cut, 'row')} more, which --top leaves out"
     told = [row for row in rows if row.change.kind in TOLD]
     if not told:
         yield "nothing that is annotated changed for sure"

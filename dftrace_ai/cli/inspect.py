@@ -13,6 +13,7 @@ import typer
 # That of `typing` does not tell pydantic enough before Python 3.12.
 from typing_extensions import TypedDict
 
+from dftrace_ai.cli.commands import HELP_OPTIONS, QuickCommand, QuickGroup
 from dftrace_ai.cli.reading import Json  # noqa: TC001 - typer evaluates the annotations
 from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.wording import counted, described, quoted
@@ -122,10 +123,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    cls=QuickGroup,
+    context_settings=HELP_OPTIONS,
 )
 
 
-@app.command()
+@app.command(cls=QuickCommand)
 def check(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The YAML file that a training is to use.")
@@ -138,16 +141,16 @@ def check(
             "`train:make_model`; imported from the current directory, too, and called.",
         ),
     ] = None,
-    steps: Annotated[
+    iterations: Annotated[
         int | None,
-        typer.Option(min=1, help="Iterations of the training; tells how many of them are due."),
+        typer.Option(min=1, metavar="N", help="Of the training; tells how many of them are due."),
     ] = None,
     feature_dirs: FeatureDirs = None,
     json: Json = False,
 ) -> None:
     """Tell what a config does: layers, tensors, GEMMs, iterations, and all that is wrong with it.
 
-    Example: dftrace inspect check inspect.yaml --model train:make_model --steps 1000
+    Example: dftrace inspect check inspect.yaml --model train:make_model --iterations 1000
 
     Without a model, the layers are told as the rule that selects them. Exit status: 0 the
     config can be used, 1 it has errors, 2 the call is wrong.
@@ -168,13 +171,13 @@ def check(
     if model is not None:
         layers = _layers_made_by(model)
     found, problems = examine(config)
-    report = _report_of(str(config), found, problems, layers, steps)
+    report = _report_of(str(config), found, problems, layers, iterations)
     write_out(_as_json(report) if json else "\n".join(_report_lines(report)) + "\n")
     if any(problem["severity"] == "error" for problem in report["problems"]):
         raise typer.Exit(PROBLEMS_FOUND)
 
 
-@app.command()
+@app.command(cls=QuickCommand)
 def features(
     names: Annotated[
         list[str] | None,

@@ -32,8 +32,9 @@ RECOVER_HELP = (
 )
 
 
-LIMITS_HELP = (
-    "From which share on something is a finding, such as input=0.1,0.25. Names: input, comm, "
+THRESHOLDS_HELP = (
+    "From which share on something is a finding, and from which a critical one, such as "
+    "input=0.1,0.25. Names: input, comm, "
     "transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, start-up, warm-up, "
     "loop-start, between, slower, periodic, two-kinds, slow-step, memory, compute; and, which are "
     "no shares, slow-step-ms, warm-up-ms, start-up-ms, start-up-run-s, loops-ms, not-annotated-ms, "
@@ -51,6 +52,25 @@ def csv_option(says: str) -> Any:
     return typer.Option("--csv", help=says)
 
 
+def out_option(metavar: str, says: str) -> Any:
+    """Return the option `--out` of a command, with what its help says it writes."""
+    return typer.Option("--out", "-o", metavar=metavar, help=says)
+
+
+def top_option(says: str) -> Any:
+    """Return the option `--top` of a command, with what its help says are its rows."""
+    return typer.Option("--top", min=1, metavar="N", help=says)
+
+
+def where_option(says: str) -> Any:
+    """Return the option `--where` of a command, with what its help says a condition is about."""
+    return typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help=f"{says}; = != < > <= >= like in; and, or, not. Given again, all have to hold.",
+    )
+
+
 def force_option(says: str) -> Any:
     """Return the option `--force` of a command, with what its help says it replaces."""
     return typer.Option("--force", help=says)
@@ -66,9 +86,8 @@ def not_together(given: Mapping[str, bool]) -> None:
 Paths = Annotated[list[Path], typer.Argument(metavar="PATHS...", help=PATHS_HELP)]
 Recover = Annotated[bool, typer.Option(help=RECOVER_HELP)]
 Json = Annotated[bool, json_option("Print JSON instead of text.")]
-Limits = Annotated[
-    list[str] | None,
-    typer.Option("--limit", metavar="NAME=WARNING[,CRITICAL]", help=LIMITS_HELP),
+Thresholds = Annotated[
+    list[str] | None, typer.Option("--threshold", metavar="NAME=W[,C]", help=THRESHOLDS_HELP)
 ]
 
 

@@ -22,7 +22,9 @@ def command(
     ],
     spool_dir: Annotated[
         Path | None,
-        typer.Option("--spool-dir", help="Where to look for spools besides the usual places."),
+        typer.Option(
+            "--spool-dir", metavar="DIR", help="Where to look for spools besides the usual places."
+        ),
     ] = None,
     orphans: Annotated[
         bool,

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Limits, Paths, Reading, Recover, force_option, json_option
+from dftrace_ai.cli.reading import (
+    Paths,
+    Reading,
+    Recover,
+    Thresholds,
+    force_option,
+    json_option,
+    out_option,
+)
 from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.errors import needs_numpy
 
@@ -16,21 +24,20 @@ PAGE = "report.html"
 
 def command(
     paths: Paths,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help=f"The page; by default {PAGE}."),
+    out: Annotated[
+        Path | None, out_option("FILE", f"Where it is written; by default {PAGE}.")
     ] = None,
     plots: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write each plot as an SVG of its own, too."),
     ] = None,
     force: Annotated[
-        bool, force_option("Replace a file of the name that is no report of ours.")
+        bool, force_option("Replace what is there, also a file that is no report of ours.")
     ] = False,
-    limit: Limits = None,
+    threshold: Thresholds = None,
     json: Annotated[
         bool,
-        json_option("Print the figures as JSON; a page only where -o names it."),
+        json_option("Print JSON of the figures; a page only where -o names it."),
     ] = False,
     recover: Recover = True,
 ) -> None:
@@ -50,8 +57,8 @@ def command(
         from dftrace_ai.analysis.report.run import Run
         from dftrace_ai.analysis.why import limits_of
 
-    limits = limits_of(limit or ())
-    page = Path(PAGE) if output is None and not json else output
+    limits = limits_of(threshold or ())
+    page = Path(PAGE) if out is None and not json else out
     # Not after minutes of reading.
     if page is not None:
         check_page(page, force=force)

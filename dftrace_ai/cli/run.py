@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from dftrace_ai.cli.commands import QuickCommand
 from dftrace_ai.cli.terminal import complain, shown
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.wording import quoted
@@ -47,7 +47,7 @@ _environ = dict(os.environ)
 OF_ANOTHER_RUN = ("DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 
 
-class Command(TyperCommand):
+class Command(QuickCommand):
     """A command whose own options end at the program; the words behind that are the program's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -85,10 +85,13 @@ def command(
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option(help="What to record, or, with a minus before it, not: -data,-transfer."),
+        typer.Option(
+            metavar="NAMES",
+            help="What to record, or, with a minus before it, not: -data,-transfer.",
+        ),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(metavar="A:B", help="The steps to record, counted from 0.")
+        str | None, typer.Option(metavar="A:B", help="Only the steps A up to B, from 0.")
     ] = None,
     depth: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="How deep modules within modules.")

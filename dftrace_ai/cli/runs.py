@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.reading import json_option, out_option, where_option
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.reading import Runs
 
 SKIPPED = 1
-FORMS = ("parquet", "csv")
+
+
+class Form(str, Enum):
+    """What is written of runs."""
+
+    html = "html"
+    parquet = "parquet"
+    csv = "csv"
 
 
 def command(
@@ -26,34 +34,43 @@ def command(
         ),
     ],
     project: Annotated[
-        list[str] | None, typer.Option(help="Only of this project; a pattern such as 'vision*'.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only of this project, such as 'vision*'."),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option(help="Only of this name; a pattern such as 'lr-*'.")
+        list[str] | None, typer.Option(metavar="PATTERN", help="Only of this name, such as 'lr-*'.")
     ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="Only of this group; a pattern.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Only of this group.")
+    ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Only with this tag; given again, with all.")
+        list[str] | None,
+        typer.Option(metavar="TAG", help="Only with this tag; given again, with all."),
     ] = None,
     status: Annotated[
         list[str] | None,
-        typer.Option(help="Only running, finished, failed, killed or unknown."),
+        typer.Option(metavar="STATUS", help="Only running, finished, failed, killed or unknown."),
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Only where a param, or a metric's last value, compares so: 'lr > 0.01', "
-            "'loss.min <= 0.5', 'optimizer = adam'. Given again, all have to hold.",
+        where_option(
+            "Only the runs that meet it, such as 'loss.min <= 0.5 and optimizer = adam': params, "
+            "last values of metrics or their .min, .max, .mean, facts such as status"
         ),
     ] = None,
     sort: Annotated[
-        str, typer.Option(metavar="NAME", help="By a param, a metric, or a fact such as status.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Put rows in the order of a param, a metric, or a fact such as status.",
+        ),
     ] = "started_s",
     reverse: Annotated[bool, typer.Option("--reverse", help="The greatest first.")] = False,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="Metrics to show, to compare and to plot; a pattern such as 'val/*'."),
+        typer.Option(
+            metavar="PATTERN", help="Metrics to show, to compare and to plot, such as 'val/*'."
+        ),
     ] = None,
     compare: Annotated[
         bool,
@@ -65,15 +82,14 @@ def command(
             metavar="QUERY", help="Ask the tables runs, metrics, params and media of the runs."
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one page with plots, pictures and params."),
-    ] = None,
-    export: Annotated[
-        str | None, typer.Option(metavar="FORM", help="Write the tables: parquet or csv.")
+    to: Annotated[
+        Form | None,
+        typer.Option(
+            help="What is written: one page with plots, pictures and params, or the tables."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where --export writes them.")
+        Path | None, out_option("PATH", "Where it is written: a file for html, else a directory.")
     ] = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
 ) -> None:
@@ -91,7 +107,7 @@ def command(
     for one in status or ():
         if one not in STATUSES:
             raise ConfigError(f"--status {one} is not accepted; accepted: {', '.join(STATUSES)}")
-    _check_ways(compare=compare, sql=sql, html=html, export=export, out=out)
+    _check_ways(compare=compare, sql=sql, to=to, out=out)
     choice = Choice(
         project=project or (),
         name=name or (),
@@ -103,34 +119,30 @@ def command(
     found = _chosen(read_runs(directory), choice, sort, reverse=reverse)
     if sql is not None:
         found = _ask(found, sql, as_json=json)
-    elif html is not None:
-        found = _write_page(found, str(directory), html, metric or ())
-    elif export is not None and out is not None:
-        found = _export(found, out, export)
+    elif to is Form.html and out is not None:
+        found = _write_page(found, str(directory), out, metric or ())
+    elif to is not None and out is not None:
+        found = _export(found, out, to.value)
     else:
         from dftrace_ai.cli.runs_view.listing import print_comparison, print_list
 
         print_runs = print_comparison if compare else print_list
-        print_runs(found, metric or (), [condition.name for condition in choice.where], json)
+        asked = [name for condition in choice.where for name in condition.names]
+        print_runs(found, metric or (), asked, json)
     for note in found.notes:
         complain(note)
     if found.notes:
         raise typer.Exit(SKIPPED)
 
 
-def _check_ways(
-    *, compare: bool, sql: str | None, html: Path | None, export: str | None, out: Path | None
-) -> None:
+def _check_ways(*, compare: bool, sql: str | None, to: Form | None, out: Path | None) -> None:
     """Hold the options against each other: a call does one thing."""
-    ways = {"--compare": compare, "--sql": sql is not None, "--html": html is not None}
-    ways["--export"] = export is not None
+    ways = {"--compare": compare, "--sql": sql is not None, "--to": to is not None}
     asked = [way for way, is_asked in ways.items() if is_asked]
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} do not go together; give one of them")
-    if export is not None and export not in FORMS:
-        raise ConfigError(f"--export {export} is not accepted; accepted: {', '.join(FORMS)}")
-    if (export is None) != (out is None):
-        raise ConfigError("--export says in which form, and --out where to; give both or neither")
+    if (to is None) != (out is None):
+        raise ConfigError("--to says what is written, and --out where to; give both or neither")
 
 
 def _chosen(runs: Runs, choice: Choice, sort: str, *, reverse: bool) -> Runs:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, csv_option, json_option, not_together
+from dftrace_ai.cli.reading import (
+    Paths,
+    Reading,
+    Recover,
+    csv_option,
+    json_option,
+    not_together,
+    top_option,
+)
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
@@ -39,12 +47,11 @@ def command(
             "and events; 'describe spans' tells the columns.",
         ),
     ],
-    json: Annotated[bool, json_option("Print an array of objects instead of a table.")] = False,
+    json: Annotated[
+        bool, json_option("Print JSON, an array of objects, instead of a table.")
+    ] = False,
     csv: Annotated[bool, csv_option("Print CSV instead of a table.")] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Only the first N rows of the answer."),
-    ] = None,
+    top: Annotated[int | None, top_option("Only the first N rows, of the answer.")] = None,
     recover: Recover = True,
 ) -> None:
     """Ask SQL of the events of traces, with times in nanoseconds and arguments as JSON.
@@ -70,20 +77,20 @@ def command(
         with reading.progress():
             answer = tables.query(query)
         if json:
-            _write(_json_lines(answer, limit))
+            _write(_json_lines(answer, top))
         elif csv:
-            _write(_csv_lines(answer, limit))
+            _write(_csv_lines(answer, top))
         else:
-            _print_table(answer, limit)
+            _print_table(answer, top)
         notes = [*reading.skipped, *tables.notes]
     reading.warn([*Owners(traces).told("in the tables"), *notes])
     reading.end(failed=bool(notes))
 
 
-def _rows(answer: Answer, limit: int | None) -> Iterator[tuple[Any, ...]]:
+def _rows(answer: Answer, top: int | None) -> Iterator[tuple[Any, ...]]:
     from itertools import islice
 
-    return islice(answer.rows(), limit)
+    return islice(answer.rows(), top)
 
 
 def _write(lines: Iterable[str]) -> None:
@@ -97,23 +104,23 @@ def _write(lines: Iterable[str]) -> None:
     write_out("".join(held))
 
 
-def _json_lines(answer: Answer, limit: int | None) -> Iterator[str]:
+def _json_lines(answer: Answer, top: int | None) -> Iterator[str]:
     before = "[\n  "
-    for row in _rows(answer, limit):
+    for row in _rows(answer, top):
         values = map(_exact, row, answer.kinds)
         yield before + json_line(dict(zip(answer.columns, values, strict=True)))
         before = ",\n  "
     yield "[]\n" if before.startswith("[") else "\n]\n"
 
 
-def _csv_lines(answer: Answer, limit: int | None) -> Iterator[str]:
+def _csv_lines(answer: Answer, top: int | None) -> Iterator[str]:
     import csv
     from io import StringIO
 
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(in_csv(escaped(column)) for column in answer.columns)
-    for row in _rows(answer, limit):
+    for row in _rows(answer, top):
         writer.writerow("" if value is None else in_csv(escaped(_plain(value))) for value in row)
         yield text.getvalue()
         text.seek(0)
@@ -121,8 +128,8 @@ def _csv_lines(answer: Answer, limit: int | None) -> Iterator[str]:
     yield text.getvalue()
 
 
-def _print_table(answer: Answer, limit: int | None) -> None:
-    most = min(limit or MOST_ROWS, MOST_ROWS)
+def _print_table(answer: Answer, top: int | None) -> None:
+    most = min(top or MOST_ROWS, MOST_ROWS)
     rows = list(_rows(answer, most + 1))
     more = len(rows) > most
     rows = rows[:most]
@@ -138,7 +145,7 @@ def _print_table(answer: Answer, limit: int | None) -> None:
     ]
     told = counted(len(rows), "row")
     if more:
-        all_of_them = "; --json and --csv print all" if limit is None or limit > MOST_ROWS else ""
+        all_of_them = "; --json and --csv print all" if top is None or top > MOST_ROWS else ""
         told = f"the first {told} of more{all_of_them}"
     out = console()
     print_all(out, [with_rows(table, cells, out.width), told])

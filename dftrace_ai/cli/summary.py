@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, csv_option, json_option, not_together
+from dftrace_ai.cli.reading import (
+    Paths,
+    Reading,
+    Recover,
+    csv_option,
+    json_option,
+    not_together,
+    top_option,
+    where_option,
+)
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
@@ -57,6 +66,8 @@ class By(str, Enum):
     thread = "thread"
     step = "step"
     epoch = "epoch"
+    tree = "tree"
+    tensor = "tensor"
 
 
 class Sort(str, Enum):
@@ -74,15 +85,16 @@ def command(
     paths: Paths,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
     csv: Annotated[
-        bool, csv_option("Print rows of spans as CSV, with all figures, in microseconds.")
+        bool, csv_option("Print CSV of the rows of spans, with all figures, in microseconds.")
     ] = False,
     by: Annotated[
         By,
         typer.Option(
             help="What has a row: a name in its category, a whole category, or each name of a "
-            "rank, host, process, thread, step or epoch, which are added up apart. Steps and "
-            "epochs are those of the arguments `step` and `epoch`; what lies in a `pipeline.step` "
-            "without a number has that of `dftrace why`."
+            "rank, host, process, thread, step or epoch, which are added up apart; a place in the "
+            "tree of spans, of all ranks and threads together; or a statistic of a tensor that "
+            "was inspected. Steps and epochs are those of the arguments `step` and `epoch`; what "
+            "lies in a `pipeline.step` without a number has that of `dftrace why`."
         ),
     ] = By.name,
     sort: Annotated[
@@ -90,34 +102,20 @@ def command(
         typer.Option(help="Put rows in falling order of a figure; without it by category."),
     ] = None,
     top: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Only the first N rows; by total without --sort."),
+        int | None, top_option("Only the first N rows; by total without --sort.")
     ] = None,
     where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Only events that meet it, such as \"cat = 'comm' and dur_us > 500\": cat, name, "
-            "rank, host, pid, tid, dur_us and args.NAME; = != < > <= >= like in; and, or, not. "
-            "Self is still without all that lies inside.",
+        list[str] | None,
+        where_option(
+            "Only the events that meet it, such as 'cat = comm and dur_us > 500': cat, name, rank, "
+            "host, pid, tid, dur_us and args.NAME; self is still without all that lies inside"
         ),
     ] = None,
-    tree: Annotated[
-        bool,
-        typer.Option(
-            "--tree",
-            help="A row for each place among the spans, of all ranks and threads together.",
-        ),
-    ] = False,
-    tensors: Annotated[
-        bool,
-        typer.Option("--tensors", help="A row for each statistic of a tensor that was inspected."),
-    ] = False,
     recover: Recover = True,
 ) -> None:
     """Count events and add up their durations, by category and name.
 
-    Example: dftrace summary out --tree --where "rank = 0"
+    Example: dftrace summary out --by tree --where "rank = 0"
 
     Total is the sum of durations, with all that lies inside of the spans. Self
     is the part of it in which no other span of the same thread lies. Share is
@@ -131,16 +129,16 @@ def command(
     when there are any.
     """
     from dftrace_ai.analysis.summary.report import reported
+    from dftrace_ai.conditions import all_of
 
     not_together({"--json": json, "--csv": csv})
-    form: ReportBy = "tree" if tree else "tensor" if tensors else by.value
-    given = {"--by": by is not By.name, "--sort": sort is not None, "--csv": csv}
-    for option, is_given in given.items():
-        not_together({"--tree": tree, "--tensors": tensors, option: is_given})
-    not_together({"--tensors": tensors, "--top": top is not None})
+    form: ReportBy = by.value
+    for option, is_given in {"--sort": sort is not None, "--csv": csv}.items():
+        not_together({f"--by {form}": by in (By.tree, By.tensor), option: is_given})
+    not_together({"--by tensor": by is By.tensor, "--top": top is not None})
     reading = Reading(paths, recover=recover)
     with reading.progress():
-        report = reported(paths, form, sort.value if sort else None, top, where)
+        report = reported(paths, form, sort.value if sort else None, top, all_of(where))
     report = report.with_running(reading.running)
     report = replace(report, losses={**report.losses, **reading.losses})
     if json:
@@ -214,7 +212,7 @@ def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
         yield f"of these {report.chosen_events:,} meet --where"
     tensors = sum(row.count for row in report.others if row.cat == TENSOR_STATS)
     if tensors and report.tensors is None:
-        yield f"{counted(tensors, 'event')} with statistics of tensors; --tensors has a table"
+        yield f"{counted(tensors, 'event')} with statistics of tensors; --by tensor has a table"
     unfinished = report.losses.get("unfinished", 0)
     if unfinished:
         yield f"{counted(unfinished, 'span')} without an end, in no row of the spans"

@@ -32,10 +32,10 @@ def command(
             min=0.1, max=3600.0, metavar="SECONDS", help="What shares of time look back on."
         ),
     ] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after one table.")] = False,
     json: Annotated[
         bool,
-        json_option("Print one snapshot as JSON and end; `dftrace stuck` reads it."),
+        json_option("Print JSON of one snapshot and end; `dftrace stuck` reads it."),
     ] = False,
 ) -> None:
     """Show what every traced process is doing: its open spans, since when, and how its time goes.

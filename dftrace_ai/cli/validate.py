@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Paths, Reading, Recover
+from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, top_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.wording import counted
 
 
 def command(
     paths: Paths,
-    limit: Annotated[int, typer.Option(min=1, help="Faults to print; all are counted.")] = 10,
+    top: Annotated[int, top_option("Only the first N rows, of faults; all are counted.")] = 10,
     unfinished_ok: Annotated[
         bool,
         typer.Option(
@@ -28,7 +28,7 @@ def command(
     Prints the first faults as file:line: message. A file of a directory that cannot be read
     as a trace is a fault. Index lines and index files are held against the lines.
 
-    Example: dftrace validate out --limit 100
+    Example: dftrace validate out --top 100
 
     Exit status: 0 no faults, 1 there are any, 2 when the call is wrong or nothing can be read.
     """
@@ -36,12 +36,12 @@ def command(
 
     reading = Reading(paths, recover=recover)
     with reading.progress():
-        found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
+        found = validate_traces(paths, limit=top, unfinished_ok=unfinished_ok)
     if json:
         write_json(found)
         reading.end(failed=bool(found.fault_count))
         return
-    first = found.first_faults(limit)
+    first = found.first_faults(top)
     for fault in first:
         typer.echo(shown(fault))
     reading.warn(f"{file.path}: {note}" for file in found.files for note in file.notes)

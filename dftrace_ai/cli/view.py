@@ -24,16 +24,16 @@ def command(
     browser: Annotated[
         bool, typer.Option(help="Open a browser, or only print the address.")
     ] = True,
-    once: Annotated[
-        bool, typer.Option("--once", help="End when the trace was fetched once.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after one fetch of the trace.")] = False,
     online: Annotated[
         bool,
         typer.Option("--online", help="Use ui.perfetto.dev even if the offline UI is installed."),
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default one that is free."),
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="Port on 127.0.0.1; by default one that is free."
+        ),
     ] = None,
     at: Annotated[
         str | None,
@@ -45,8 +45,9 @@ def command(
     steps: Annotated[
         str | None,
         typer.Option(
-            metavar="A[:B]",
-            help="Open at steps A to B, numbered as by dftrace why, with what lies around them.",
+            metavar="A:B",
+            help="Only the steps A up to B, or A alone, by the numbers of dftrace why, with what "
+            "lies around them.",
         ),
     ] = None,
     ranks: Annotated[
@@ -55,7 +56,7 @@ def command(
     ] = None,
     json: Annotated[
         bool,
-        json_option("Print a line of JSON with the address instead of the address alone."),
+        json_option("Print JSON, a line with the address, instead of the address alone."),
     ] = False,
     recover: Recover = True,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Limits, Paths, Reading, Recover
+from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, Thresholds
 from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 from dftrace_ai.errors import needs_numpy
 
@@ -23,7 +23,7 @@ class Severity(str, Enum):
 def command(
     paths: Paths,
     json: Json = False,
-    limit: Limits = None,
+    threshold: Thresholds = None,
     fail_on: Annotated[
         Severity | None,
         typer.Option(help="End with status 1 where a finding is at least that severe."),
@@ -35,7 +35,7 @@ def command(
     The traces are those of one run, of all its processes. What cannot be known from them
     is said, too.
 
-    Example: dftrace why out --limit input=0.05 --fail-on warning
+    Example: dftrace why out --threshold input=0.05 --fail-on warning
 
     Exit status: 0 with findings or without, 1 where --fail-on says so, or events of the dead
     could not be written to their traces; 2 when the call is wrong or nothing can be read.
@@ -43,7 +43,7 @@ def command(
     with needs_numpy():
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
 
-    limits = limits_of(limit or ())
+    limits = limits_of(threshold or ())
     reading = Reading(paths, recover=recover)
     with reading.progress():
         verdict = why(paths, limits)

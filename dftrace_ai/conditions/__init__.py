@@ -17,7 +17,7 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = [
     "MISSING",
@@ -28,9 +28,12 @@ __all__ = [
     "Grammar",
     "Not",
     "Written",
+    "all_of",
     "compares",
     "condition_of",
+    "holds",
     "kind_of",
+    "names_in",
     "near",
     "written",
 ]
@@ -49,14 +52,17 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 
-_WORDS: Final = {"true": True, "false": False, "null": None}
+_WORDS: Final = {"true": True, "false": False, "null": None, "none": None}
+_NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
 _RESERVED: Final = frozenset({"and", "or", "not", "like", "in", *_WORDS})
 # Who nests deeper has made a mistake.
 _MOST_DEPTH: Final = 50
 
 _TOKEN: Final = re.compile(
-    r"""\s*(?:(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
-    |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')
+    |(?P<quoted>"(?:[^"]|"")*")
+    |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.\-/:]))
+    |(?P<figure>\.[^\W\d]\w*)
     |(?P<word>[^\W\d][\w.\-/:]*)
     |(?P<sign><=|>=|!=|<>|==|=|<|>|\(|\)|,))""",
     re.VERBOSE,
@@ -164,22 +170,52 @@ class Grammar(NamedTuple):
     Attributes:
         option: by which they are given.
         accepted: what one looks like, for a message.
-        names: what can be compared.
+        names: what can be compared; empty where that is not known beforehand.
         prefix: of further names that can.
     """
 
     option: str
     accepted: str
-    names: tuple[str, ...]
-    prefix: str
+    names: tuple[str, ...] = ()
+    prefix: str = ""
+
+
+def all_of(texts: Sequence[str] | None) -> str | None:
+    """Return the condition that all of some conditions hold; None where there is none."""
+    if not texts:
+        return None
+    return texts[0] if len(texts) == 1 else " and ".join(f"({text})" for text in texts)
+
+
+def holds(condition: Condition, value_of: Callable[[str], Any]) -> bool:
+    """Return whether a condition is met by something of which a name is `MISSING` or a value."""
+    if isinstance(condition, Not):
+        return not holds(condition.inner, value_of)
+    if isinstance(condition, Both):
+        if holds(condition.first, value_of) is condition.any:
+            return condition.any
+        return holds(condition.second, value_of)
+    value = value_of(condition.name)
+    return value is not MISSING and condition.holds(value)
+
+
+def names_in(condition: Condition) -> Iterator[str]:
+    """Yield the names that a condition compares, from left to right."""
+    if isinstance(condition, Comparison):
+        yield condition.name
+    elif isinstance(condition, Not):
+        yield from names_in(condition.inner)
+    else:
+        yield from names_in(condition.first)
+        yield from names_in(condition.second)
 
 
 def condition_of(text: str, grammar: Grammar) -> Condition:
     """Read comparisons that are joined by ``and``, ``or``, ``not`` and parentheses.
 
     Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``like`` (``%`` for any letters,
-    ``_`` for one) and ``in (...)``, with texts in quotes, numbers, ``true``, ``false`` and
-    ``null``.
+    ``_`` for one) and ``in (...)``, with numbers, ``true``, ``false``, ``null``, and texts, which
+    stand in quotes unless they are one word. A name may stand in double quotes.
 
     Raises:
         ConfigError: it is none.
@@ -278,28 +314,35 @@ class _Reader:
 
     def _name(self) -> str:
         token = self._token
-        if token.kind != "word" or token.value in _RESERVED:
+        is_word = token.kind == "word" and token.value not in _RESERVED
+        if not is_word and (token.kind != "quoted" or not token.value):
             raise self._wrong(token.at)
         self._next += 1
         name = str(token.value)
+        if not is_word and self._token.kind == "figure":
+            name += self._token.value
+            self._next += 1
         names, prefix = self._grammar.names, self._grammar.prefix
-        if name not in names and not (name.startswith(prefix) and name != prefix):
+        if names and name not in names and not (name.startswith(prefix) and name != prefix):
             meant = near(name, names)
             hint = f"did you mean {meant!r}? " if meant else ""
             raise ConfigError(
                 f"{self._grammar.option} {in_short(self._text)}: there is no {in_short(name)}; "
-                f"{hint}there are: {', '.join(names)}, and {prefix}NAME; texts stand in quotes"
+                f"{hint}there are: {', '.join(names)}, and {prefix}NAME"
             )
         return name
 
     def _value(self) -> Any:
         token = self._token
+        is_bare = token.kind == "word" and token.value not in _RESERVED
         if token.kind == "word" and token.value in _WORDS:
             self._next += 1
             return _WORDS[token.value]
-        if token.kind not in {"text", "number"}:
+        if token.kind not in {"text", "quoted", "number"} and not is_bare:
             raise self._wrong(token.at)
         self._next += 1
+        if is_bare and token.value.lower() in _NOT_FINITE:
+            return float(token.value)
         return token.value
 
     @property
@@ -329,7 +372,7 @@ def _token(match: re.Match[str]) -> _Token:
     kind = str(match.lastgroup)
     text = match[kind]
     at = match.start(kind)
-    if kind == "text":
+    if kind in {"text", "quoted"}:
         quote = text[0]
         return _Token(kind, text[1:-1].replace(quote * 2, quote), at)
     if kind == "number":

@@ -255,10 +255,10 @@ def test_answers_as_table_json_and_csv(job: Path) -> None:
     assert "6 rows" in table.out
     listed = list(csv.DictReader(io.StringIO(invoke("sql", job, query, "--csv").out)))
     assert [{key: str(value) for key, value in row.items()} for row in rows] == listed
-    short = invoke("sql", job, query, "--limit", "2")
+    short = invoke("sql", job, query, "--top", "2")
     assert "the first 2 rows of more" in short.out
-    assert len(json.loads(invoke("sql", job, query, "--limit", "2", "--json").out)) == 2
-    assert len(invoke("sql", job, query, "--limit", "2", "--csv").out.splitlines()) == 3
+    assert len(json.loads(invoke("sql", job, query, "--top", "2", "--json").out)) == 2
+    assert len(invoke("sql", job, query, "--top", "2", "--csv").out.splitlines()) == 3
     empty = "select name from spans where false"
     assert json.loads(invoke("sql", job, empty, "--json").out) == []
     assert invoke("sql", job, empty, "--csv").out == "name\n"

@@ -18,7 +18,7 @@ pytest.importorskip("duckdb")
 # What each says of its exit status: 1 for faults that were found and files that were skipped.
 STATUSES = {
     "summary": {0, 1},
-    "summary --tree": {0, 1},
+    "summary --by tree": {0, 1},
     "report": {0, 1},
     "sql": {0, 1},
     "validate": {0, 1},

@@ -41,20 +41,20 @@ WORKS = {
     "list": ["runs", "logged"],
     "chosen": ["runs", "logged", "--where", "lr > 0.15", "--sort", "loss", "--json"],
     "side by side": ["runs", "logged", "--compare"],
-    "page": ["runs", "logged", "--html", "page.html"],
-    "csv": ["runs", "logged", "--export", "csv", "--out", "tables"],
+    "page": ["runs", "logged", "--to", "html", "-o", "page.html"],
+    "csv": ["runs", "logged", "--to", "csv", "--out", "tables"],
     "perfetto": ["convert", "out", "--to", "perfetto", "--out", "all.pfw.gz"],
     "dftracer": ["convert", "out", "--to", "dftracer", "--out", "dftracer"],
     "summary": ["summary", "out"],
     "validate": ["validate", "out"],
     "info": ["info", "--json"],
     "top": ["top", "live", "--json"],
-    "stuck": ["stuck", "live", "--json", "--limit", "1000"],
+    "stuck": ["stuck", "live", "--json", "--idle", "1000"],
     "recover": ["recover", "out"],
     "check": ["inspect", "check", "inspect.yaml", "--json"],
 }
 WITH_NUMPY = {
-    "tree": ["summary", "out", "--tree"],
+    "tree": ["summary", "out", "--by", "tree"],
     "where": ["summary", "out", "--where", "rank = 0"],
     "why": ["why", "out"],
     "report": ["report", "out", "-o", "report.html"],
@@ -62,7 +62,7 @@ WITH_NUMPY = {
 }
 WITH_DUCKDB = {
     "query of runs": ["runs", "logged", "--sql", "from runs"],
-    "runs as parquet": ["runs", "logged", "--export", "parquet", "--out", "parquet"],
+    "runs as parquet": ["runs", "logged", "--to", "parquet", "--out", "parquet"],
     "query": ["sql", "out", "from spans"],
     "parquet": ["convert", "out", "--to", "parquet", "--out", "parquet"],
 }
@@ -158,7 +158,7 @@ def test_a_log_stays_as_it_is_where_it_cannot_become_parquet(
     assert [path.suffix for path in (tmp_path / "logged").rglob("rank*")] == [".jsonl"]
     assert caplog.text == ""
     ((status, _, err, fault),) = tried(
-        tmp_path, ["duckdb"], [["runs", "logged", "--export", "csv", "--out", "tables"]]
+        tmp_path, ["duckdb"], [["runs", "logged", "--to", "csv", "--out", "tables"]]
     )
     assert (status, err, fault) == (0, "", "")
     rows = (tmp_path / "tables" / "metrics.csv").read_text().splitlines()[1:]

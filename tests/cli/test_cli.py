@@ -96,7 +96,7 @@ def test_validate_prints_the_first_ten_faults(tmp_path: Path) -> None:
     assert len(out.splitlines()) == 10
     assert out.splitlines()[0].startswith(f"{path}:17: ")
     assert "30 faults, 20 more than shown" in err
-    assert len(run("validate", path, "--limit", 3)[1].splitlines()) == 3
+    assert len(run("validate", path, "--top", 3)[1].splitlines()) == 3
 
 
 @pytest.mark.parametrize(

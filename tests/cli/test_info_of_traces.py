@@ -66,7 +66,7 @@ def test_validate_as_json(tmp_path: Path) -> None:
     done = invoke("validate", "--json", good)
     assert (done.status, done.err) == (0, "")
     assert checked(done.out, "validate")["fault_count"] == 0
-    done = invoke("validate", "--json", "--limit", 4, good, bad)
+    done = invoke("validate", "--json", "--top", 4, good, bad)
     assert (done.status, done.err) == (1, "")
     found = checked(done.out, "validate")
     assert found["fault_count"] == 30

@@ -50,7 +50,7 @@ def left(spool: Path, tmp_path: Path) -> Path:
 
 def refused(path: Path, reason: str) -> None:
     """Both commands say it in one line, and end as their help says."""
-    for words, status in ((["top", "--once"], 2), (["top", "--json"], 2), (["stuck"], 1)):
+    for words, status in ((["top", "--once"], 2), (["top", "--json"], 2), (["stuck"], 2)):
         told = dftrace(*words, path)
         assert told.status == status, told.err
         assert told.out == ""
@@ -158,16 +158,16 @@ def test_a_spool_may_be_named_itself(spool: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--no-such", "x"], ["--limit", "x", "y"], ["--limit", "-1", "x"]],
+    [[], ["--no-such", "x"], ["--idle", "x", "y"], ["--idle", "-1", "x"]],
     ids=" ".join,
 )
 def test_wrong_calls_of_stuck_do_not_look_like_something_stuck(words: list[str]) -> None:
-    assert dftrace("stuck", *words).status == 1
+    assert dftrace("stuck", *words).status == 2
 
 
 def test_the_statuses_of_stuck_are_in_its_help() -> None:
     told = " ".join(dftrace("stuck", "--help").out.split())
-    assert "0 nothing is stuck, 1 the call or its input is wrong, 2 something is" in told
+    assert "0 nothing is stuck, 1 something is, or a rank has died while others live, 2" in told
 
 
 def test_the_status_of_stuck_survives_a_reader_that_has_seen_enough(left: Path) -> None:
@@ -204,7 +204,7 @@ def test_traces_of_a_job_that_died_tell_where_it_stood(left: Path) -> None:
     recovered = dftrace("recover", left)
     assert recovered.status == 0, recovered.err
     told = dftrace("stuck", left)
-    assert (told.status, told.out) == (1, "")
+    assert (told.status, told.out) == (2, "")
     first, second = told.err.splitlines()
     assert "nothing runs here: 1 trace" in first
     assert second.startswith("rank 0 died in compute.forward, last sign of life ")

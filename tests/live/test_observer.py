@@ -87,7 +87,7 @@ def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None
         told = dftrace("top", "--once", tmp_path)
         assert "100% not annotated" in told.out, told
         assert "dataloader" not in told.out
-        told = dftrace("stuck", "--limit", "0", tmp_path)
+        told = dftrace("stuck", "--idle", "0", tmp_path)
         assert " in the body of dataloader.fetch for " in told.out, told
         running.go_on()
         running.wait_until_ready()
@@ -100,7 +100,7 @@ def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None
         main = main_thread()
         assert [span.label for span in main.place] == ["dataloader.fetch.iter"]
         assert set(main.self_s) == {"storage", "dataloader"}
-        assert " in dataloader.fetch.iter " in dftrace("stuck", "--limit", "0", tmp_path).out
+        assert " in dataloader.fetch.iter " in dftrace("stuck", "--idle", "0", tmp_path).out
 
 
 def test_the_newest_step_counts_wherever_it_stands(tmp_path: Path) -> None:

@@ -345,8 +345,8 @@ def test_the_verdict_as_json(tmp_path: Path) -> None:
     file = tmp_path / "seen.json"
     ranks = [waiting(0), process(1, *TRAIN, "data.item", for_s=63.0)]
     file.write_bytes(snapshot_json(snapshot_of(*ranks, hidden=[hidden(2)])))
-    told = dftrace("stuck", "--json", "--limit", "30", file)
-    assert told.status == 2, told.err
+    told = dftrace("stuck", "--json", "--idle", "30", file)
+    assert told.status == 1, told.err
     verdict = checked(told.out, "stuck")
     assert (verdict["kind"], verdict["stuck"], verdict["limit_s"]) == (
         "dftrace verdict",
@@ -359,5 +359,5 @@ def test_the_verdict_as_json(tmp_path: Path) -> None:
         (1, "data.item", True),
     ]
     assert verdict["hidden"][0]["host"] == "node2"
-    calm = dftrace("stuck", "--json", "--limit", "300", file)
+    calm = dftrace("stuck", "--json", "--idle", "300", file)
     assert (calm.status, checked(calm.out, "stuck")["stuck"]) == (0, False)

@@ -56,14 +56,14 @@ def test_runs_of_different_names_are_different_runs(tmp_path: Path, what: str) -
     assert named == {safe_name(name) for name in NAMES}
     assert all(name.isascii() and name.isprintable() and len(name) <= 120 for name in named)
 
-    done = invoke("runs", str(logged), "--export", "csv", "--out", str(tmp_path / "tables"))
+    done = invoke("runs", str(logged), "--to", "csv", "--out", str(tmp_path / "tables"))
     assert done.status == 0, done.err
     with (tmp_path / "tables" / "metrics.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * len(NAMES)
     assert {row["run"] for row in rows} == {run.key for run in runs}
     page = tmp_path / "page.html"
-    assert invoke("runs", str(logged), "--html", str(page)).status == 0
+    assert invoke("runs", str(logged), "--to", "html", "--out", str(page)).status == 0
     assert "实验一" in page.read_text(encoding="utf-8")
     listed = invoke("runs", str(logged))
     assert "实验一" in listed.out

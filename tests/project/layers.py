@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
-        *("database", "interpreters", "page"),
+        *("conditions", "database", "interpreters", "page"),
         *("inspect", "loggers", "integrations", "compat", "demo", "face"),
     },
 }

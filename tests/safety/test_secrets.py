@@ -133,7 +133,7 @@ def test_nothing_that_a_run_leaves_holds_a_secret(run_script: RunScript, tmp_pat
         invoke("report", str(folder), "-o", str(page)).out,
         invoke("info", "--json", str(folder)).out,
         invoke("runs", str(folder / "runs"), "--json").out,
-        invoke("runs", str(folder / "runs"), "--html", str(runs_page)).out,
+        invoke("runs", str(folder / "runs"), "--to", "html", "--out", str(runs_page)).out,
         *(page.read_text(), runs_page.read_text()),
         *texts_below(folder).values(),
     ]

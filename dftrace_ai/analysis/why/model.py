@@ -279,7 +279,8 @@ def limits_of(changes: Iterable[str]) -> Limits:
         name, _, text = change.partition("=")
         if name not in limits:
             raise ConfigError(
-                f"--limit {change}: there is no limit {name!r}; there are: {', '.join(limits)}"
+                f"--threshold {change}: there is no threshold {name!r}; "
+                f"there are: {', '.join(limits)}"
             )
         limits[name] = _limit(change, text, limits[name].critical)
     return limits
@@ -294,8 +295,8 @@ def _limit(change: str, text: str, critical: float | None) -> Limit:
     positive = all(0 < number < float("inf") for number in numbers)
     if len(numbers) not in {1, 2} or not positive or sorted(numbers) != numbers:
         raise ConfigError(
-            f"--limit {change}: one or two numbers above 0 are accepted, the smaller first: "
-            "--limit input=0.1,0.25"
+            f"--threshold {change}: one or two numbers above 0 are accepted, the smaller first: "
+            "--threshold input=0.1,0.25"
         )
     if len(numbers) == 2:
         return Limit(*numbers)

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.detection import FoundSteps
     from dftrace_ai.analysis.steps.processes import Process
 
-STEPS: Final = re.compile(r"(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
+STEPS: Final = re.compile(r"(?P<alone>\d{1,9})|(?P<first>\d{0,9}):(?P<end>\d{0,9})", re.ASCII)
+# More than there are.
+NO_END: Final = 10**9
 
 # Beyond what Linux gives to threads, and what 32 bits hold.
 FIRST_TRACK: Final = 2_000_000_000
@@ -48,12 +50,18 @@ class ShownSteps(NamedTuple):
 
 
 def parsed_steps(text: str) -> range:
-    """Return the steps that a text such as ``28`` or ``20:29`` names, both of them included."""
+    """Return the steps that ``28``, or ``20:30`` without the last, or ``20:`` or ``:30`` names."""
     match = STEPS.fullmatch(text.replace(" ", ""))
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-    if first > last:
-        raise DftraceError(f"{text!r} names no steps; what is meant looks like 28 or 20:29")
-    return range(first, last + 1)
+    steps = range(0)
+    if match and match["alone"]:
+        steps = range(int(match["alone"]), int(match["alone"]) + 1)
+    elif match:
+        steps = range(int(match["first"] or 0), int(match["end"] or NO_END))
+    if not steps:
+        raise DftraceError(
+            f"{text!r} names no steps; what is meant looks like 28, or 20:30 for those up to 30"
+        )
+    return steps
 
 
 def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:

@@ -7,7 +7,18 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.conditions import MISSING, compares, near, written
+from dftrace_ai.conditions import (
+    MISSING,
+    Comparison,
+    Grammar,
+    compares,
+    condition_of,
+    holds,
+    names_in,
+    near,
+    written,
+)
+from dftrace_ai.conditions import Condition as Meant
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.runs.reading import FIGURES
 from dftrace_ai.wording import in_short
@@ -19,34 +30,51 @@ if TYPE_CHECKING:
 
 __all__ = ["MISSING", "Choice", "Condition", "chosen", "sorted_by", "value_of"]
 
-SIGNS = ("<=", ">=", "!=", "==", "=", "<", ">")
+OF_RUNS = Grammar(
+    option="--where",
+    accepted="comparisons of a param, a metric or a fact, such as lr > 0.01, loss.min <= 0.5, "
+    "optimizer = adam, joined by and, or, not and parentheses",
+)
+JOINING = re.compile(r"[()]|\b(and|or|not|in|like)\b", re.IGNORECASE)
 FIGURE = re.compile(r"(\.\w+)?")
 WORDS = {"true": True, "false": False, "null": None, "none": None}
 FACTS = ("run", "project", "name", "status", "duration_s", "started_s", "last_s", "step", "rows")
 
 
 class Condition(NamedTuple):
-    """A comparison of what a run has with a value."""
+    """What a run has to meet."""
 
-    name: str  # of a hyper-parameter, a metric, or a fact of the run
-    compared: str  # how, such as ``"<"``
-    value: Any  # a number, a text, a boolean or None
+    names: tuple[str, ...]  # of hyper-parameters, metrics, and facts of the run
+    meant: Meant
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Read one, such as ``lr > 0.01``, ``"val/loss".min <= 1`` or ``optimizer = adam``."""
-        asked = written(text)
-        if asked is None or not asked.value or not FIGURE.fullmatch(asked.behind):
-            raise ConfigError(
-                f"--where {in_short(text)} is not accepted; accepted: a name, one of "
-                f"{' '.join(SIGNS)} and a value, such as 'lr > 0.01'"
-            )
-        return cls(asked.name + asked.behind, asked.sign, _value(asked.value))
+        """Read one, such as ``lr > 0.01 and optimizer = adam`` or ``"val/loss".min <= 1``."""
+        try:
+            meant = condition_of(text, OF_RUNS)
+        except ConfigError:
+            single = _single(text)
+            if single is None:
+                raise
+            meant = single
+        return cls(tuple(names_in(meant)), meant)
 
     def holds(self, run: LocalRun) -> bool:
-        """Return whether a run has such a value; one without any has not."""
-        value = value_of(run, self.name)
-        return value is not MISSING and compares(value, self.compared, self.value)
+        """Return whether a run meets it."""
+        return holds(self.meant, lambda name: value_of(run, name))
+
+
+def _single(text: str) -> Comparison | None:
+    """Return one comparison whose name or value has signs in it that the grammar takes apart."""
+    asked = written(text)
+    if asked is None or not asked.value or not FIGURE.fullmatch(asked.behind):
+        return None
+    if JOINING.search(text):
+        return None
+    value = _value(asked.value)
+    return Comparison(
+        asked.name + asked.behind, lambda compared: compares(compared, asked.sign, value)
+    )
 
 
 class Choice(NamedTuple):
@@ -76,7 +104,8 @@ def chosen(runs: Iterable[LocalRun], choice: Choice) -> list[LocalRun]:
     """Return the runs of a choice; what no run at all has is no condition."""
     runs = list(runs)
     for condition in choice.where:
-        _known(runs, condition.name)
+        for name in condition.names:
+            _known(runs, name)
     return [run for run in runs if choice.takes(run)]
 
 

@@ -58,9 +58,9 @@ def test_the_text_says_what_changed_and_how_sure_that_is(runs: tuple[Path, Path]
     by_tree = invoke("diff", *runs, "--by", "tree").out
     assert "dataloader.fetch.block > compute.forward" in by_tree
     assert re.search(r"slower +compute ", invoke("diff", *runs, "--by", "category").out)
-    cut = invoke("diff", *runs, "--limit", 1).out
+    cut = invoke("diff", *runs, "--top", 1).out
     assert "data.item" not in cut
-    assert "2 rows more, which --limit leaves out" in cut
+    assert "2 rows more, which --top leaves out" in cut
 
 
 def test_the_json_says_the_same(runs: tuple[Path, Path]) -> None:

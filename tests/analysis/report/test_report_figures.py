@@ -89,7 +89,7 @@ def test_they_are_those_of_why_and_summary(starved: Path, tmp_path: Path) -> Non
     assert 0 < loader["wait_share"] < 1
     assert loader["workers"] == 4
     assert wait["total_us"] > 0
-    other = answer("report", starved, "--limit", "input=0.99")
+    other = answer("report", starved, "--threshold", "input=0.99")
     assert other.keys() == page.keys()
     assert (page["verdict"]["verdict"], other["steps"]) == ("input-bound", steps)
     assert other["verdict"]["verdict"] != "input-bound"

@@ -122,8 +122,15 @@ def test_long_runs_are_judged_in_blocks_to_the_same_verdict(
 
 
 def test_limits_are_settings(starved: Path) -> None:
-    assert as_json(starved, "--limit", "input=0.1,0.9")["findings"][0]["severity"] == "warning"
-    words = ("--limit", "input=0.99", "--limit", "periodic=0.99", "--limit", "two-kinds=0.99")
+    assert as_json(starved, "--threshold", "input=0.1,0.9")["findings"][0]["severity"] == "warning"
+    words = (
+        "--threshold",
+        "input=0.99",
+        "--threshold",
+        "periodic=0.99",
+        "--threshold",
+        "two-kinds=0.99",
+    )
     none = as_json(starved, *words)
     assert none["verdict"] == "none"
     assert none["limits"]["input"] == [0.99, 0.99]
@@ -179,10 +186,10 @@ def test_confidence_is_high_from_the_second_number_of_steps_on(starved: Path) ->
     "limit", ["inptu=0.1", "input", "input=", "input=x", "input=0.3,0.2", "input=-1", "input=nan"]
 )
 def test_a_wrong_limit_is_told_in_a_line(starved: Path, limit: str) -> None:
-    result = dftrace_why(starved, "--limit", limit)
+    result = dftrace_why(starved, "--threshold", limit)
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"dftrace: --limit {limit}: ")
+    assert line.startswith(f"dftrace: --threshold {limit}: ")
 
 
 def test_the_exit_status_says_whether_there_are_findings_when_asked(
@@ -191,7 +198,7 @@ def test_the_exit_status_says_whether_there_are_findings_when_asked(
     clean = CLEAN.write(tmp_path / "clean", 1)
     assert dftrace_why(starved).exit_code == 0
     assert dftrace_why(starved, "--fail-on", "critical").exit_code == 1
-    mild = ("--limit", "input=0.1,0.9")
+    mild = ("--threshold", "input=0.1,0.9")
     assert dftrace_why(starved, *mild, "--fail-on", "critical").exit_code == 0
     assert dftrace_why(starved, *mild, "--fail-on", "warning").exit_code == 1
     assert dftrace_why(clean, "--fail-on", "warning").exit_code == 0
@@ -348,9 +355,9 @@ def test_bad_input_never_ends_the_program_with_a_traceback(tmp_path: Path) -> No
 def test_the_help_has_an_example_and_names_every_limit() -> None:
     text = " ".join(dftrace_why("--help").stdout.split())
     assert "Example: dftrace why" in text
-    from dftrace_ai.cli.reading import Limits
+    from dftrace_ai.cli.reading import Thresholds
 
-    (option,) = Limits.__metadata__
+    (option,) = Thresholds.__metadata__
     assert set(LIMITS) <= set(re.findall(r"[a-z-]+", option.help))
 
 

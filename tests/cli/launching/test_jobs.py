@@ -82,8 +82,8 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
         (job,) = find_stuck(snapshot([tmp_path / "out"]), 0.0).jobs
         causes = {one.label: one.cause for one in job.findings}
         assert causes == {"rank 0": "", "rank 1": "the others wait for it in comm.all_reduce"}
-        told = dftrace("stuck", "--limit", "0", tmp_path / "out")
-        assert told.status == 2
+        told = dftrace("stuck", "--idle", "0", tmp_path / "out")
+        assert told.status == 1
         assert "rank 0 in comm.all_reduce" in told.out
         assert "rank 1 in data.item" in told.out
         (tmp_path / "go").touch()

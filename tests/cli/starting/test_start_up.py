@@ -59,7 +59,7 @@ def test_commands_load_what_they_need(tmp_path: Path) -> None:
         (["summary", "--json", "--top", "3", "--by", "category", trace], []),
         (["validate", trace], ["pydantic"]),
         (["why", "--json", trace], ["numpy"]),
-        (["stuck", str(tmp_path), "--limit", "3.5"], []),
+        (["stuck", str(tmp_path), "--idle", "3.5"], []),
         (["top", "--once", "--json", str(tmp_path)], []),
     ]
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_commands_load_what_they_need(tmp_path: Path) -> None:
     )
     said = [json.loads(line) for line in done.stdout.splitlines()]
     # Nothing runs in that directory, which `stuck` and `top` call wrong.
-    wrong = {"stuck": 1, "top": 2}
+    wrong = {"stuck": 2, "top": 2}
     # All commands are loaded for the help alone.
     commands = {"--help": ["convert", "demo", "diff", "view", "runs"]}
     assert said == [
@@ -92,15 +92,15 @@ CALLS = [
     "summary a.pfw --where=",
     "summary",
     "summary --nothing a.pfw",
-    "stuck . --limit 1.5",
-    "stuck . --limit 1e3",
-    "stuck . --limit nan",
-    "stuck . --limit -1",
-    "stuck . --limit .5",
-    "stuck . --limit .",
+    "stuck . --idle 1.5",
+    "stuck . --idle 1e3",
+    "stuck . --idle nan",
+    "stuck . --idle -1",
+    "stuck . --idle .5",
+    "stuck . --idle .",
     "top . --window 0.05",
     "top . --window 4000",
-    "why a.pfw --limit input=1 --limit comm=2,3 --fail-on critical",
+    "why a.pfw --threshold input=1 --threshold comm=2,3 --fail-on critical",
     "why a.pfw --fail-on all",
     "validate closed.pfw gone.pfw",
     "report a.pfw -o out.html",

@@ -77,11 +77,11 @@ def without_figures(text: str) -> list[str]:
 
 
 def test_the_verdict_is_as_shown(job: Path) -> None:
-    told = dftrace("stuck", "--limit", "0", job / "out")
-    assert told.status == 2, told.err
+    told = dftrace("stuck", "--idle", "0", job / "out")
+    assert told.status == 1, told.err
     text = shown("text", "$ dftrace stuck out").removeprefix("$ dftrace stuck out\n")
     assert without_figures(text) == [*without_figures(told.out), "$ echo $?", "2"]
-    assert dftrace("stuck", "--limit", "3600", job / "out").status == 0
+    assert dftrace("stuck", "--idle", "3600", job / "out").status == 0
 
 
 def test_the_live_view_is_as_shown(job: Path) -> None:
@@ -134,16 +134,16 @@ def run_block(text: str, stubs: str, folder: Path) -> subprocess.CompletedProces
 
 def test_the_watchdog_ends_the_job_that_is_stuck(job: Path) -> None:
     block = shown("sh", "scancel")
-    assert "--limit 300" in block
+    assert "--idle 300" in block
     done = run_block(
-        block.replace("--limit 300", "--limit 0"),
+        block.replace("--idle 300", "--idle 0"),
         "sleep() { :; }\nscancel() { echo cancelled $1; }\n",
         job,
     )
     assert (done.stdout, done.stderr) == ("cancelled 77\n", "")
     assert "likely cause" in (job / "stuck.txt").read_text()
     assert json.loads((job / "stuck.json").read_text())["kind"] == "dftrace snapshot"
-    kept = dftrace("stuck", "--limit", "0", job / "stuck.json")
+    kept = dftrace("stuck", "--idle", "0", job / "stuck.json")
     assert without_figures(kept.out) == without_figures((job / "stuck.txt").read_text())
     assert "comm.all_reduce" in dftrace("top", "--once", job / "stuck.json").out
 
@@ -160,9 +160,9 @@ def test_the_snapshots_of_all_hosts_are_put_together(job: Path) -> None:
     # In place of each host's step: the one that there is.
     stubs = 'srun() { while [[ $1 == --* ]]; do shift; done; "$@"; }\nhostname() { echo node7; }\n'
     stubs += 'export -f hostname\nsh() { bash "$@"; }\n'
-    block = shown("sh", "srun").replace("dftrace stuck", "dftrace stuck --limit 0")
+    block = shown("sh", "srun").replace("dftrace stuck", "dftrace stuck --idle 0")
     done = run_block(block, stubs, job)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     assert "likely cause" in done.stdout
     assert [path.name for path in (job / "seen").iterdir()] == ["node7.json"]
 

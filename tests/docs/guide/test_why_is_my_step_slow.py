@@ -75,7 +75,7 @@ def test_the_limits_are_those_of_the_command() -> None:
     assert rows == {name: tuple(limit) for name, limit in LIMITS.items()}
     (block,) = blocks(PAGE, "sh")
     words = block.text.split()
-    limits = [word for before, word in zip(words, words[1:]) if before == "--limit"]
+    limits = [word for before, word in zip(words, words[1:]) if before == "--threshold"]
     from dftrace_ai.analysis.why import limits_of
 
     assert limits_of(limits) != LIMITS

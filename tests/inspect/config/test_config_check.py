@@ -107,7 +107,7 @@ def test_the_iterations_are_told(folder: Path) -> None:
             ],
         },
     )
-    status, out, _ = run("check", written(config), "--steps", 100)
+    status, out, _ = run("check", written(config), "--iterations", 100)
     assert status == 0
     assert "  LogTensorStats weight: mean\n" in out
     expected = "multiples of 10, from 5 to 30 and from 80 on: 10, 20, 30, 80, 90 (5 of 100)\n"
@@ -156,7 +156,7 @@ def test_all_problems_are_shown_and_the_status_is_one(folder: Path) -> None:
 def test_the_same_as_json(folder: Path) -> None:
     config = one_section(LogTensorStats=LOG, FakeQuan={})
     config["two"] = one_section(LogTensorStats=LOG)["one"]
-    status, out, _ = run("check", written(config), "--json", "--steps", 7)
+    status, out, _ = run("check", written(config), "--json", "--iterations", 7)
     found = checked(out, "inspect-check")
     assert status == 1
     (problem,) = found["problems"]
@@ -192,7 +192,7 @@ def test_what_is_no_yaml_is_a_problem(folder: Path) -> None:
         (["missing.yaml"], "missing.yaml: there is no such file"),
         (["."], "is a directory"),
         ([], "CONFIG"),
-        (["inspect.yaml", "--steps", "0"], "--steps"),
+        (["inspect.yaml", "--iterations", "0"], "--iterations"),
         (["inspect.yaml", "--model", "nocolon"], "module:function"),
         (["inspect.yaml", "--model", ":x"], "module:function"),
         (["inspect.yaml", "--model", "no_such_module_here:x"], "ModuleNotFoundError"),

@@ -11,6 +11,7 @@ from loggers.runs.made_logs import BEGUN_S, Log
 from printed_json import checked
 from safety.commands import Done, acting, at_terminal, invoke
 
+from dftrace_ai.conditions import holds
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.runs.conditions import Condition
 
@@ -159,7 +160,7 @@ def test_a_comparison_shows_what_differs_and_what_metrics_came_to(root: Path) ->
 
 
 WRONG = {
-    ("--where", "lr"): "'lr' is not accepted; accepted: a name, one of",
+    ("--where", "lr"): "'lr' is not accepted at its end; accepted: comparisons",
     ("--where", "> 3"): "is not accepted",
     ("--where", "lr >"): "is not accepted",
     (
@@ -168,11 +169,15 @@ WRONG = {
     ): "no run has a param, metric or fact of the name 'lrr'; did you mean 'lr'?",
     ("--sort", "los"): "no run has a param, metric or fact of the name 'los'",
     ("--status", "done"): "--status done is not accepted; accepted: running, finished,",
-    ("--export", "xlsx", "--out", "x"): "--export xlsx is not accepted; accepted: parquet, csv",
-    ("--export", "csv"): "give both or neither",
+    ("--to", "csv"): "give both or neither",
     ("--out", "x"): "give both or neither",
     ("--compare", "--sql", "x"): "--compare and --sql do not go together",
-    ("--html", "/nowhere/x.html"): "/nowhere/x.html: cannot be written: No such file",
+    (
+        "--to",
+        "html",
+        "--out",
+        "/nowhere/x.html",
+    ): "/nowhere/x.html: cannot be written: No such file",
 }
 
 
@@ -187,13 +192,28 @@ def test_a_wrong_call_is_told_in_a_line(root: Path) -> None:
 
 
 def test_conditions_are_read_as_they_are_meant() -> None:
-    assert Condition.of("a<=1") == ("a", "<=", 1.0)
-    assert Condition.of('"a < b" > -1e-3') == ("a < b", ">", -0.001)
-    assert Condition.of(" a b.c/d  =  x y ") == ("a b.c/d", "=", "x y")
-    assert Condition.of("a = '1'") == ("a", "=", "1")
-    assert Condition.of("a = True").value is True
-    with pytest.raises(ConfigError):
-        Condition.of("a ~ b")
+    meant: list[tuple[str, str, object, object]] = [
+        ("a<=1", "a", 1.0, 2),
+        ('"a < b" > -1e-3', "a < b", 0, -1),
+        (" a b.c/d  =  x y ", "a b.c/d", "x y", "x"),
+        ("a! = 2024-01-01", "a!", "2024-01-01", 2024),
+        ("a = '1'", "a", "1", 1),
+        ("a = adam", "a", "adam", "sgd"),
+        ("a = True", "a", True, "True"),
+        ("a = none", "a", None, "none"),
+        ("a < inf", "a", 1e300, "1"),
+        ('"val/loss".min in (1, 2)', "val/loss.min", 2, 3),
+        ("not (val/loss.min > 3 or val/loss.min = 1)", "val/loss.min", 2, 1),
+        ("a like 'ad%' and a != adamw", "a", "adam", "adamw"),
+    ]
+    for text, name, met, unmet in meant:
+        condition = Condition.of(text)
+        assert set(condition.names) == {name}, text
+        assert holds(condition.meant, lambda _, value=met: value), text
+        assert not holds(condition.meant, lambda _, value=unmet: value), text
+    for text in ("a ~ b", "a = 1 and b <", "a = bread and butter", "a in 1"):
+        with pytest.raises(ConfigError):
+            Condition.of(text)
 
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b2Jb\u202egnp.exe\u2028\r|\nforged  line <script>alert(1)</script>../.."
@@ -205,7 +225,7 @@ def test_a_terminal_obeys_no_name(tmp_path: Path) -> None:
         log.add("p", v={EVIL: EVIL, f"{EVIL}{number}": [EVIL]})
         log.metrics(0, **{EVIL: 1.0}).raw(b"torn\n").end(EVIL)
     for words in (
-        *(["--metric", "*"], ["--compare"], ["--html", tmp_path / "\x1b[2J" / "x"]),
+        *(["--metric", "*"], ["--compare"], ["--to", "html", "--out", tmp_path / "\x1b[2J" / "x"]),
         *(["--sql", "select * from runs, params"], ["--sql", f"select '{EVIL}' from"]),
     ):
         _, text = at_terminal("runs", tmp_path, *words)

@@ -165,7 +165,7 @@ def test_a_query_reads_the_tables_and_nothing_else(root: Path) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_an_export_is_read_back(root: Path, tmp_path: Path, form: str) -> None:
-    done = invoke("runs", root, "--export", form, "--out", tmp_path / "it's out")
+    done = invoke("runs", root, "--to", form, "--out", tmp_path / "it's out")
     assert done.status == 0, done.err
     assert [Path(line).name for line in done.out.splitlines()] == [
         f"{name}.{form}" for name in TABLES
@@ -181,7 +181,7 @@ def test_an_export_is_read_back(root: Path, tmp_path: Path, form: str) -> None:
             kept = duckdb.sql(query.format(", ".join(columns), f"'{path}'")).fetchall()
             want = tables.query(query.format(", ".join(columns), table)).rows
             assert [same(row) for row in kept] == [same(row) for row in want]
-    done = invoke("runs", root, "--export", form, "--out", root / "secret.csv")
+    done = invoke("runs", root, "--to", form, "--out", root / "secret.csv")
     assert (done.status, "cannot be made" in done.err) == (2, True)
 
 
@@ -194,7 +194,8 @@ main()
 
 
 @pytest.mark.parametrize(
-    "words", [["--export", "csv", "--out", "."], ["--html", "p.html"], ["--sql", "from runs"]]
+    "words",
+    [["--to", "csv", "--out", "."], ["--to", "html", "--out", "p.html"], ["--sql", "from runs"]],
 )
 def test_a_full_disk_is_told_and_nothing_is_named(
     root: Path, tmp_path: Path, words: list[str]

@@ -105,7 +105,7 @@ def readers(homes: Homes) -> list[Reader]:
         Reader(WITH_INDEX, True, ours("summary")),
         Reader(WITHOUT, False, ours("summary")),
         Reader("dftrace summary --where", True, ours("summary", "--where", "dur_us > 1")),
-        Reader("dftrace summary --tree", True, ours("summary", "--tree")),
+        Reader("dftrace summary --by tree", True, ours("summary", "--by", "tree")),
         Reader("dftrace validate", True, ours("validate")),
         Reader("dftrace why", True, ours("why")),
         Reader("dftracer_event_count, new index", False, dftracers("dftracer_event_count")),
