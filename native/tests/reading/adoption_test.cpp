@@ -2,25 +2,21 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "check.hpp"
 #include "dead_run.hpp"
 #include "dftrace/reading/adoption.hpp"
+#include "dftrace/reading/live_spool.hpp"
 #include "dftrace/system/host_name.hpp"
 #include "scratch.hpp"
 #include "span_scope.hpp"
@@ -30,58 +26,38 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void record(int spans) {
+void record(std::uint64_t spans) {
     EventName name("adoption", "span");
-    for (int i = 0; i < spans; ++i) SpanScope span(name);
+    record_spans(name, spans);
 }
 
-AdoptionResult check_refused(const std::string& path, Adopted state) {
-    const AdoptionResult result = adopt_spool(path);
-    CHECK(result.state == state);
-    CHECK_EQ(result.outcome.spool_path, path);
-    CHECK_EQ(result.outcome.error.empty(), state != Adopted::failed);
-    return result;
+constexpr std::uint64_t first_unit_records = (unit_bytes - thread_block_bytes) / sizeof(Record);
+
+// Stores the record of a span as its end does, and leaves it among the open ones.
+void store(Thread& thread, const OpenSpan& span) {
+    Record* record = thread.reserve();
+    *record = {};
+    record->start = span.start;
+    record->end = thread.tick();
+    record->id = span.id;
+    record->parent = span.parent;
+    record->node = span.node;
+    record->lane = span.lane;
+    record->level = span.level;
+    record->kind = Kind::span;
+    thread.commit();
 }
 
 }  // namespace
-
-TEST("a spool is adopted once; then it is gone") {
-    const ScratchDir dir;
-    const std::string spool = leave_spool(dir, dir.settings(), [] { record(100); });
-    const Trace trace = adopted(spool);
-    CHECK_EQ(check_complete(trace, "died").number("spans"), 100);
-    const std::string bytes = file_bytes(trace.path);
-    check_refused(spool, Adopted::gone);
-    CHECK(file_bytes(trace.path) == bytes);
-}
-
-TEST("a spool whose process lives is left alone") {
-    const ScratchDir dir;
-    start_run(dir.settings());
-    record(10);
-    check_refused(current_session()->spool_path(), Adopted::alive);
-    record(10);
-    const Outcome outcome = finish_run({"finalize"});
-    CHECK_EQ(outcome.error, "");
-    CHECK_EQ(check_complete(read_trace(outcome.trace_path), "finalize").number("spans"), 20);
-}
 
 TEST("a spool that another adopts right now is left alone") {
     const ScratchDir dir;
     const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
     const int other = open(spool.c_str(), O_RDWR | O_CLOEXEC);
     REQUIRE(other >= 0 && flock(other, LOCK_EX | LOCK_NB) == 0);
-    check_refused(spool, Adopted::alive);
+    CHECK(adopt_spool(spool).state == Adopted::alive);
     close(other);
     CHECK_EQ(adopted(spool).count("X"), 10);
-}
-
-TEST("a spool of another host is left alone") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.host = "elsewhere";
-    const std::string spool = leave_spool(dir, settings, [] { record(10); });
-    check_refused(spool, Adopted::alive);
 }
 
 TEST("a pid that was given out again, or before a reboot, does not stand for the process") {
@@ -97,63 +73,9 @@ TEST("a pid that was given out again, or before a reboot, does not stand for the
             else
                 ++opened.header().process_start;
         }
+        CHECK(look_into(spool, 0).state == ProcessState::dead);
         CHECK_EQ(adopted(spool).count("X"), 10);
     }
-}
-
-TEST("what is no spool is refused, stays as it is, and costs nothing") {
-    const ScratchDir dir;
-    const std::size_t before = open_descriptors();
-    std::ofstream(dir.file("empty.spool"));
-    std::ofstream(dir.file("text.spool")) << std::string(200'000, 'x');
-    mkdir(dir.file("directory.spool").c_str(), 0700);
-    REQUIRE(symlink(dir.file("text.spool").c_str(), dir.file("link.spool").c_str()) == 0);
-    for (int i = 0; i < 20; ++i)
-        for (const char* name : {"empty", "text", "directory", "link"})
-            check_refused(dir.file(std::string(name) + ".spool"), Adopted::failed);
-    check_refused(dir.file("missing.spool"), Adopted::gone);
-    CHECK_EQ(file_bytes(dir.file("text.spool")), std::string(200'000, 'x'));
-    CHECK_EQ(open_descriptors(), before);
-}
-
-TEST("a spool of a newer version is refused with both versions named") {
-    const ScratchDir dir;
-    const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
-    OpenedSpool(spool).header().version = 77;
-    const std::string error = check_refused(spool, Adopted::failed).outcome.error;
-    CHECK(error.find("77") != std::string::npos);
-    CHECK(error.find(std::to_string(spool_version)) != std::string::npos);
-    OpenedSpool(spool).header().version = spool_version;
-    CHECK_EQ(adopted(spool).count("X"), 10);
-}
-
-TEST("a spool that is cut short gives what is left of it") {
-    const ScratchDir dir;
-    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] { record(5000); });
-    const auto units = fs::file_size(spool) / unit_bytes;
-    REQUIRE(units > 5);
-    for (std::uintmax_t left = units - 1; left > 0; --left) {
-        const ScratchDir copy;
-        const std::string cut = copy.file("cut.spool");
-        fs::copy_file(spool, cut);
-        fs::resize_file(cut, left * unit_bytes - (left % 2 ? 0 : 1000));
-        const AdoptionResult result = adopt_spool(cut);
-        if (left * unit_bytes - 1000 < unit_bytes && left % 2 == 0) continue;
-        CHECK(result.state == Adopted::finished);
-        if (result.state != Adopted::finished || result.outcome.trace_path.empty()) continue;
-        const Trace trace = read_trace(result.outcome.trace_path);
-        CHECK(check_complete(trace, "died").number("spans") < 5000);
-        fs::remove(result.outcome.trace_path);
-    }
-}
-
-TEST("a process with arguments too long for its spool's header leaves a trace all the same") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.command_json = "\"" + std::string(100'000, 'x') + "\"";
-    settings.header_json = ",\"cmdline\":[" + settings.command_json + "]";
-    const std::string spool = leave_spool(dir, settings, [] { record(10); });
-    CHECK_EQ(check_complete(adopted(spool), "died").number("spans"), 10);
 }
 
 TEST("nothing recorded, nothing written") {
@@ -165,27 +87,6 @@ TEST("nothing recorded, nothing written") {
     CHECK(result.state == Adopted::finished);
     CHECK_EQ(result.outcome.trace_path, "");
     CHECK(dir.files(".pfw.gz").empty() && dir.files(".spool").empty());
-}
-
-TEST("a trace that cannot be gone on with is left, however often it is tried, until it can") {
-    const ScratchDir dir;
-    TraceSettings settings = unwritten(dir.settings());
-    settings.block_bytes = 500;
-    const std::string spool = leave_spool(dir, settings, [] {
-        record(100);
-        current_session()->flush();
-        record(100);
-    });
-    const std::string path = dir.only(".pfw.gz");
-    fs::rename(path, dir.file("aside"));
-    for (int i = 0; i < 5; ++i) {
-        const AdoptionResult result = adopt_spool(spool);
-        CHECK(result.state == Adopted::failed);
-        CHECK(result.outcome.error.find(path) != std::string::npos);
-        CHECK(dir.files(".pfw.gz").empty());
-    }
-    fs::rename(dir.file("aside"), path);
-    CHECK_EQ(check_complete(adopted(spool), "died").number("spans"), 200);
 }
 
 TEST("a file that only bears the name that the trace was to have is not touched") {
@@ -217,16 +118,6 @@ TEST("an empty file that the dead process had just made becomes its trace") {
     CHECK_EQ(dir.files(".pfw.gz").size(), 1);
 }
 
-TEST("a marker goes before its spool does") {
-    const ScratchDir dir;
-    const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
-    const std::string marker = dir.file("trace.spool-at");
-    std::ofstream(marker) << spool;
-    CHECK(adopt_spool(spool, {.directory = dir.path(), .marker = "trace.spool-at"}).state ==
-          Adopted::finished);
-    CHECK(!fs::exists(marker) && !fs::exists(spool));
-}
-
 TEST("a thread whose number is damaged has a track of its own, and no record gets on a strange one") {
     for (const std::uint32_t number : {0u, 0x7FFF'FFFFu, 0x8000'1234u}) {
         const ScratchDir dir;
@@ -245,24 +136,6 @@ TEST("a thread whose number is damaged has a track of its own, and no record get
         const auto spans = trace.of("X");
         CHECK_EQ(spans.size(), 9);
         for (const TraceEvent& e : spans) CHECK(e.tid > 1u << 22 && e.tid < first_task_lane);
-    }
-}
-
-TEST("pages that a crash of the machine lost are survived") {
-    const ScratchDir dir;
-    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] { record(6000); });
-    const std::string whole = file_bytes(spool);
-    for (std::size_t page = unit_bytes / 4096; page < whole.size() / 4096; page += 3) {
-        const ScratchDir copy;
-        std::string torn = whole;
-        std::memset(torn.data() + page * 4096, 0, 4096);
-        std::ofstream(copy.file("torn.spool"), std::ios::binary) << torn;
-        const AdoptionResult result = adopt_spool(copy.file("torn.spool"));
-        CHECK(result.state == Adopted::finished);
-        if (result.outcome.trace_path.empty()) continue;  // it was the thread's own page
-        const Trace trace = read_trace(result.outcome.trace_path);
-        CHECK(check_complete(trace, "died").number("spans") <= 6000);
-        fs::remove(result.outcome.trace_path);
     }
 }
 
@@ -297,4 +170,123 @@ TEST("several processors write the same trace as one") {
         CHECK_EQ(check_complete(trace, "died").number("spans"), 20'000);
         CHECK(file_bytes(trace.path) == by_several);
     }
+}
+
+TEST("spans that were open are told, as far as the spool shows them, tasks' spans too") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] {
+        EventName name("adoption", "open");
+        for (std::uint32_t i = 0; i < max_open_spans + 100; ++i) (new SpanScope(name))->leak();
+        Thread* thread = recording_thread();
+        const std::uint32_t lane = thread->take_lane();
+        thread->take_task_slot({thread->new_id(), thread->tick(), 0, name.in(*thread), 0, lane, 1, 1});
+    });
+    const Trace trace = adopted(spool);
+    check_complete(trace, "died");
+    const auto open = trace.of("B");
+    REQUIRE_EQ(open.size(), max_open_spans + 1);
+    for (std::size_t i = 0; i < max_open_spans; ++i) {
+        CHECK_EQ(open[i].number("level"), i + 1);
+        CHECK_EQ(open[i].number("p_idx"), i ? open[i - 1].id : 0);
+    }
+    CHECK_EQ(open.back().tid, 0x40000000);
+}
+
+TEST("a process killed while it took a span off the middle of its stack shows none twice") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] {
+        EventName name("adoption", "open");
+        for (int i = 0; i < 5; ++i) (new SpanScope(name))->leak();
+        // Half-way through `remove`: entries have moved down, the depth still counts the old one.
+        OpenSpan* open = recording_thread()->block->open;
+        open[1] = open[2];
+        open[2] = open[3];
+    });
+    const Trace trace = adopted(spool);
+    check_complete(trace, "died");
+    CHECK_EQ(trace.count("B"), 4);
+}
+
+TEST("killed between storing a span's record and taking it off the open ones: it has ended") {
+    for (const bool full_unit : {false, true}) {
+        const ScratchDir dir;
+        const std::string spool = leave_spool(dir, unwritten(dir.settings()), [full_unit] {
+            EventName name("dead", "span");
+            if (full_unit)  // its record is the last of the unit
+                while (!recording_thread() ||
+                       recording_thread()->count + 1 < recording_thread()->unit->capacity)
+                    SpanScope span(name);
+            (new SpanScope(name))->leak();
+            Thread* thread = recording_thread();
+            store(*thread, *thread->push(name.in(*thread), 0));
+        });
+        const Trace trace = adopted(spool);
+        const Footer footer = check_complete(trace, "died");
+        CHECK_EQ(footer.number("unfinished"), 1);
+        CHECK_EQ(footer.number("spans"), full_unit ? first_unit_records : 1);
+        CHECK_EQ(trace.of("B")[0].number("level"), 1);
+    }
+}
+
+TEST("the same for the span of a task, and for one that another thread ended") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] {
+        EventName name("dead", "span");
+        Thread* thread = recording_thread();
+        const std::uint32_t lane = thread->take_lane();
+        const OpenSpan task{thread->new_id(), thread->tick(), 0, name.in(*thread), 0, lane, 1, 1};
+        const OpenSpan other_task{thread->new_id(), thread->tick(), 0, name.in(*thread), 0, lane, 1, 1};
+        thread->take_task_slot(task);
+        thread->take_task_slot(other_task);
+        store(*thread, task);
+        const OpenSpan moved = *thread->push(name.in(*thread), 0);
+        std::thread([&moved] { store(*recording_thread(), moved); }).join();
+    });
+    const Trace trace = adopted(spool);
+    const Footer footer = check_complete(trace, "died");
+    CHECK_EQ(footer.number("spans"), 2);
+    CHECK_EQ(footer.number("unfinished"), 1);
+}
+
+TEST("a span that ended is not told as open when its record is in the trace already") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] {
+        EventName name("dead", "span");
+        Thread* thread = recording_thread();
+        store(*thread, *thread->push(name.in(*thread), 0));
+        current_session()->flush();
+    });
+    const Footer footer = check_complete(adopted(spool), "died");
+    CHECK_EQ(footer.number("spans"), 1);
+    CHECK_EQ(footer.number("unfinished"), 0);
+}
+
+TEST("spans that were to be recorded when they are over are told as far as they have come, and once") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] {
+        EventName step("pipeline", "step"), epoch("pipeline", "epoch");
+        Thread* thread = recording_thread();
+        AwaitedSlot* slots = thread->block->awaited;
+        const std::uint64_t start = thread->tick(), end = thread->tick();
+        slots[0].put({thread->new_id(), start, end, step.in(*thread), 0, 3, 19, 2,
+                      awaited_epoch | awaited_step | awaited_microbatches, 0});
+        slots[1].put({thread->new_id(), start, 0, epoch.in(*thread), 0, 7, 0, 0, awaited_epoch, 0});
+        std::thread([&] {
+            Thread* other = recording_thread();
+            const std::uint64_t id = other->new_id();
+            other->block->awaited[0].put({id, start, end, step.in(*other), 0, 0, 0, 0, 0, 0});
+            store(*other, {id, start, 0, step.in(*other), 0, 0, 1, 1});
+            other->block->awaited[1].put({other->new_id(), start, end, epoch.in(*other), 0, 0, 0, 0, 0, 0});
+            other->block->awaited[1].clear();
+        }).join();
+    });
+    const Trace trace = adopted(spool);
+    const Footer footer = check_complete(trace, "died");
+    CHECK_EQ(footer.number("spans"), 2);
+    CHECK_EQ(footer.number("unfinished"), 1);
+    CHECK_EQ(trace.of("B")[0].number("epoch"), 7);
+    const auto told = trace.of("X").back();
+    CHECK_EQ(told.number("step"), 19);
+    CHECK_EQ(told.number("epoch"), 3);
+    CHECK_EQ(told.number("microbatches"), 2);
 }

@@ -24,9 +24,9 @@ namespace {
 constexpr uid_t somebody = 1000;
 constexpr gid_t some_group = 1001;
 
-void record(int spans) {
+void record(std::uint64_t spans) {
     EventName name("confinement", "span");
-    for (int i = 0; i < spans; ++i) SpanScope span(name);
+    record_spans(name, spans);
 }
 
 // A run of which 100 spans are in the trace, and 100 in the spool.
@@ -130,7 +130,7 @@ TEST("a host that is part of a path is no host") {
 }
 
 TEST("what is in the place of the trace and is not the trace is left as it is") {
-    for (const std::string kind : {"link", "dangling", "pipe", "directory", "shorter", "empty"}) {
+    for (const std::string kind : {"nothing", "link", "dangling", "pipe", "directory", "shorter", "empty"}) {
         const ScratchDir dir, elsewhere;
         const std::string spool = half_written(dir, dir.settings());
         const std::string trace = dir.only(".pfw.gz");
@@ -200,40 +200,4 @@ TEST("what root completes for a user belongs to the user, every part of it") {
             CHECK_EQ(info.st_mode & 07777u, 0600u);
         }
     }
-}
-
-TEST("a directory that is held is meant, and not what has its name by now") {
-    for (const std::uint64_t max_file_bytes : {0u, 5000u}) {
-        const ScratchDir outer;
-        const std::string name = outer.file("traces"), away = outer.file("away"),
-                          elsewhere = outer.file("elsewhere");
-        fs::create_directory(name);
-        fs::create_directory(elsewhere);
-        TraceSettings settings = outer.settings();
-        settings.prefix = name + "/trace";
-        settings.max_file_bytes = max_file_bytes;
-        settings.block_bytes = 1000;
-        settings.compression = Compression::none;
-        const std::string spool = leave_spool(outer, unwritten(settings), [] { record(300); });
-        const Directory held(name);
-        fs::rename(name, away);
-        fs::create_symlink(elsewhere, name);
-        const AdoptionResult result =
-            adopt_spool(spool, {.directory = name, .descriptor = held.descriptor()});
-        CHECK_EQ(result.outcome.error, "");
-        CHECK(fs::is_empty(elsewhere));
-        std::size_t traces = 0;
-        for (const auto& entry : fs::directory_iterator(away)) traces += entry.path().extension() == ".pfw";
-        CHECK_EQ(traces > 3, max_file_bytes != 0);
-        CHECK(traces > 0);
-    }
-}
-
-TEST("a spool that is not whose it has to be is left alone") {
-    const ScratchDir dir;
-    const std::string spool = half_written(dir, dir.settings());
-    const AdoptionResult result = adopt_spool(spool, {.owner = geteuid() + 1});
-    CHECK(result.state == Adopted::failed);
-    CHECK(result.outcome.error.find("another user") != std::string::npos);
-    CHECK(adopt_spool(spool, {.owner = geteuid()}).state == Adopted::finished);
 }

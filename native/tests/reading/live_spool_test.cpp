@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,66 +43,28 @@ TraceSettings quiet_settings(const ScratchDir& dir) {
     return s;
 }
 
+// The bytes of the spool of a process that was killed inside of two spans.
+std::string dead_spool(const ScratchDir& dir) {
+    in_child([&] {
+        start_run(quiet_settings(dir));
+        EventName outer("pipeline", "train"), inner("compute", "forward");
+        recording_thread();
+        const std::uint32_t args = current_session()->put_arguments(",\"step\":7");
+        SpanScope a(outer, args);
+        for (int i = 0; i < 2500; ++i) SpanScope b(inner, args);
+        SpanScope c(inner, args);
+        a.leak();
+        c.leak();
+        kill(getpid(), SIGKILL);
+    });
+    return file_bytes(dir.only(".spool"));
+}
+
+void write_file(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
 }  // namespace
-
-TEST("open spans are seen from the outermost to the innermost, with names and arguments") {
-    const ScratchDir dir;
-    start_run(quiet_settings(dir));
-    EventName train("pipeline", "train"), forward("compute", "forward"), step("compute", "step");
-    REQUIRE(recording_thread() != nullptr);
-    const std::uint32_t args = current_session()->put_arguments(",\"epoch\":1,\"step\":7");
-    {
-        SpanScope outer(train);
-        SpanScope inner(forward, args);
-        { SpanScope ended(step, args); }
-        const LiveSpool seen = look(dir);
-        CHECK_EQ(seen.pid, getpid());
-        CHECK(seen.state == ProcessState::alive);
-        CHECK_EQ(seen.run, dir.settings().run);
-        CHECK(seen.started_ns < seen.now_ns);
-        const LiveThread& thread = only_thread(seen);
-        CHECK_EQ(thread.tid, gettid());
-        CHECK_EQ(thread.records, 1);
-        REQUIRE_EQ(thread.open.size(), 2);
-        CHECK((thread.open[0].name == LiveName{"train", "pipeline"}));
-        CHECK_EQ(thread.open[0].args, "");
-        CHECK((thread.open[1].name == LiveName{"forward", "compute"}));
-        CHECK_EQ(thread.open[1].args, ",\"epoch\":1,\"step\":7");
-        CHECK_EQ(thread.open[1].parent, thread.open[0].id);
-        CHECK_EQ(thread.open[1].level, 2);
-        CHECK(thread.open[0].start_ns < thread.open[1].start_ns);
-        REQUIRE(thread.last_ns.has_value());
-        CHECK(thread.open[1].start_ns < *thread.last_ns && *thread.last_ns <= seen.now_ns);
-        REQUIRE_EQ(thread.newest_args.size(), 1);
-        CHECK_EQ(thread.newest_args[0].second, ",\"epoch\":1,\"step\":7");
-        CHECK_EQ(thread.newest_args[0].first, *thread.last_ns);
-    }
-    CHECK(only_thread(look(dir)).open.empty());
-    finish_run({"finalize"});
-}
-
-TEST("spans deeper than the block tells of are counted, those of tasks are told") {
-    const ScratchDir dir;
-    start_run(quiet_settings(dir));
-    EventName name("open", "deep"), task("open", "task");
-    std::vector<std::unique_ptr<SpanScope>> open;
-    for (std::uint32_t i = 0; i < max_open_spans + 9; ++i) open.push_back(std::make_unique<SpanScope>(name));
-    Thread* thread = recording_thread();
-    const std::uint32_t lane = thread->take_lane();
-    const int later =
-        thread->take_task_slot({thread->new_id(), thread->tick(), 0, task.in(*thread), 0, lane, 1, 1});
-    const std::uint64_t id = thread->new_id();
-    thread->take_task_slot({id, thread->tick(), 0, task.in(*thread), 0, lane, 1, 1});
-    thread->give_task_slot(later);
-    const LiveSpool seen = look(dir);
-    CHECK_EQ(only_thread(seen).depth, max_open_spans + 9);
-    CHECK_EQ(only_thread(seen).open.size(), max_open_spans);
-    REQUIRE_EQ(only_thread(seen).tasks.size(), 1);
-    CHECK_EQ(only_thread(seen).tasks[0].id, id);
-    CHECK((only_thread(seen).tasks[0].name == LiveName{"task", "open"}));
-    while (!open.empty()) open.pop_back();
-    finish_run({"finalize"});
-}
 
 TEST("what is recorded has ended, though it still stands among the open spans") {
     const ScratchDir dir;
@@ -269,27 +233,6 @@ TEST("self times are those of the trace, nanosecond for nanosecond") {
     }
 }
 
-TEST("of a process that has died the last sign of life is told") {
-    const ScratchDir dir;
-    CHECK(in_child([&] {
-              start_run(quiet_settings(dir));
-              EventName train("pipeline", "train"), wait("comm", "all_reduce");
-              SpanScope outer(train);
-              { SpanScope ended(wait); }
-              SpanScope inner(wait);
-              outer.leak();
-              inner.leak();
-              kill(getpid(), SIGKILL);
-          }) == false);
-    const LiveSpool seen = look(dir);
-    CHECK(seen.state == ProcessState::dead);
-    const LiveThread& thread = only_thread(seen);
-    REQUIRE_EQ(thread.open.size(), 2);
-    CHECK((thread.open[1].name == LiveName{"all_reduce", "comm"}));
-    CHECK_EQ(seen.now_ns, thread.open[1].start_ns);
-    CHECK(seen.now_ns < seen.present_ns);
-}
-
 TEST("of a process on another host nothing is judged") {
     const ScratchDir dir;
     TraceSettings s = quiet_settings(dir);
@@ -299,4 +242,55 @@ TEST("of a process on another host nothing is judged") {
     { SpanScope span(name); }
     CHECK(look(dir).state == ProcessState::on_other_host);
     finish_run({"finalize"});
+}
+
+TEST("a spool may be cut while it is read") {
+    const ScratchDir dir;
+    const std::string bytes = dead_spool(dir);
+    const std::string path = dir.file("x.spool");
+    write_file(path, bytes);
+    const SpoolCopy copy(path);
+    const auto units = copy.units();
+    REQUIRE(units.size() > 3);
+    REQUIRE_EQ(truncate(path.c_str(), 100), 0);
+    std::vector<Record> records;
+    for (const UnitFacts& unit : units) {
+        CHECK(!copy.records(unit, records));
+        CHECK(!copy.stack(unit));
+    }
+    Texts wanted{{1, ""}};
+    copy.fill_names(units, wanted);
+    CHECK_EQ(wanted.at(1), "");
+}
+
+TEST("a huge file that says it is a spool is soon done with") {
+    const ScratchDir dir;
+    std::string bytes = dead_spool(dir);
+    const std::string path = dir.file("x.spool");
+    const std::uint32_t most = UINT32_MAX;
+    std::memcpy(bytes.data() + offsetof(SpoolHeader, units), &most, sizeof most);
+    write_file(path, bytes);
+    REQUIRE_EQ(truncate(path.c_str(), off_t{1} << 42), 0);
+    const LiveSpool seen = look_into(path, a_minute_ns);
+    CHECK_EQ(seen.threads.size(), 1);
+}
+
+TEST("names and arguments that are no JSON are not shown") {
+    const ScratchDir dir;
+    std::string bytes = dead_spool(dir);
+    const std::string path = dir.file("x.spool");
+    for (const auto& [text, other] :
+         {std::pair<std::string, std::string>{"\"name\":\"forward\"", "\"name\":\"for\\ward\""},
+          {",\"step\":7", ",\"step\":}"}}) {
+        const std::size_t at = bytes.find(text);
+        REQUIRE(at != std::string::npos);
+        bytes.replace(at, text.size(), other.substr(0, text.size()));
+    }
+    write_file(path, bytes);
+    const LiveSpool seen = look_into(path, a_minute_ns);
+    REQUIRE_EQ(seen.threads.size(), 1);
+    REQUIRE_EQ(seen.threads[0].open.size(), 2);
+    CHECK((seen.threads[0].open[0].name == LiveName{"train", "pipeline"}));
+    CHECK(!seen.threads[0].open[1].name);
+    CHECK_EQ(seen.threads[0].open[1].args, "");
 }

@@ -36,7 +36,6 @@ class Zombie {
     void bury() {
         if (child_ > 0) wait_for(std::exchange(child_, -1));
     }
-    std::uint32_t pid() const { return static_cast<std::uint32_t>(child_); }
 
   private:
     pid_t child_ = -1;
@@ -67,33 +66,6 @@ TraceEvent footer_of(const Trace& trace) {
 
 }  // namespace
 
-TEST("a zombie says how it ended, until it is waited for") {
-    for (const Death& death : deaths) {
-        const ScratchDir dir;
-        Zombie zombie([&] {
-            start_run(dir.settings());
-            recording_thread();
-            death.die();
-        });
-        const OpenedSpool spool(dir.only(".spool"));
-        const ProcessIdentity process = ProcessIdentity::of(spool.header());
-        CHECK_EQ(process.pid, zombie.pid());
-        CHECK(process.gone());
-        const ProcessEnd end = ProcessEnd::of(process);
-        CHECK_EQ(end.signal, death.signal);
-        CHECK_EQ(end.exit_status, death.exit_status);
-        CHECK(!end.machine_restarted);
-        ProcessIdentity another = process;
-        ++another.start;
-        CHECK_EQ(ProcessEnd::of(another).signal, 0);
-        CHECK_EQ(ProcessEnd::of(another).exit_status, -1);
-        zombie.bury();
-        CHECK(process.gone());
-        CHECK_EQ(ProcessEnd::of(process).signal, 0);
-        CHECK_EQ(ProcessEnd::of(process).exit_status, -1);
-    }
-}
-
 TEST("the footer says how the process ended, where that is known") {
     for (const bool waited_for : {false, true})
         for (const Death& death : deaths) {
@@ -104,8 +76,12 @@ TEST("the footer says how the process ended, where that is known") {
                 { SpanScope span(name); }
                 death.die();
             });
+            const std::string spool = dir.only(".spool");
+            ProcessIdentity another = ProcessIdentity::of(OpenedSpool(spool).header());
+            ++another.start;
+            CHECK(ProcessEnd::of(another).signal == 0 && ProcessEnd::of(another).exit_status == -1);
             if (waited_for) zombie.bury();
-            const Trace trace = adopted(dir.only(".spool"));
+            const Trace trace = adopted(spool);
             const Footer footer = check_complete(trace, "died");
             CHECK_EQ(footer.told("signal"), waited_for ? 0 : death.signal);
             const TraceEvent last = footer_of(trace);

@@ -37,13 +37,6 @@ std::uint64_t at(const Times& times, std::uint32_t key) {
 
 }  // namespace
 
-TEST("a child's time is not its parent's") {
-    const Times times = self_times({{10, 90, 1}, {20, 60, 2}, {30, 40, 3}}, 0, 100);
-    CHECK_EQ(at(times, 1), 40);
-    CHECK_EQ(at(times, 2), 30);
-    CHECK_EQ(at(times, 3), 10);
-}
-
 TEST("only what lies in the window counts") {
     const Times times = self_times({{0, 100, 1}, {10, 30, 2}, {70, 200, 3}}, 20, 80);
     CHECK_EQ(at(times, 1), 40);

@@ -188,25 +188,6 @@ TEST(
         }
 }
 
-TEST("a child that is forked while a run ends, or after its end was given up, has no tie to its spool") {
-    for (const bool given_up : {false, true}) {
-        HangingRun run(given_up ? 10 : 100'000);
-        CHECK(ties_to(run.spool) > 0);
-        std::thread ending([] { finish_run({"finalize"}); });
-        if (given_up) ending.join();
-        while (run_is_on()) std::this_thread::yield();
-        CHECK(in_child([&] {
-            CHECK_EQ(ties_to(run.spool), 0);
-            CHECK(current_session() == nullptr && held_session() == nullptr);
-            CHECK_EQ(finish_run({"exit"}).trace_path, "");
-        }));
-        run.disk.reset();
-        if (!given_up) ending.join();
-        wait_until_gone(run.spool);
-        CHECK_EQ(spans_of(run.dir.only(".pfw.gz")), 1);
-    }
-}
-
 TEST("a process forked by the thread that waits in a flush goes on by itself") {
     HangingRun run(100'000);
     static pid_t child = -1;

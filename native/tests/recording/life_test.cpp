@@ -1,8 +1,12 @@
-// A run begins, records, is flushed, ends, and can be followed by another.
-#include <sys/stat.h>
+// A run begins, records on its threads, is forked, ends, and can be followed by another.
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -10,8 +14,6 @@
 #include <vector>
 
 #include "check.hpp"
-#include "dftrace/reading/adoption.hpp"
-#include "dftrace/spool/spool_marker.hpp"
 #include "scratch.hpp"
 #include "span_scope.hpp"
 #include "trace_reader.hpp"
@@ -20,35 +22,41 @@ using namespace dftrace;
 
 namespace {
 
-// What the marker at a path says of a spool.
-std::string marker_of(const std::string& spool, const std::string& marker) {
-    struct stat info;
-    REQUIRE(stat(marker.c_str(), &info) == 0);
-    return spool + "\n" + marker_place() + " " + std::to_string(info.st_ino) + " " +
-           std::to_string(info.st_dev) + "\n";
+void check_trace(const std::string& path, const std::string& name, std::size_t spans, pid_t pid,
+                 pid_t parent) {
+    const Trace trace = read_trace(path);
+    check_complete(trace, "finalize");
+    CHECK_EQ(trace.count("X"), spans);
+    for (const TraceEvent& e : trace.events()) {
+        CHECK_EQ(e.pid, pid);
+        if (e.ph == "X") CHECK_EQ(e.name, name);
+        if (e.name == "dftrace") CHECK_EQ(e.number("ppid"), parent);
+    }
+}
+
+struct Seen {
+    std::uint64_t id = 0, parent = 0, start = 0, end = 0, level = 0;
+    int times = 0;
+};
+
+// Of a thread's spans, numbered 2k and 2k + 1: the first holds the second.
+void check_pairs(const std::vector<Seen>& spans) {
+    std::vector<std::uint64_t> times;
+    bool once = true, nested = true;
+    for (std::size_t n = 0; n < spans.size(); n += 2) {
+        const Seen &outer = spans[n], &inner = spans[n + 1];
+        once &= outer.times == 1 && inner.times == 1;
+        nested &= outer.parent == 0 && outer.level == 1 && inner.parent == outer.id && inner.level == 2;
+        nested &= outer.start < inner.start && inner.end < outer.end;
+        for (const Seen* span : {&outer, &inner}) times.insert(times.end(), {span->start, span->end});
+    }
+    CHECK(once);
+    CHECK(nested);
+    std::sort(times.begin(), times.end());
+    CHECK(std::adjacent_find(times.begin(), times.end()) == times.end());
 }
 
 }  // namespace
-
-TEST("a run in which nothing is recorded leaves nothing behind") {
-    const ScratchDir dir;
-    start_run(dir.settings());
-    CHECK(run_is_on());
-    CHECK(current_session() == nullptr);
-    const Outcome outcome = finish_run({"finalize"});
-    CHECK_EQ(outcome.trace_path, "");
-    CHECK_EQ(outcome.error, "");
-    CHECK(!run_is_on());
-    CHECK(dir.files().empty());
-}
-
-TEST("without a run nothing is recorded, and ending it again is nothing") {
-    CHECK(recording_thread() == nullptr);
-    EventName name("life", "inert");
-    SpanScope span(name);
-    CHECK(!span.recording());
-    CHECK_EQ(finish_run({"finalize"}).trace_path, "");
-}
 
 TEST("one run at a time") {
     const ScratchDir dir;
@@ -56,94 +64,6 @@ TEST("one run at a time") {
     CHECK_THROWS(std::logic_error, start_run(dir.settings()));
     CHECK(run_is_on());
     finish_run({"finalize"});
-}
-
-TEST("every kind of event, in one trace, in the order in which it was recorded") {
-    for (const auto compression : {Compression::gzip, Compression::zstd, Compression::none}) {
-        const ScratchDir dir;
-        TraceSettings settings = dir.settings();
-        settings.compression = compression;
-        start_run(settings);
-        EventName step("train", "step"), mark("instant", "mark"), loss("counter", "loss"),
-            arrow("flow", "flow"), epoch("dftracer", "CM");
-        const std::uint32_t error = intern_exception_type("ValueError");
-        Thread* thread = recording_thread();
-        REQUIRE(thread != nullptr);
-        thread->session->define_names(error);
-        const std::uint32_t args = thread->session->put_arguments(",\"epoch\":1");
-        std::uint64_t outer_id = 0;
-        {
-            SpanScope outer(step, args);
-            outer_id = outer.id();
-            record_now(Kind::instant, mark, ",\"lr\":0.1");
-            record_now(Kind::counter, loss, ",\"loss\":0.5");
-            record_now(Kind::flow_out, arrow, {}, 4711);
-            record_now(Kind::metadata, epoch, ",\"name\":\"epoch.start\",\"value\":\"1\"");
-            SpanScope(step).close({error, 17, RecordFlag::has_count});
-            record_now(Kind::flow_in, arrow, {}, 4711);
-        }
-        const Outcome outcome = finish_run({"exit"});
-        CHECK_EQ(outcome.error, "");
-        CHECK_EQ(outcome.trace_path, settings.prefix + "-" + settings.host + "-" + std::to_string(getpid()) +
-                                         suffix_of(compression));
-        const Trace trace = read_trace(outcome.trace_path);
-        const Footer footer = check_complete(trace, "exit");
-        CHECK_EQ(footer.number("events"), 7);
-        std::vector<TraceEvent> mine;
-        trace.each([&](const TraceEvent& e) {
-            if (e.has_id) mine.push_back(e);
-        });
-        REQUIRE_EQ(mine.size(), 7);
-        const char* order[] = {"i", "C", "s", "M", "X", "f", "X"};
-        for (std::size_t i = 0; i < mine.size(); ++i) {
-            CHECK_EQ(mine[i].ph, order[i]);
-            CHECK_EQ(mine[i].pid, getpid());
-            CHECK_EQ(mine[i].tid, gettid());
-        }
-        CHECK_EQ(mine[0].number("p_idx"), outer_id);
-        CHECK_EQ(mine[0].number("level"), 2);
-        CHECK_EQ(mine[0].arg("lr"), "0.1");
-        CHECK_EQ(mine[1].args.size(), 1);
-        CHECK_EQ(mine[2].id, 4711);
-        CHECK_EQ(mine[4].arg("error"), "\"ValueError\"");
-        CHECK_EQ(mine[4].arg("count"), "17");
-        CHECK_EQ(mine[6].arg("epoch"), "1");
-        CHECK_EQ(mine[6].number("p_idx"), 0);
-    }
-}
-
-TEST("what was flushed is in the file while the run goes on") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.flush_interval_ms = 10'000;
-    start_run(settings);
-    EventName name("life", "flushed");
-    for (std::size_t i = 1; i <= 20; ++i) {
-        { SpanScope span(name); }
-        CHECK_EQ(current_session()->flush(), 0);
-        CHECK_EQ(read_trace(dir.only(".pfw.gz")).count("X"), i);
-    }
-    CHECK_EQ(dir.files(".spool").size(), 1);
-    const std::string marker = dir.only(".spool-at");
-    CHECK_EQ(file_bytes(marker), marker_of(dir.only(".spool"), marker));
-    check_complete(read_trace(finish_run({"finalize"}).trace_path), "finalize");
-    CHECK_EQ(dir.files().size(), 1);
-}
-
-TEST("lines reach the file by themselves, block by block") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.block_bytes = 2000;
-    settings.flush_interval_ms = 1;
-    start_run(settings);
-    EventName name("life", "alone");
-    { SpanScope span(name); }
-    // Not by a wake-up: by the drain thread's own clock.
-    while (current_session()->header().write_number.load() < 3) SpanScope span(name);
-    const Outcome outcome = finish_run({"finalize"});
-    const Trace trace = read_trace(outcome.trace_path);
-    check_complete(trace, "finalize");
-    CHECK(trace.blocks > 3);
 }
 
 TEST("a run may end while another thread waits for a flush") {
@@ -163,102 +83,6 @@ TEST("a run may end while another thread waits for a flush") {
         flusher.join();
         CHECK_EQ(check_complete(read_trace(outcome.trace_path), "finalize").number("spans"), 300);
     }
-}
-
-TEST("a second run in one process is a second file with ids and names of its own") {
-    const ScratchDir dir;
-    EventName name("life", "twice");
-    std::vector<std::string> paths;
-    for (int i = 0; i < 3; ++i) {
-        start_run(dir.settings());
-        for (int k = 0; k < 10; ++k) SpanScope span(name);
-        std::thread([&] { SpanScope span(name); }).join();
-        paths.push_back(finish_run({"finalize"}).trace_path);
-    }
-    CHECK_EQ(dir.files().size(), 3);
-    for (const std::string& path : paths) {
-        const Trace trace = read_trace(path);
-        check_complete(trace, "finalize");
-        CHECK_EQ(trace.count("X"), 11);
-        for (const TraceEvent& e : trace.of("X")) CHECK_EQ(e.name, "twice");
-    }
-    CHECK(paths[1].find("-1.pfw.gz") != std::string::npos);
-}
-
-TEST("a span that outlives its run is told as unfinished there and not at all in the next") {
-    const ScratchDir dir;
-    EventName name("life", "outlives");
-    start_run(dir.settings());
-    SpanScope span(name);
-    const Trace first = read_trace(finish_run({"finalize"}).trace_path);
-    CHECK_EQ(first.count("B"), 1);
-    start_run(dir.settings());
-    { SpanScope other(name); }
-    CHECK(!span.close());
-    const Trace second = read_trace(finish_run({"finalize"}).trace_path);
-    check_complete(second, "finalize");
-    CHECK_EQ(second.count("X"), 1);
-    CHECK_EQ(second.count("B"), 0);
-}
-
-TEST("the process id that was asked for stands in the name and in the lines") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.shown_pid = 7;
-    settings.epoch_us = true;
-    start_run(settings);
-    EventName name("life", "pid");
-    { SpanScope span(name); }
-    const Outcome outcome = finish_run({"finalize"});
-    CHECK_EQ(outcome.trace_path, settings.prefix + "-" + settings.host + "-7.pfw.gz");
-    const Trace trace = read_trace(outcome.trace_path);
-    for (const TraceEvent& e : trace.events()) CHECK_EQ(e.pid, 7);
-}
-
-TEST("threads bear the names that the caller's language gives them") {
-    const ScratchDir dir;
-    set_thread_namer([] { return std::string("worker \"\xFF\""); });
-    start_run(dir.settings());
-    EventName name("life", "named");
-    { SpanScope span(name); }
-    const Trace trace = read_trace(finish_run({"finalize"}).trace_path);
-    set_thread_namer(nullptr);
-    std::string seen;
-    for (const TraceEvent& e : trace.of("M"))
-        if (e.name == "thread_name") seen = json_text(e.arg("name"));
-    CHECK_EQ(seen, "worker \"\xEF\xBF\xBD\"");
-}
-
-TEST("a spool that cannot be made is told once, and the process goes on without a trace") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.spool_dir = dir.file("missing");
-    CHECK(in_child([&] {
-        CHECK(std::freopen(dir.file("told").c_str(), "w", stderr) != nullptr);
-        start_run(settings);
-        EventName name("life", "no spool");
-        for (int i = 0; i < 5; ++i) CHECK(!SpanScope(name).recording());
-        CHECK_EQ(finish_run({"finalize"}).trace_path, "");
-        std::fflush(stderr);
-    }));
-    const std::string told = file_bytes(dir.file("told"));
-    CHECK(told.find("dftrace: nothing is recorded") == 0);
-    CHECK_EQ(told.find('\n'), told.size() - 1);
-    CHECK_EQ(dir.files().size(), 1);
-}
-
-TEST("without a spool directory of its own a run finds one, and cleans up there") {
-    const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.spool_dir.clear();
-    start_run(settings);
-    EventName name("life", "somewhere");
-    { SpanScope span(name); }
-    const std::string spool = current_session()->spool_path();
-    CHECK(std::filesystem::exists(spool));
-    CHECK_EQ(file_bytes(dir.only(".spool-at")), marker_of(spool, dir.only(".spool-at")));
-    CHECK_EQ(finish_run({"finalize"}).error, "");
-    CHECK(!std::filesystem::exists(spool));
 }
 
 TEST("a run is ended by its number, once, and whoever comes late gets the same outcome") {
@@ -281,4 +105,132 @@ TEST("a run is ended by its number, once, and whoever comes late gets the same o
     CHECK_EQ(finish_run({"finalize"}, first).trace_path, paths.front());
     CHECK_EQ(run_number(), second);
     CHECK_EQ(finish_run({"finalize"}, second).trace_path, "");
+}
+
+TEST("eight threads at full speed: every span once, nested, at times of its own") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.wait_on_overflow = true;
+    start_run(settings);
+    constexpr std::size_t threads = 8;
+    const std::uint64_t spans = scaled(200'000);
+    std::vector<std::thread> running;
+    for (std::size_t t = 0; t < threads; ++t)
+        running.emplace_back([t, spans] {
+            EventName name("threads", std::to_string(t));
+            for (std::uint64_t n = 0; n < spans; n += 2) {
+                SpanScope outer(name);
+                SpanScope(name).close({0, n + 1, RecordFlag::has_count});
+                outer.close({0, n, RecordFlag::has_count});
+            }
+        });
+    for (auto& thread : running) thread.join();
+    const auto [outcome, trace, footer] = finished();
+    CHECK_EQ(outcome.error, "");
+    CHECK_EQ(footer.number("spans"), threads * spans);
+    CHECK_EQ(footer.number("dropped"), 0);
+    std::vector<std::vector<Seen>> seen(threads, std::vector<Seen>(spans));
+    std::map<std::uint32_t, std::string> names_of_tid;
+    trace.each([&](const TraceEvent& e) {
+        if (e.ph != "X") return;
+        Seen& span = seen.at(std::stoul(std::string(e.name))).at(e.number("count"));
+        span = {e.id, e.number("p_idx"), e.ts, e.ts + e.dur, e.number("level"), span.times + 1};
+        if (names_of_tid.try_emplace(e.tid, e.name).first->second != e.name)
+            CHECK_EQ(names_of_tid[e.tid], e.name);
+    });
+    CHECK_EQ(names_of_tid.size(), threads);
+    for (const auto& of_thread : seen) check_pairs(of_thread);
+    CHECK(dir.files(".spool").empty() && dir.files(".spool-at").empty());
+}
+
+TEST("threads that flush, record and name things at once do not stand in each other's way") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.flush_interval_ms = 1;
+    settings.block_bytes = 512;
+    start_run(settings);
+    EventName common("threads", "common");
+    { SpanScope first(common); }
+    std::vector<std::thread> threads;
+    const std::uint64_t rounds = scaled(300) + 10;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+            for (std::uint64_t i = 0; i < rounds; ++i) {
+                EventName fresh("threads", std::to_string(t) + "-" + std::to_string(i));
+                SpanScope outer(common);
+                record_now(Kind::instant, fresh, ",\"i\":" + std::to_string(i));
+                if (i % 16 == 0) CHECK_EQ(current_session()->flush(), 0);
+                CHECK(current_session()->spool_bytes_used() > 0);
+            }
+        });
+    for (auto& thread : threads) thread.join();
+    const auto [outcome, trace, footer] = finished();
+    CHECK_EQ(footer.number("spans"), 4 * rounds + 1);
+    CHECK_EQ(footer.number("instants"), 4 * rounds);
+    for (const TraceEvent& e : trace.of("i")) CHECK_EQ(e.name.substr(e.name.find('-') + 1), e.arg("i"));
+}
+
+TEST("a child without the fork handlers ends its run, or looks at it, without its parent's session") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    // After a flush the drain thread rests, and holds no lock of malloc's that a child would inherit.
+    settings.flush_interval_ms = 100'000;
+    start_run(settings);
+    EventName name("fork", "bare");
+    record_spans(name, 10);
+    CHECK_EQ(current_session()->flush(), 0);
+    const std::function<bool()> looks[] = {
+        [] { return current_session() == nullptr && run_is_on(); },
+        [] { return held_session() == nullptr; },
+        [] { return finish_run({"exit"}).error.empty() && !run_is_on(); },
+    };
+    for (const auto& look : looks) {
+        const pid_t child = _Fork();
+        if (child == 0) _exit(look() ? 0 : 1);
+        const int status = wait_for(child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    record_spans(name, 10);
+    check_trace(finish_run({"finalize"}).trace_path, "bare", 20, getpid(), getppid());
+}
+
+TEST("children are forked while threads record, name things and flush") {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    SKIP("the sanitizers know no threads in forked children, or hold a lock of their own there");
+#endif
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.flush_interval_ms = 1;
+    settings.wait_on_overflow = true;
+    start_run(settings);
+    EventName in_child_name("fork", "child"), first("fork", "thread");
+    record_spans(first, 1);
+    std::atomic<bool> stop{false};
+    std::atomic<std::uint64_t> recorded{1};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t)
+        threads.emplace_back([&, t] {
+            for (int i = 0; !stop.load(); ++i) {
+                EventName name("fork", "thread");
+                intern_name("fork", std::to_string(t * 1'000'000 + i % 5000));
+                record_spans(name, 20);
+                recorded += 20;
+                if (t == 0 && i % 50 == 0) current_session()->flush();
+                if (t == 1) std::thread([&] { record_spans(name, 1), ++recorded; }).join();
+                // As fast as possible it would be the drain thread's speed that is tested.
+                std::this_thread::sleep_for(std::chrono::microseconds(50));
+            }
+        });
+    const int children = static_cast<int>(scaled(40));
+    for (int i = 0; i < children; ++i)
+        CHECK(in_child([&] {
+            record_spans(in_child_name, 50);
+            intern_name("fork", "in child");
+            const Outcome outcome = finish_run({"finalize"});
+            check_trace(outcome.trace_path, "child", 50, getpid(), getppid());
+        }));
+    stop.store(true);
+    for (auto& thread : threads) thread.join();
+    check_trace(finish_run({"finalize"}).trace_path, "thread", recorded.load(), getpid(), getppid());
+    CHECK_EQ(dir.files(".pfw.gz").size(), children + 1);
 }

@@ -188,8 +188,7 @@ TEST("units that fill where there is no memory are written, let go or dropped, a
             for (int i = 0; i < 20'000; ++i) ++(SpanScope(name).close() ? stored : refused);
         }
         CHECK_EQ(current_session()->flush(), 0);
-        const Outcome outcome = finish_run({"finalize"});
-        const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+        const Footer footer = finished().footer;
         CHECK_EQ(footer.number("spans") + footer.told("overwritten"), stored);
         CHECK_EQ(footer.number("dropped"), refused);
         if (flight_recorder) CHECK(footer.number("spans") > 2'000);

@@ -28,12 +28,6 @@ struct Place {
     std::function<std::uint64_t(EventName&)> record;
 };
 
-std::uint64_t record_spans(EventName& name, std::uint64_t count) {
-    std::uint64_t stored = 0;
-    for (std::uint64_t i = 0; i < count; ++i) stored += SpanScope(name).close();
-    return stored;
-}
-
 // What takes a unit: a thread's first record, records, names, and snapshots of arguments.
 const Place places[] = {
     {"first record", false, [](EventName& name) { return record_spans(name, 1); }},

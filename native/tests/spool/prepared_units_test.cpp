@@ -1,5 +1,8 @@
-// Room that is ready before anybody needs it: as good as any, within the limit, and given back.
+// Room that is ready before anybody needs it: as good as any, within the limit, and given back; also where
+// the file system is full, and where the kernel does not map pages for writing in one call.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,15 +10,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
-#include <filesystem>
+#include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "check.hpp"
 #include "dftrace/spool/spool.hpp"
+#include "older_kernel.hpp"
 #include "scratch.hpp"
 
 using namespace dftrace;
@@ -40,6 +46,45 @@ std::string in_memory(const char* name) {
 bool all_zero(UnitHeader* unit) {
     const char* bytes = blobs_of(unit);
     return std::all_of(bytes, bytes + unit_bytes - sizeof(UnitHeader), [](char c) { return c == 0; });
+}
+
+// A tmpfs of some units, for as long as the object lives.
+class SmallDisk {
+  public:
+    SmallDisk(const ScratchDir& dir, std::size_t bytes) : path_(dir.file("disk")) {
+        mkdir(path_.c_str(), 0700);
+        const std::string size = "size=" + std::to_string(bytes);
+        if (mount("none", path_.c_str(), "tmpfs", 0, size.c_str()) != 0)
+            SKIP(std::string("a small file system cannot be mounted: ") + std::strerror(errno));
+    }
+    ~SmallDisk() { umount2(path_.c_str(), MNT_DETACH); }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+    const std::string& path() const noexcept { return path_; }
+    void fill() const {
+        std::ofstream file(path_ + "/ballast", std::ios::binary);
+        const std::string piece(4096, 'x');
+        while (file.write(piece.data(), 4096) && file.flush()) {
+        }
+    }
+    void clear() const { unlink((path_ + "/ballast").c_str()); }
+
+  private:
+    std::string path_;
+};
+
+// How many pages from there on this process can write to without asking the kernel.
+std::size_t mapped_pages(const void* from, std::size_t bytes) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    std::vector<std::uint64_t> entries(bytes / page);
+    const int file = open("/proc/self/pagemap", O_RDONLY);
+    REQUIRE(file >= 0);
+    const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(from) / page * sizeof entries[0]);
+    const ssize_t got = pread(file, entries.data(), entries.size() * sizeof entries[0], at);
+    close(file);
+    REQUIRE_EQ(got, entries.size() * sizeof entries[0]);
+    return static_cast<std::size_t>(
+        std::count_if(entries.begin(), entries.end(), [](std::uint64_t entry) { return entry >> 63; }));
 }
 
 }  // namespace
@@ -213,4 +258,92 @@ TEST("threads that take units while room is prepared and given back lose nothing
         CHECK(look(spool.path()).st_size <= static_cast<off_t>(limit * unit_bytes));
         spool.unlink();
     }
+}
+
+TEST(
+    "room that is prepared on a full file system is no refusal, holds what is stored, and leaves others "
+    "theirs") {
+    const ScratchDir dir;
+    const SmallDisk disk(dir, 20 * unit_bytes);
+    Spool spool(disk.path() + "/a.spool", 1000 * unit_bytes);
+    spool.prepare(500);
+    CHECK_EQ(spool.refused(), 0);
+    spool.give_back_prepared();
+    disk.fill();
+    struct stat ballast {};
+    REQUIRE(stat((disk.path() + "/ballast").c_str(), &ballast) == 0);
+    CHECK_EQ(ballast.st_size, 19 * unit_bytes);
+    disk.clear();
+    spool.prepare(10);
+    disk.fill();
+    int units = 0;
+    while (UnitHeader* unit = spool.acquire(UnitKind::ring, 1)) {
+        std::memset(records_of(unit), 0x77, unit->capacity * sizeof(Record));
+        ++units;
+    }
+    CHECK_EQ(units, 10);
+    CHECK_EQ(spool.refused(), ENOSPC);
+}
+
+TEST("a spool that does not fit at all is refused and leaves no file") {
+    const ScratchDir dir;
+    const SmallDisk disk(dir, 4 * unit_bytes);
+    disk.fill();
+    CHECK_THROWS(std::system_error, Spool(disk.path() + "/a.spool", 1000 * unit_bytes));
+    CHECK(access((disk.path() + "/a.spool").c_str(), F_OK) != 0);
+}
+
+TEST("units that are made ready are mapped page by page, empty, and handed out as any others") {
+    Spool spool(in_memory("older"), 100 * unit_bytes);
+    const OlderKernel kernel;
+    char* const base = reinterpret_cast<char*>(spool.acquire(UnitKind::ring, 1)) - unit_bytes;
+    CHECK_EQ(kernel.refused(), 1);
+    spool.prepare(8);
+    CHECK_EQ(kernel.refused(), 1 + 8);
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    CHECK_EQ(mapped_pages(base + 2 * unit_bytes, 8 * unit_bytes), 8 * unit_bytes / page);
+    for (std::uint32_t index = 2; index < 2 + 2 * 8; ++index) {
+        UnitHeader* unit = spool.acquire(UnitKind::ring, 7);
+        REQUIRE(unit != nullptr);
+        CHECK_EQ(spool.index_of(unit), index);
+        CHECK(all_zero(unit));
+        std::memset(records_of(unit), 0x33, unit->capacity * sizeof(Record));
+    }
+    spool.unlink();
+}
+
+TEST("who takes a unit while its pages are mapped loses nothing of what is stored there") {
+#ifdef __SANITIZE_THREAD__
+    SKIP("an atomic operation that changes nothing meets stores that are none");
+#endif
+    Spool spool(in_memory("race"), 100'000 * unit_bytes);
+    const OlderKernel kernel;
+    std::atomic<bool> running{true};
+    std::thread preparing([&] {
+        while (running) spool.prepare(8);
+    });
+    std::vector<UnitHeader*> taken;
+    const auto number = [](const UnitHeader* unit) { return unit->sequence * 0x9E3779B97F4A7C15u; };
+    for (std::uint64_t i = 0; i < scaled(2'000); ++i) {
+        UnitHeader* unit = spool.acquire(UnitKind::ring, 1);
+        CHECK(unit != nullptr);
+        if (!unit) break;
+        auto* words = reinterpret_cast<std::uint64_t*>(blobs_of(unit));
+        std::fill(words, words + (unit_bytes - sizeof(UnitHeader)) / sizeof *words, number(unit));
+        taken.push_back(unit);
+        if (taken.size() < 64) continue;
+        for (UnitHeader* full : taken) {
+            const auto* stored = reinterpret_cast<const std::uint64_t*>(blobs_of(full));
+            CHECK(std::all_of(stored, stored + (unit_bytes - sizeof(UnitHeader)) / sizeof *stored,
+                              [&](std::uint64_t word) { return word == number(full); }));
+        }
+        // Half of them come back, so that the spool grows on.
+        for (std::size_t left = taken.size() / 2; left > 0; --left, taken.pop_back())
+            spool.release(taken.back());
+        taken.clear();
+    }
+    running = false;
+    preparing.join();
+    CHECK(kernel.refused() > 0);
+    spool.unlink();
 }

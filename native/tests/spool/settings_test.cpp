@@ -1,4 +1,4 @@
-// Settings survive the spool; hashes and host names have their documented form.
+// Settings survive the spool; hashes have their documented form.
 #include "dftrace/spool/settings.hpp"
 
 #include <set>
@@ -6,7 +6,6 @@
 #include <string>
 
 #include "check.hpp"
-#include "dftrace/system/host_name.hpp"
 #include "dftrace/text/hash.hpp"
 
 using dftrace::Compression;
@@ -85,25 +84,10 @@ TEST("a newer writer's further keys are passed over") {
     CHECK_EQ(TraceSettings::decode(encoded).prefix, unusual().prefix);
 }
 
-TEST("compressions have names and suffixes") {
-    for (const auto c : {Compression::none, Compression::gzip, Compression::zstd})
-        CHECK(dftrace::compression_from(dftrace::name_of(c)) == c);
-    CHECK_EQ(dftrace::suffix_of(Compression::none), ".pfw");
-    CHECK_EQ(dftrace::suffix_of(Compression::gzip), ".pfw.gz");
-    CHECK_EQ(dftrace::suffix_of(Compression::zstd), ".pfw.zst");
-    CHECK_THROWS(std::invalid_argument, dftrace::compression_from("lzma"));
-}
-
 TEST("hashes are FNV-1a of 64 bits") {
     // Vectors of draft-eastlake-fnv.
     CHECK_EQ(dftrace::hash_hex(""), "cbf29ce484222325");
     CHECK_EQ(dftrace::hash_hex("a"), "af63dc4c8601ec8c");
     CHECK_EQ(dftrace::hash_hex("foobar"), "85944171f73967e8");
     CHECK_EQ(dftrace::hash_hex("\xFF").size(), 16);
-}
-
-TEST("the host's name can stand in a file name") {
-    const std::string host = dftrace::host_name();
-    CHECK(!host.empty());
-    CHECK_EQ(host.find_first_of("/ \\\"\n"), std::string::npos);
 }

@@ -36,38 +36,6 @@ void on_alarm(int) { alarms = alarms + 1; }
 
 }  // namespace
 
-TEST("a new spool is a file of mode 0600 with a header that says whose it is") {
-    const ScratchDir dir;
-    umask(0);
-    Spool spool(dir.file("a.spool"), mib);
-    umask(022);
-    struct stat info {};
-    REQUIRE(stat(spool.path().c_str(), &info) == 0);
-    CHECK_EQ(info.st_mode & 07777u, 0600u);
-    const SpoolHeader& h = spool.header();
-    CHECK_EQ(h.magic, spool_magic);
-    CHECK_EQ(h.version, spool_version);
-    CHECK_EQ(h.unit_size, unit_bytes);
-    CHECK_EQ(h.record_size, sizeof(Record));
-    CHECK_EQ(h.pid, static_cast<std::uint32_t>(getpid()));
-    CHECK(h.process_start != 0);
-    CHECK(std::strlen(h.boot_id) > 30);
-    CHECK_EQ(h.units.load(), 1);
-    CHECK_EQ(h.finalized.load(), 0);
-    CHECK_EQ(std::memcmp(&h.magic, "DFSPOOL1", 8), 0);
-}
-
-TEST("a path that is taken is refused, even by a link that leads nowhere") {
-    const ScratchDir dir;
-    std::ofstream(dir.file("taken")) << "mine";
-    CHECK_THROWS(std::system_error, Spool(dir.file("taken"), mib));
-    CHECK_EQ(file_size(dir.file("taken")), 4);
-    REQUIRE(symlink(dir.file("nowhere").c_str(), dir.file("link").c_str()) == 0);
-    CHECK_THROWS(std::system_error, Spool(dir.file("link"), mib));
-    CHECK_EQ(file_size(dir.file("nowhere")), -1);
-    CHECK_THROWS(std::system_error, Spool(dir.file("no/such/dir"), mib));
-}
-
 TEST("units come fresh, say what they are, and do not overlap") {
     const ScratchDir dir;
     Spool spool(dir.file("a.spool"), mib);
@@ -161,18 +129,6 @@ TEST("threads that take and give back units at once never share one") {
         });
     for (auto& thread : threads) thread.join();
     CHECK(spool.header().units.load() <= 41);
-}
-
-TEST("what was stored is in the file, for whoever opens it") {
-    const ScratchDir dir;
-    Spool spool(dir.file("a.spool"), mib);
-    UnitHeader* unit = spool.acquire(UnitKind::arguments, 0);
-    std::memcpy(blobs_of(unit), "hello", 5);
-    std::ifstream file(spool.path(), std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(unit_bytes + sizeof(UnitHeader)));
-    char text[5];
-    REQUIRE(file.read(text, 5));
-    CHECK_EQ(std::string(text, 5), "hello");
 }
 
 TEST("processes are told apart by pid, start time and boot") {
@@ -270,22 +226,6 @@ TEST("a limit too small to record anything is raised to four units") {
     int units = 0;
     while (spool.acquire(UnitKind::ring, 1)) ++units;
     CHECK_EQ(units, 3);
-}
-
-TEST("a long run is one piece of memory") {
-    const ScratchDir dir;
-    Spool spool(dir.file("a.spool"), 64 * unit_bytes);
-    UnitHeader* before = spool.acquire(UnitKind::ring, 1);
-    UnitHeader* run = spool.acquire(UnitKind::arguments, 0, 17);
-    UnitHeader* after = spool.acquire(UnitKind::ring, 1);
-    REQUIRE(before && run && after);
-    CHECK_EQ(run->units, 17);
-    CHECK_EQ(run->capacity, 17 * unit_bytes - sizeof(UnitHeader));
-    std::memset(blobs_of(run), 0x55, run->capacity);
-    CHECK_EQ(before->magic, unit_magic);
-    CHECK_EQ(after->magic, unit_magic);
-    CHECK_EQ(spool.index_of(after), spool.index_of(run) + 17);
-    CHECK(spool.acquire(UnitKind::arguments, 0, 100) == nullptr);
 }
 
 TEST("the units of a long run come back one by one") {

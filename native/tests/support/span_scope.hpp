@@ -8,6 +8,7 @@
 
 #include "dftrace/recording/runtime.hpp"
 #include "dftrace/text/names.hpp"
+#include "trace_reader.hpp"
 
 // The name of spans or events; made known to each session once.
 class EventName {
@@ -94,6 +95,13 @@ class SpanScope {
     std::uint16_t level_ = 0;
 };
 
+// How many of so many spans, one behind the other, are stored.
+inline std::uint64_t record_spans(EventName& name, std::uint64_t count) {
+    std::uint64_t stored = 0;
+    for (std::uint64_t i = 0; i < count; ++i) stored += SpanScope(name).close();
+    return stored;
+}
+
 // One record of this moment with arguments of its own; true if it is stored.
 inline bool record_now(dftrace::Kind kind, EventName& name, std::string_view members = {},
                        std::uint64_t value = 0) {
@@ -120,4 +128,16 @@ inline bool record_now(dftrace::Kind kind, EventName& name, std::string_view mem
     }
     thread->session->release_arguments(args);
     return record != nullptr;
+}
+
+// The run that is on, ended; its trace is complete.
+struct Finished {
+    dftrace::Outcome outcome;
+    Trace trace;
+    Footer footer;
+};
+inline Finished finished(const dftrace::Ending& ending = {"finalize"}) {
+    const dftrace::Outcome outcome = dftrace::finish_run(ending);
+    const Trace trace = read_trace(outcome.trace_path);
+    return {outcome, trace, check_complete(trace, ending.how)};
 }

@@ -1,13 +1,16 @@
 // A program closes numbers that are not its own, and opens files that get them: ours are found again, and
-// the program's stay as they are.
+// the program's stay as they are. A directory that was renamed is found by what is mapped in it.
 #include "dftrace/system/held_file.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -17,9 +20,9 @@
 #include "check.hpp"
 #include "dftrace/reading/spool_copy.hpp"
 #include "dftrace/reading/spool_view.hpp"
+#include "dftrace/system/directory.hpp"
 #include "dftrace/writing/trace_file.hpp"
 #include "scratch.hpp"
-#include "span_scope.hpp"
 #include "trace_reader.hpp"
 
 using namespace dftrace;
@@ -63,6 +66,32 @@ class Usurped {
     std::string path_;
     std::vector<int> numbers_;
 };
+
+// A page of a file, with or without a name, of which nobody holds a number.
+class Mapping {
+  public:
+    Mapping(const std::string& directory, bool named) {
+        HeldFile file;
+        const int error =
+            named ? file.create_new(directory + "/mapped", O_RDWR) : file.create_nameless(directory, O_RDWR);
+        REQUIRE_EQ(error, 0);
+        at_ = mmap(nullptr, 1, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+        REQUIRE(at_ != MAP_FAILED);
+    }
+    ~Mapping() { munmap(at_, 1); }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    void* at() const { return at_; }
+
+  private:
+    void* at_;
+};
+
+bool is_directory(int number, const std::string& path) {
+    struct stat held, there;
+    REQUIRE(stat(path.c_str(), &there) == 0);
+    return fstat(number, &held) == 0 && held.st_ino == there.st_ino && held.st_dev == there.st_dev;
+}
 
 }  // namespace
 
@@ -199,33 +228,43 @@ TEST("who reads a spool does nothing to the files that got its numbers") {
     }));
 }
 
-TEST("a run loses nothing to a program that closes all numbers, again and again") {
+TEST("a directory is found again after it was renamed and its number closed, before or afterwards") {
     const ScratchDir dir;
-    CHECK(in_child([&dir] {
-        TraceSettings settings = dir.settings();
-        settings.compression = Compression::none;
-        settings.max_file_bytes = 200'000;
-        settings.flush_interval_ms = 100'000;  // after `flush` the drain thread rests
-        start_run(settings);
-        EventName name("life", "span");
-        std::vector<std::unique_ptr<Usurped>> files;
-        std::uint64_t spans = 0;
-        for (int round = 1; round <= 12; ++round) {
-            // More each time, so that the spool has to grow.
-            for (int i = 0; i < 500 * round; ++i, ++spans) SpanScope span(name);
-            CHECK_EQ(current_session()->flush(), 0);
-            if (round % 2)
-                files.push_back(std::make_unique<Usurped>(dir.file("file" + std::to_string(round))));
-            else
-                for (const int number : numbers_in_use()) close(number);
+    const std::string names[] = {dir.file("first"), dir.file("another (deleted)"), dir.file("line\nbreak"),
+                                 dir.file("first")};
+    for (const bool named : {false, true}) {
+        REQUIRE(mkdir(names[0].c_str(), 0700) == 0);
+        const Mapping mapping(names[0], named);
+        MappedDirectory directory;
+        directory.open(names[0], mapping.at());
+        for (std::size_t i = 1; i < 4; ++i) {
+            if (i % 2) close(directory.descriptor());
+            REQUIRE(std::rename(names[i - 1].c_str(), names[i].c_str()) == 0);
+            CHECK_EQ(directory.path_now(), names[i]);
+            CHECK_EQ(directory_of_mapping(mapping.at()), names[i]);
+            close(directory.descriptor());
+            CHECK(is_directory(directory.descriptor(), names[i]));
         }
-        const Outcome outcome = finish_run({"finalize"});
-        CHECK_EQ(outcome.error, "");
-        CHECK_EQ(outcome.spool_refusal, "");
-        CHECK_EQ(outcome.losses.dropped, 0);
-        CHECK_EQ(outcome.events, spans);
-        for (const auto& file : files) CHECK(file->unwritten());
-        CHECK(dir.files(".spool").empty());
-        CHECK(dir.files(".spool-at").empty());
-    }));
+        unlink((names[3] + "/mapped").c_str());
+        REQUIRE(rmdir(names[3].c_str()) == 0);
+    }
+}
+
+TEST("without a mapping a directory whose number is closed is not found, and a closed one is none") {
+    const ScratchDir dir;
+    const std::string path = dir.file("first");
+    REQUIRE(mkdir(path.c_str(), 0700) == 0);
+    auto mapping = std::make_unique<Mapping>(path, true);
+    MappedDirectory directory, unmapped;
+    directory.open(path, mapping->at());
+    unmapped.open(path, nullptr);
+    for (MappedDirectory* each : {&directory, &unmapped}) close(each->descriptor());
+    CHECK_EQ(unmapped.descriptor(), -1);
+    CHECK_EQ(unmapped.path_now(), "");
+    CHECK(directory.descriptor() >= 0);
+    void* const was_mapped = mapping->at();
+    mapping.reset();
+    CHECK_EQ(directory_of_mapping(was_mapped), "");
+    directory.close();
+    CHECK_EQ(directory.descriptor(), -1);
 }

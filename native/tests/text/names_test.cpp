@@ -10,18 +10,6 @@
 
 using namespace dftrace;
 
-TEST("a pair has one number, and its JSON") {
-    const std::uint32_t forward = intern_name("compute", "forward");
-    CHECK_EQ(intern_name("compute", "forward"), forward);
-    CHECK(intern_name("compute", "backward") != forward);
-    CHECK(intern_name("other", "forward") != forward);
-    CHECK(forward != 0);
-    CHECK_EQ(interned_json(forward), R"("name":"forward","cat":"compute")");
-    const std::uint32_t error = intern_exception_type("ValueError");
-    CHECK_EQ(interned_json(error), R"("ValueError")");
-    CHECK(error < interned_names() && forward < interned_names());
-}
-
 TEST("pairs that are alike, long or empty have numbers of their own, however often they come back") {
     const std::string longest(300, 'x');
     const std::pair<std::string, std::string> pairs[] = {{"ab", "c"},    {"a", "bc"},    {"", "abc"},
@@ -39,11 +27,13 @@ TEST("pairs that are alike, long or empty have numbers of their own, however oft
         for (std::size_t j = 0; j < i; ++j) CHECK(numbers[i] != numbers[j]);
 }
 
-TEST("hostile names are escaped") {
+TEST(
+    "exceptions have numbers of their own, hostile names are escaped, and what was never given out is "
+    "nothing") {
+    const std::uint32_t error = intern_exception_type("ValueError");
+    CHECK_EQ(interned_json(error), R"("ValueError")");
+    CHECK(error != 0 && error < interned_names());
     CHECK_EQ(interned_json(intern_name("a\"", "b\\")), R"("name":"b\u005c","cat":"a\"")");
-}
-
-TEST("a number that was never given out stands for nothing") {
     CHECK_EQ(interned_json(0), "");
     CHECK_EQ(interned_json(interned_names() + 1000), "");
 }

@@ -1,10 +1,8 @@
 // A program that is made to be killed: it records, or adopts, until it dies.
 //
-//   victim record DIR CONFIRMED THREADS BLOCK_BYTES INTERVAL_MS COMPRESSION UNITS
 //   victim flight DIR CONFIRMED THREADS FLIGHT_NS DUMPS UNITS
 //   victim dumps DIR COMPRESSION
 //   victim finish DIR COMPRESSION BLOCK_BYTES [MAX_FILE_BYTES MAX_FILES]
-//   victim leave DIR EVENTS
 //   victim adopt SPOOL
 //
 // Its disk can be made to fail, and to kill it: see faulty_disk.cpp.
@@ -79,21 +77,7 @@ void record_on(int number, std::atomic<std::uint64_t>& confirmed) {
         }).join();
 }
 
-int record(char** arguments) {
-    std::atomic<std::uint64_t>* confirmed = map_confirmed(arguments[1]);
-    TraceSettings s = settings_in(arguments[0], arguments[5], arguments[3]);
-    s.flush_interval_ms = static_cast<std::uint32_t>(std::stoul(arguments[4]));
-    s.spool_bytes = std::stoul(arguments[6]) * unit_bytes;
-    s.wait_on_overflow = true;
-    start_run(s);
-    std::vector<std::thread> threads;
-    for (int t = 0; t < std::stoi(arguments[2]); ++t)
-        threads.emplace_back([confirmed, t] { record_on(t, confirmed[t]); });
-    for (auto& thread : threads) thread.join();
-    return 0;
-}
-
-// As `record`, for a flight recorder, which another thread asks for so many dumps.
+// A flight recorder that records in so many threads, and is asked for so many dumps.
 int record_in_flight(char** arguments) {
     std::atomic<std::uint64_t>* confirmed = map_confirmed(arguments[1]);
     TraceSettings s = settings_in(arguments[0], "gzip", "100000");
@@ -158,28 +142,6 @@ int finish(int count, char** arguments) {
     return finish_run({"finalize"}).error.empty() ? 0 : 1;
 }
 
-// Dies with a training loop's events in its spool, and nothing in the trace: DIR/late is not there yet.
-int leave(char** arguments) {
-    TraceSettings s = settings_in(arguments[0], "gzip", std::to_string(TraceSettings().block_bytes));
-    s.prefix = std::string(arguments[0]) + "/late/trace";
-    s.spool_bytes = std::size_t{1} << 40;
-    start_run(s);
-    EventName names[] = {{"dataloader", "fetch.iter"}, {"data", "item"},        {"device", "transfer"},
-                         {"compute", "forward"},       {"compute", "backward"}, {"compute", "step"}};
-    std::uint32_t snapshot = 0;
-    for (std::uint64_t n = 0; n < std::stoull(arguments[1]); ++n) {
-        if (n % 6 == 0) {
-            Session* session = recording_thread()->session;
-            session->release_arguments(snapshot);
-            snapshot = session->put_arguments(",\"epoch\":" + std::to_string(n / 6000) +
-                                              ",\"step\":" + std::to_string(n / 6));
-        }
-        SpanScope span(names[n % 6], snapshot);
-    }
-    kill(getpid(), SIGKILL);
-    return 1;
-}
-
 int adopt(char** arguments) { return static_cast<int>(adopt_spool(arguments[0]).state); }
 
 }  // namespace
@@ -188,12 +150,10 @@ int main(int count, char** arguments) {
     prepare_runtime();
     set_thread_namer([] { return std::string("worker"); });
     const std::string mode = count > 1 ? arguments[1] : "";
-    if (mode == "record" && count == 9) return record(arguments + 2);
     if (mode == "flight" && count == 8) return record_in_flight(arguments + 2);
     if (mode == "dumps" && count == 4) return dump_in_flight(arguments + 2);
     if (mode == "finish" && (count == 5 || count == 7)) return finish(count - 2, arguments + 2);
-    if (mode == "leave" && count == 4) return leave(arguments + 2);
     if (mode == "adopt" && count == 3) return adopt(arguments + 2);
-    std::fprintf(stderr, "usage: victim record|flight|dumps|finish|adopt ...\n");
+    std::fprintf(stderr, "usage: victim flight|dumps|finish|adopt ...\n");
     return 64;
 }

@@ -1,18 +1,25 @@
-// Each block is compressed by what suits it, and is hardly ever larger than libdeflate would have made it.
+// Each block is compressed by what suits it, and is hardly ever larger than libdeflate would have made it;
+// blocks that are laid end to end read back as one text.
 #include "dftrace/writing/block_deflate.hpp"
 
 #include <libdeflate.h>
+#include <zstd.h>
 
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "check.hpp"
+#include "dftrace/writing/codec.hpp"
 #include "made_lines.hpp"
+#include "trace_reader.hpp"
 
 using dftrace::BlockDeflate;
+using dftrace::Compression;
+using dftrace::make_codec;
 
 namespace {
 
@@ -100,6 +107,25 @@ std::string words(std::size_t bytes) {
     });
 }
 
+std::vector<std::string> hostile_blocks() {
+    std::mt19937_64 random(3);
+    std::vector<std::string> blocks{"", "\n", "[\n", std::string(3 << 20, 'a'), std::string(70'000, '\0'),
+                                    ""};
+    for (const std::size_t bytes : {1u, 2u, 1000u, 65'535u, 65'536u, 65'537u, 1u << 20}) {
+        std::string noise(bytes, '\0');
+        for (char& c : noise) c = static_cast<char>(random());
+        blocks.push_back(std::move(noise));
+    }
+    for (int i = 0; i < 200; ++i) blocks.push_back("{\"id\":" + std::to_string(i) + "}\n");
+    return blocks;
+}
+
+std::string joined(const std::vector<std::string>& blocks) {
+    std::string all;
+    for (const auto& block : blocks) all += block;
+    return all;
+}
+
 }  // namespace
 
 TEST("lines of a training and of workers take less than libdeflate makes of them") {
@@ -171,14 +197,6 @@ TEST("lines of a small block take no more than three hundredths above libdeflate
     }
 }
 
-TEST("a block gives the same bytes whatever was compressed before") {
-    BlockDeflate first(0), second(0);
-    for (const std::string& text : {words(1u << 18), loop(1u << 18), loop(1u << 16), words(1u << 16)})
-        compressed(second, text);
-    for (const std::string& text : {loop(1u << 19), words(1u << 18)})
-        CHECK(compressed(first, text) == compressed(second, text));
-}
-
 TEST("a level that is asked for is that of libdeflate") {
     const std::string text = loop(1u << 17);
     for (const int level : {1, 5, 6, 12}) {
@@ -186,4 +204,31 @@ TEST("a level that is asked for is that of libdeflate") {
         CHECK(compressed(deflate, text) == by_library(text, level));
     }
     CHECK_THROWS(std::invalid_argument, BlockDeflate(13));
+}
+
+TEST("many blocks decompress to the whole, each by itself") {
+    const auto blocks = hostile_blocks();
+    for (const auto compression : {Compression::none, Compression::gzip, Compression::zstd}) {
+        const auto codec = make_codec(compression, 0);
+        std::string packed;
+        for (const auto& block : blocks) codec->append(packed, block);
+        const auto back = plain_blocks(dftrace::suffix_of(compression), packed);
+        CHECK(joined(back) == joined(blocks));
+        if (compression != Compression::none) CHECK(back == blocks);
+        for (const auto& block : blocks) {
+            std::string one;
+            codec->append(one, block);
+            CHECK(codec->text(one, block.size()) == block);
+            if (!block.empty()) CHECK_EQ(codec->text(one, block.size() - 1), "");
+            if (compression != Compression::none)
+                CHECK_EQ(codec->text({one.data(), one.size() - 1}, 8u << 20), "");
+        }
+    }
+    CHECK_THROWS(std::invalid_argument, make_codec(Compression::gzip, -2));
+    CHECK_THROWS(std::invalid_argument, make_codec(Compression::zstd, 1000));
+}
+
+TEST("libraries are named with their versions") {
+    CHECK_EQ(dftrace::gzip_library(), "libdeflate " LIBDEFLATE_VERSION_STRING);
+    CHECK_EQ(dftrace::zstd_library(), std::string("libzstd ") + ZSTD_versionString());
 }

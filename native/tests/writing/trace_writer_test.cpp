@@ -1,4 +1,5 @@
-// The writer's marks in the spool: true at every moment, for whoever reads them after a death.
+// The writer's marks in the spool: true at every moment, for whoever reads them after a death. A trace file
+// never overwrites another, and is only ever longer by whole blocks.
 #include "dftrace/writing/trace_writer.hpp"
 
 #include <fcntl.h>
@@ -7,12 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
+#include "dftrace/writing/trace_parts.hpp"
 #include "parts_reader.hpp"
 #include "scratch.hpp"
 #include "trace_reader.hpp"
@@ -20,6 +27,17 @@
 using namespace dftrace;
 
 namespace {
+
+// Files of so many bytes at most for what `body` does.
+void with_file_limit(rlim_t bytes, const std::function<void()>& body) {
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit limit{bytes, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    body();
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+}
 
 // A writer on a spool, with one name and one thread.
 struct Desk {
@@ -182,22 +200,18 @@ TEST("a part that cannot be begun is tried again, and there is no empty one") {
     UnitHeader* first = desk.filled(100);
     UnitHeader* second = desk.filled(300);
     CHECK(in_child([&] {
-        signal(SIGXFSZ, SIG_IGN);
-        rlimit before{};
-        getrlimit(RLIMIT_FSIZE, &before);
         std::uint32_t scan = 0, second_scan = 0;
         CHECK(desk.write(first, scan, 100));
         CHECK_EQ(desk.writer.flush(), 0);
         // Room for the first part's footer, not for the second part's only block.
-        const rlimit limit{desk.file_size() + 3'000, before.rlim_max};
-        REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-        CHECK(desk.write(second, second_scan, 300));
-        for (int i = 0; i < 3; ++i) {
-            CHECK_EQ(desk.writer.flush(), EFBIG);
-            CHECK_EQ(second->consumed, 0);
-            CHECK_EQ(desk.mark().closed, 1);
-        }
-        REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+        with_file_limit(desk.file_size() + 3'000, [&] {
+            CHECK(desk.write(second, second_scan, 300));
+            for (int i = 0; i < 3; ++i) {
+                CHECK_EQ(desk.writer.flush(), EFBIG);
+                CHECK_EQ(second->consumed, 0);
+                CHECK_EQ(desk.mark().closed, 1);
+            }
+        });
         CHECK_EQ(desk.writer.finish({"finalize"}), 0);
     }));
     const auto parts = read_parts(desk.dir);
@@ -213,23 +227,19 @@ TEST("a file that is removed before its first block has landed is made again, wi
         UnitHeader* second = desk.filled(300);
         UnitHeader* third = desk.filled(100);
         CHECK(in_child([&] {
-            signal(SIGXFSZ, SIG_IGN);
-            rlimit before{};
-            getrlimit(RLIMIT_FSIZE, &before);
             std::uint32_t scan = 0, second_scan = 0, third_scan = 0;
             if (later_part) {
                 CHECK(desk.write(first, scan, 100));
                 CHECK_EQ(desk.writer.flush(), 0);
             }
-            const rlimit limit{later_part ? desk.file_size() + 500 : 0, before.rlim_max};
-            REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-            CHECK(desk.write(second, second_scan, 300));
-            for (int i = 0; i < 2; ++i) {
-                CHECK_EQ(desk.writer.flush(), EFBIG);
-                CHECK_EQ(desk.file_size(), 0);
-                CHECK_EQ(unlink(desk.writer.path().c_str()), 0);
-            }
-            REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+            with_file_limit(later_part ? desk.file_size() + 500 : 0, [&] {
+                CHECK(desk.write(second, second_scan, 300));
+                for (int i = 0; i < 2; ++i) {
+                    CHECK_EQ(desk.writer.flush(), EFBIG);
+                    CHECK_EQ(desk.file_size(), 0);
+                    CHECK_EQ(unlink(desk.writer.path().c_str()), 0);
+                }
+            });
             CHECK_EQ(desk.writer.flush(), 0);
             CHECK_EQ(desk.mark().plain_bytes, desk.file_size());
             CHECK(desk.write(third, third_scan, 100));
@@ -259,15 +269,9 @@ TEST("somebody else's file that has the name of one that failed is not taken for
     Desk desk;
     UnitHeader* unit = desk.filled(10);
     CHECK(in_child([&] {
-        signal(SIGXFSZ, SIG_IGN);
-        rlimit before{};
-        getrlimit(RLIMIT_FSIZE, &before);
-        const rlimit limit{0, before.rlim_max};
         std::uint32_t scan = 0;
         CHECK(desk.write(unit, scan, 10));
-        REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-        CHECK_EQ(desk.writer.flush(), EFBIG);
-        REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+        with_file_limit(0, [&] { CHECK_EQ(desk.writer.flush(), EFBIG); });
         const std::string path = desk.writer.path();
         CHECK_EQ(unlink(path.c_str()), 0);
         std::ofstream(path) << "precious";
@@ -292,4 +296,108 @@ TEST("records of no known kind are passed over") {
     CHECK(desk.write(unit, scan, 6));
     CHECK_EQ(desk.writer.finish({"finalize"}), 0);
     CHECK_EQ(check_complete(read_trace(desk.writer.path()), "finalize").number("spans"), 2);
+}
+
+TEST("a block that is larger than a part is a part of its own") {
+    Desk desk("trace", 1 << 20, 3'000);
+    for (int i = 0; i < 5; ++i) {
+        std::uint32_t scan = 0;
+        CHECK(desk.write(desk.filled(300), scan, 300));
+        CHECK_EQ(desk.writer.flush(), 0);
+    }
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    const auto parts = read_parts(desk.dir);
+    CHECK_EQ(parts.size(), 5);
+    CHECK_EQ(check_parts(parts, "finalize").at("spans"), 1500);
+}
+
+TEST("what is in the files is told as it was at one moment, while more is written") {
+    const ScratchDir dir;
+    const auto header = std::make_unique<SpoolHeader>();
+    TraceParts parts(*header, dir.file("t"), ".pfw", 0600);
+    std::atomic<bool> done = false;
+    std::uint64_t torn = 0;
+    // As `stats` of a run asks, while its drain thread writes.
+    std::thread asking([&] {
+        while (!done.load(std::memory_order_relaxed)) {
+            const Written now = parts.written();
+            for (const std::uint64_t count : now.lines) torn += count != now.file_bytes;
+        }
+    });
+    WriteFacts facts;
+    int errors = 0;
+    for (std::uint64_t block = 0; block < scaled(100'000); ++block) {
+        for (std::uint64_t& count : facts.lines) ++count;
+        errors += parts.append("x", 1, facts) != 0;
+    }
+    done = true;
+    asking.join();
+    CHECK_EQ(errors, 0);
+    CHECK_EQ(torn, 0);
+}
+
+TEST("a name that is taken gets a number") {
+    const ScratchDir dir;
+    umask(0);
+    TraceFile first, second, third;
+    CHECK_EQ(first.create(dir.file("t"), ".pfw.gz"), 0);
+    CHECK_EQ(second.create(dir.file("t"), ".pfw.gz"), 0);
+    std::ofstream(dir.file("t-2.pfw.gz")) << "somebody else's";
+    CHECK_EQ(third.create(dir.file("t"), ".pfw.gz"), 0);
+    umask(022);
+    CHECK_EQ(first.path(), dir.file("t.pfw.gz"));
+    CHECK_EQ(second.path(), dir.file("t-1.pfw.gz"));
+    CHECK_EQ(third.path(), dir.file("t-3.pfw.gz"));
+    CHECK_EQ(file_bytes(dir.file("t-2.pfw.gz")), "somebody else's");
+    struct stat info {};
+    REQUIRE(stat(first.path().c_str(), &info) == 0);
+    CHECK_EQ(info.st_mode & 07777u, 0600u);
+}
+
+TEST("a block that does not fit leaves nothing of itself behind, and may be tried again") {
+    const ScratchDir dir;
+    CHECK(in_child([&dir] {
+        TraceFile file;
+        REQUIRE(file.create(dir.file("t"), ".pfw") == 0);
+        CHECK_EQ(file.append("first\n"), 0);
+        const std::string large(20'000, 'x');
+        with_file_limit(10'000, [&] {
+            CHECK_EQ(file.append(large), EFBIG);
+            CHECK_EQ(file.bytes(), 6);
+            CHECK_EQ(file_bytes(file.path()), "first\n");
+            CHECK_EQ(file.append("second\n"), 0);
+        });
+        CHECK_EQ(file.append(large), 0);
+        CHECK_EQ(file_bytes(file.path()), "first\nsecond\n" + large);
+    }));
+}
+
+TEST("a tail stands at the end until the next write, and whoever goes on gets it") {
+    const ScratchDir dir;
+    TraceFile file;
+    CHECK_EQ(file.create(dir.file("t"), ".pfw"), 0);
+    CHECK_EQ(file.append("one\n"), 0);
+    CHECK_EQ(file.put_tail("tail\n"), 0);
+    CHECK_EQ(file.put_tail("other tail\n"), 0);
+    CHECK_EQ(file.bytes(), 4);
+    CHECK_EQ(file_bytes(file.path()), "one\nother tail\n");
+    TraceFile again;
+    std::string tail = "?";
+    CHECK_EQ(again.resume(file.path(), 4, {}, &tail), 0);
+    CHECK_EQ(tail, "other tail\n");
+    CHECK_EQ(file_bytes(file.path()), "one\n");
+    CHECK_EQ(again.append("two\n"), 0);
+    CHECK_EQ(again.put_tail("tail\n"), 0);
+    CHECK_EQ(again.append("three\n"), 0);
+    CHECK_EQ(file_bytes(file.path()), "one\ntwo\nthree\n");
+}
+
+TEST("a file that is gone, is none, or is shorter than it should be is not gone on with") {
+    const ScratchDir dir;
+    TraceFile missing, directory, shorter;
+    CHECK_EQ(missing.resume(dir.file("t.pfw"), 0), ENOENT);
+    CHECK(directory.resume(dir.path(), 0) != 0);
+    std::ofstream(dir.file("short.pfw")) << "four";
+    CHECK(shorter.resume(dir.file("short.pfw"), 1000) != 0);
+    CHECK_EQ(file_bytes(dir.file("short.pfw")), "four");
 }

@@ -100,18 +100,3 @@ TEST("more names than there is room for are refused whole") {
     CHECK(name_at(*first.children[3], 4) == "name 4");
     let_go(first);
 }
-
-TEST("a block without events is an array without rows") {
-    ArrowArray array = Reader().give("[\n");
-    CHECK(array.length == 0);
-    CHECK(array.children[3]->dictionary->length == 0);
-    CHECK(static_cast<const std::int32_t*>(array.children[3]->dictionary->buffers[1])[0] == 0);
-    let_go(array);
-    ArrowSchema layout;
-    describe_events(all_columns, layout);
-    CHECK(layout.n_children == 10 && std::strcmp(layout.format, "+s") == 0);
-    CHECK(std::strcmp(layout.children[9]->name, "args") == 0 && !layout.children[9]->dictionary);
-    CHECK(std::strcmp(layout.children[2]->dictionary->format, "u") == 0);
-    layout.release(&layout);
-    CHECK(layout.release == nullptr);
-}

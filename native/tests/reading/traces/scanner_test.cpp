@@ -13,10 +13,6 @@ using namespace dftrace;
 
 namespace {
 
-constexpr const char* span =
-    R"({"id":4,"name":"forward","cat":"compute","pid":4211,"tid":4212,"ts":1580523856368.971,"dur":17.466,"ph":"X",)"
-    R"("args":{"hhash":"08cf3707b570dbec","p_idx":3,"level":3,"epoch":1,"loss":-0.5e3,"say":"\"hi\"","n":null}})";
-
 struct Scanned {
     Budget budget{64 << 20};
     Labels labels{budget};
@@ -30,29 +26,9 @@ struct Scanned {
         text.close(lines.size());
         scanner.scan(text, rows);
     }
-    std::string name(std::size_t row) const { return labels[rows.label[row]].name; }
-    std::string args(std::size_t row) const {
-        return std::string(text.view().substr(rows.args_at[row], rows.args_bytes[row]));
-    }
 };
 
 }  // namespace
-
-TEST("a line in the layout becomes a row") {
-    const Scanned seen(std::string(span) + "\n");
-    REQUIRE_EQ(seen.rows.size, 1u);
-    CHECK_EQ(seen.name(0), "forward");
-    CHECK_EQ(seen.labels[seen.rows.label[0]].category, "compute");
-    CHECK_EQ(seen.rows.ph[0], static_cast<std::uint8_t>('X'));
-    CHECK_EQ(seen.rows.id[0], 4u);
-    CHECK_EQ(seen.rows.parent[0], 3u);
-    CHECK_EQ(seen.rows.start[0], 1580523856368971);
-    CHECK_EQ(seen.rows.duration[0], 17466);
-    CHECK(seen.labels.track_id(seen.rows.track[0]) == TrackId({4211, 4212}));
-    CHECK_EQ(
-        seen.args(0),
-        R"("hhash":"08cf3707b570dbec","p_idx":3,"level":3,"epoch":1,"loss":-0.5e3,"say":"\"hi\"","n":null)");
-}
 
 TEST("framing is no line of its own, and what holds no event is counted") {
     const Scanned seen("[\n\n  \n]\nnonsense\n{}\n{\"ph\":\"X\"}\n[1]\n");

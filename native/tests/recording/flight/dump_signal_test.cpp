@@ -108,46 +108,6 @@ TEST("signals that cannot be handled are refused, and the one before asks for no
     }
 }
 
-TEST("the program's calls go on after the signal") {
-#ifdef __SANITIZE_THREAD__
-    SKIP("ThreadSanitizer keeps signals back while a thread is in read()");
-#endif
-    int ends[2];
-    REQUIRE(pipe(ends) == 0);
-    set_dump_signal(SIGUSR2);
-    std::atomic<bool> reads{false};
-    ssize_t got = -2;
-    std::thread reader([&] {
-        char byte = 0;
-        reads.store(true);
-        got = read(ends[0], &byte, 1);
-    });
-    while (!reads.load()) std::this_thread::yield();
-    for (int i = 0; i < 50; ++i) {
-        pthread_kill(reader.native_handle(), SIGUSR2);
-        while (take_dump_signal() == 0) std::this_thread::yield();
-    }
-    CHECK_EQ(write(ends[1], "x", 1), 1);
-    reader.join();
-    CHECK_EQ(got, 1);
-    set_dump_signal(0);
-    for (const int fd : ends) close(fd);
-}
-
-TEST("a flight recorder writes what it holds when the signal comes") {
-    const ScratchDir dir;
-    set_dump_signal(SIGUSR2);
-    start_run(recorder(dir));
-    EventName name("signal", "dumped");
-    for (int i = 0; i < 100; ++i) SpanScope span(name);
-    const std::uint64_t before = current_session()->header().write_number.load();
-    raise(SIGUSR2);
-    wait_for_write(before);
-    const Outcome outcome = finish_run({"finalize"});
-    set_dump_signal(0);
-    check_dumped(outcome.trace_path, 100, SIGUSR2);
-}
-
 TEST("a forked child writes what it holds when the signal comes to it, and its parent does not") {
 #ifdef __SANITIZE_THREAD__
     SKIP("ThreadSanitizer knows no threads in forked children");

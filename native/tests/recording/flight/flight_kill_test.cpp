@@ -47,84 +47,50 @@ struct Seen {
     }
 };
 
-Trace killed_and_adopted(const ScratchDir& dir, const Confirmed& confirmed, std::mt19937& random,
-                         std::uint64_t flight_ns, int dumps, std::size_t units, std::uint64_t records) {
-    const pid_t victim =
-        start_victim({"flight", dir.path(), confirmed.path(), std::to_string(threads),
-                      std::to_string(flight_ns), std::to_string(dumps), std::to_string(units)});
-    kill_after(victim, confirmed, threads, records, random);
-    return adopted(dir.only(".spool"));
-}
-
-int rounds() { return static_cast<int>(scaled(12)) + 3; }
-
 }  // namespace
 
-TEST("the last events that fit are in the trace of a flight recorder that was killed") {
+TEST(
+    "killed, also while dumps are written: the last events, or those of the last seconds, are there, and "
+    "once") {
+    struct Case {
+        std::uint64_t window_ns;
+        int dumps;
+        std::size_t units;  // 0 for any
+        std::uint64_t records;
+    };
     std::mt19937 random(61);
-    for (int i = 0; i < rounds(); ++i) {
-        const ScratchDir dir;
-        const Confirmed confirmed(dir.file("confirmed"));
-        const std::size_t units = 20 + random() % 100;
-        const Trace trace =
-            killed_and_adopted(dir, confirmed, random, 0, 0, units, 1000 + random() % scaled(150'000));
-        const Footer footer = check_complete(trace, "died");
-        const Seen seen(trace);
-        CHECK_EQ(seen.twice, 0);
-        CHECK_EQ(seen.wrong_batch, 0);
-        CHECK_EQ(footer.number("dropped"), 0);
-        std::uint64_t all = 0;
-        for (std::size_t t = 0; t < threads; ++t) {
-            // It may have died between storing a record and saying so.
-            const std::uint64_t last = confirmed.of(t);
-            const auto of_thread = seen.numbers.find(std::to_string(t));
-            if (of_thread == seen.numbers.end()) continue;  // that of others is newer
-            const auto there = static_cast<std::uint64_t>(
-                std::count(of_thread->second.begin(), of_thread->second.end(), true));
-            CHECK(there == seen.run_up_to(t, last) || there == seen.run_up_to(t, last + 1));
-            all += there;
+    for (const Case& c :
+         {Case{0, 0, 0, 150'000}, {3'000'000, 0, 4000, 150'000}, {0, 1'000'000, 200, 300'000}})
+        for (int i = 0; i < static_cast<int>(scaled(12)) + 3; ++i) {
+            const ScratchDir dir;
+            const Confirmed confirmed(dir.file("confirmed"));
+            const std::size_t units = c.units ? c.units : 20 + random() % 100;
+            const pid_t victim =
+                start_victim({"flight", dir.path(), confirmed.path(), std::to_string(threads),
+                              std::to_string(c.window_ns), std::to_string(c.dumps), std::to_string(units)});
+            kill_after(victim, confirmed, threads, 1000 + random() % scaled(c.records), random);
+            const Trace trace = adopted(dir.only(".spool"));
+            const Footer footer = check_complete(trace, "died");
+            const Seen seen(trace);
+            CHECK_EQ(seen.twice, 0);
+            CHECK_EQ(seen.wrong_batch, 0);
+            if (c.window_ns) CHECK(seen.last_ns - seen.first_ns <= c.window_ns + 1000);
+            std::uint64_t all = 0;
+            for (std::size_t t = 0; t < threads; ++t) {
+                // It may have died between storing a record and saying so.
+                const std::uint64_t last = confirmed.of(t);
+                const auto of_thread = seen.numbers.find(std::to_string(t));
+                if (c.dumps && last) CHECK(seen.run_up_to(t, last) > 0);
+                if (c.dumps || of_thread == seen.numbers.end()) continue;  // that of others is newer
+                const auto there = static_cast<std::uint64_t>(
+                    std::count(of_thread->second.begin(), of_thread->second.end(), true));
+                CHECK(there == seen.run_up_to(t, last) || there == seen.run_up_to(t, last + 1));
+                all += there;
+            }
+            if (c.units) continue;
+            CHECK_EQ(footer.number("dropped"), 0);
+            CHECK(all >= std::min<std::uint64_t>(confirmed.sum(threads), (units - 15) * 500));
         }
-        CHECK(all >= std::min<std::uint64_t>(confirmed.sum(threads), (units - 15) * 500));
-    }
-}
-
-TEST("the last seconds are in the trace of a flight recorder that was killed, and no more") {
-    std::mt19937 random(62);
-    for (int i = 0; i < rounds(); ++i) {
-        const ScratchDir dir;
-        const Confirmed confirmed(dir.file("confirmed"));
-        constexpr std::uint64_t window_ns = 3'000'000;
-        const Trace trace =
-            killed_and_adopted(dir, confirmed, random, window_ns, 0, 4000, 1000 + random() % scaled(150'000));
-        check_complete(trace, "died");
-        const Seen seen(trace);
-        CHECK_EQ(seen.twice, 0);
-        CHECK(seen.last_ns - seen.first_ns <= window_ns + 1000);
-        for (std::size_t t = 0; t < threads; ++t) {
-            const auto of_thread = seen.numbers.find(std::to_string(t));
-            if (of_thread == seen.numbers.end()) continue;
-            const auto there = static_cast<std::uint64_t>(
-                std::count(of_thread->second.begin(), of_thread->second.end(), true));
-            CHECK(there == seen.run_up_to(t, confirmed.of(t)) ||
-                  there == seen.run_up_to(t, confirmed.of(t) + 1));
-        }
-    }
-}
-
-TEST("killed while dumps are written: no event twice, and the last ones are there") {
-    std::mt19937 random(63);
-    for (int i = 0; i < rounds(); ++i) {
-        const ScratchDir dir;
-        const Confirmed confirmed(dir.file("confirmed"));
-        const Trace trace =
-            killed_and_adopted(dir, confirmed, random, 0, 1'000'000, 200, 1000 + random() % scaled(300'000));
-        const Footer footer = check_complete(trace, "died");
-        const Seen seen(trace);
-        CHECK_EQ(seen.twice, 0);
-        CHECK_EQ(seen.wrong_batch, 0);
-        for (std::size_t t = 0; t < threads; ++t)
-            if (confirmed.of(t)) CHECK(seen.run_up_to(t, confirmed.of(t)) > 0);
-    }
 }
 
 TEST("a flight recorder that dies at any of its writes is completed exactly once") {

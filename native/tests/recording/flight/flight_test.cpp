@@ -78,60 +78,6 @@ bool within(std::uint64_t window_ns, std::uint64_t since_ns) {
 
 }  // namespace
 
-TEST("nothing is written unless it is asked for, and nothing is left behind") {
-    for (const char* how : {"finalize", "exit"}) {
-        const ScratchDir dir;
-        start_run(recorder(dir, 100));
-        EventName name("flight", "quiet");
-        CHECK_EQ(record(name, 0, 5000), 5000);
-        const Outcome outcome = finish_run({how});
-        CHECK_EQ(outcome.error, "");
-        CHECK_EQ(outcome.trace_path, "");
-        CHECK_EQ(outcome.losses.dropped, 0);
-        CHECK(dir.files().empty());
-    }
-}
-
-TEST("what is asked for twice is written once") {
-    const ScratchDir dir;
-    start_run(recorder(dir, 100));
-    EventName name("flight", "twice");
-    for (std::uint64_t round = 0; round < 5; ++round) {
-        record(name, 3000 * round, 3000 * (round + 1));
-        CHECK_EQ(dump(("round " + std::to_string(round)).c_str()), 0);
-        CHECK_EQ(dump(), 0);
-    }
-    record(name, 15'000, 15'100);  // never asked for
-    const Outcome outcome = finish_run({"finalize"});
-    const Trace trace = read_trace(outcome.trace_path);
-    const Footer footer = check_complete(trace, "finalize");
-    check_row(numbers(trace), 0, 15'000);
-    CHECK_EQ(footer.told("overwritten"), 100);
-    const auto notes = trace.of("i");
-    REQUIRE_EQ(notes.size(), 10);
-    for (std::size_t i = 0; i < 10; ++i) {
-        CHECK_EQ(notes[i].name, "dump");
-        CHECK_EQ(notes[i].arg("reason"), i % 2 ? "\"asked\"" : "\"round " + std::to_string(i / 2) + "\"");
-        CHECK(!notes[i].arg("seconds").empty());
-    }
-}
-
-TEST("an exception has all of it written, with the spans that were open") {
-    const ScratchDir dir;
-    start_run(recorder(dir, 100));
-    EventName name("flight", "failing");
-    record(name, 0, 2000);
-    SpanScope left(name);
-    left.leak();
-    const Outcome outcome = finish_run({"exception", "ValueError"});
-    const Trace trace = read_trace(outcome.trace_path);
-    const Footer footer = check_complete(trace, "exception");
-    check_row(numbers(trace), 0, 2000);
-    CHECK_EQ(footer.number("unfinished"), 1);
-    CHECK_EQ(trace.of("i").at(0).arg("reason"), "\"exception ValueError\"");
-    CHECK(trace.text.find("\"error\":\"ValueError\"") != std::string::npos);
-}
-
 TEST("the last events that fit are kept, in no more bytes than were allowed") {
     for (const std::size_t units : {8u, 30u, 200u}) {
         const ScratchDir dir;
@@ -144,9 +90,7 @@ TEST("the last events that fit are kept, in no more bytes than were allowed") {
         }
         CHECK(current_session()->spool_bytes_used() <= units * unit_bytes);
         CHECK_EQ(dump(), 0);
-        const Outcome outcome = finish_run({"finalize"});
-        const Trace trace = read_trace(outcome.trace_path);
-        const Footer footer = check_complete(trace, "finalize");
+        const auto [outcome, trace, footer] = finished();
         const auto kept = numbers(trace);
         // All but header, names, the thread's own and the two that are being filled.
         const std::uint64_t least = (units - 5) * 1023;
@@ -220,9 +164,7 @@ TEST("arguments stay as long as an event names them, and no longer") {
         CHECK(current_session()->spool_bytes_used() <= units * unit_bytes);
         CHECK_EQ(dump(), 0);
     }
-    const Outcome outcome = finish_run({"finalize"});
-    const Trace trace = read_trace(outcome.trace_path);
-    const Footer footer = check_complete(trace, "finalize");
+    const auto [outcome, trace, footer] = finished();
     CHECK_EQ(footer.number("args_sanitised"), 0);
     CHECK_EQ(footer.number("dropped"), 0);
     CHECK_EQ(footer.number("spans") + footer.told("overwritten"), n);
@@ -263,8 +205,7 @@ TEST("threads that have all units between them go on with the one that each has"
         });
     for (auto& thread : threads) thread.join();
     CHECK_EQ(dump(), 0);
-    const Trace trace = read_trace(finish_run({"finalize"}).trace_path);
-    const Footer footer = check_complete(trace, "finalize");
+    const auto [outcome, trace, footer] = finished();
     CHECK_EQ(footer.number("spans") + footer.told("overwritten"), 30'000);
     std::vector<std::uint64_t> last(6);
     trace.each([&](const TraceEvent& e) {

@@ -98,9 +98,7 @@ TEST("dumps while four threads record at full speed hold every event once") {
         }
         for (auto& thread : running) thread.join();
         const std::uint64_t complete_from = current_session()->header().complete_from.load();
-        const Outcome outcome = finish_run({"exception", "ValueError"});
-        const Trace trace = read_trace(outcome.trace_path);
-        const Footer footer = check_complete(trace, "exception");
+        const auto [outcome, trace, footer] = finished({"exception", "ValueError"});
         const Seen seen = seen_in(trace);
         check_from(complete_from, seen, stored);
         std::uint64_t all = 0;
@@ -131,9 +129,7 @@ TEST("threads come and go while units are used again: the last events are all th
         if (w % 5 == 4) CHECK_EQ(current_session()->dump("now"), 0);
     }
     const std::uint64_t complete_from = current_session()->header().complete_from.load();
-    const Outcome outcome = finish_run({"exception", "ValueError"});
-    const Trace trace = read_trace(outcome.trace_path);
-    const Footer footer = check_complete(trace, "exception");
+    const auto [outcome, trace, footer] = finished({"exception", "ValueError"});
     check_from(complete_from, seen_in(trace), stored);
     std::uint64_t all = 0;
     for (const Stored& thread : stored) all += thread.count;
@@ -155,8 +151,7 @@ TEST("threads that ended long ago leave their units to those that record") {
     }
     CHECK_EQ(stored[0].count, 90'000);
     CHECK_EQ(current_session()->dump("now"), 0);
-    const Trace trace = read_trace(finish_run({"finalize"}).trace_path);
-    const Footer footer = check_complete(trace, "finalize");
+    const auto [outcome, trace, footer] = finished();
     CHECK_EQ(footer.number("dropped"), 0);
     CHECK_EQ(trace.of("i").size(), 1);
     const std::vector<bool> seen = seen_in(trace).at("0");
@@ -180,8 +175,7 @@ TEST("dumps that several threads ask for at once all hold what was recorded befo
             }
         });
     for (auto& thread : running) thread.join();
-    const Trace trace = read_trace(finish_run({"finalize"}).trace_path);
-    const Footer footer = check_complete(trace, "finalize");
+    const auto [outcome, trace, footer] = finished();
     CHECK_EQ(footer.number("spans"), threads * rounds * 50);
     check_from(0, seen_in(trace), stored);
 }

@@ -76,9 +76,7 @@ TEST("every dump has the spans that are open, and tells each span once") {
         // Nobody asks for another dump: of what was told as open the end is told, and of no more.
         EventName unasked("open", "unasked");
         SpanScope(unasked).close();
-        const Outcome outcome = finish_run({"finalize"});
-        const Trace trace = read_trace(outcome.trace_path);
-        const Footer footer = check_complete(trace, "finalize");
+        const auto [outcome, trace, footer] = finished();
         CHECK(told(trace) == (Told{{"train", "X"}, {"reduce", "X"}, {"later", "B"}}));
         CHECK_EQ(footer.number("unfinished"), 1);
         CHECK_EQ(footer.told("overwritten"), 1);
@@ -104,8 +102,7 @@ TEST("what a dump told of as open stays, though its end was let go") {
         record_many(many);
         outer.close();
         CHECK_EQ(dump(), 0);
-        const Trace trace = read_trace(finish_run({"finalize"}).trace_path);
-        const Footer footer = check_complete(trace, "finalize");
+        const auto [outcome, trace, footer] = finished();
         CHECK(told(trace) == (Told{{"train", "X"}, {"reduce", "B"}}));
         CHECK_EQ(footer.number("unfinished"), 1);
         const auto lost = trace.of("B");

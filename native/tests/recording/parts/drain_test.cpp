@@ -79,22 +79,6 @@ struct Drained {
 
 }  // namespace
 
-TEST("a dump is over when a turn has written that began after it, and its reason is handed on") {
-    const ScratchDir dir;
-    Drained run(dir);
-    run.drain.start();
-    CHECK_EQ(run.drain.dump("asked", nullptr, {}), 0);
-    CHECK(run.drain.finish({"finalize"}));
-    CHECK(run.told.writes >= 2);
-    CHECK_EQ(run.told.reasons.size(), 1);
-    CHECK_EQ(run.told.reasons.at(0), "asked");
-    CHECK_EQ(run.told.ended_how, "finalize");
-    CHECK_EQ(run.drain.error(), 0);
-    CHECK_EQ(run.spool.header().finalized.load(), 1);
-    CHECK(run.spool.removed());
-    CHECK(run.dir.files(".spool-at").empty());
-}
-
 TEST("what cannot be written is told to whoever waits, and in the header, until it can") {
     const ScratchDir dir;
     Drained run(dir);

@@ -1,4 +1,6 @@
-// Counts by bin are those of a loop over the elements, for every format and number of threads.
+// Tensors by all instructions and on any number of threads, which sanitizers look at: the ends of them, counts by
+// bin as a loop over the elements has them, 8-bit formats. That the statistics and grids are right is for
+// tests/inspect/numerics.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -9,12 +11,31 @@
 
 #include "check.hpp"
 #include "dftrace/tensor/collect.hpp"
+#include "dftrace/tensor/fake_quantise.hpp"
 #include "dftrace/tensor/histogram.hpp"
 #include "dftrace/tensor/kernels.hpp"
 
 using namespace dftrace::tensor;
 
 namespace {
+
+std::vector<float> normal_numbers(std::size_t count, float mean) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> distribution(mean, 1.0f);
+    std::vector<float> numbers(count);
+    for (float& number : numbers) number = distribution(random);
+    return numbers;
+}
+
+template <class Check>
+void with_each_instructions(const Check& check) {
+    for (const Instructions wanted : {Instructions::portable, Instructions::avx2, Instructions::avx512}) {
+        if (wanted > best_instructions()) continue;
+        CHECK_EQ(use_instructions(wanted), wanted);
+        check();
+    }
+    use_instructions(best_instructions());
+}
 
 std::uint32_t bin_of(float number) {
     std::uint32_t bits;
@@ -41,17 +62,13 @@ std::uint16_t cut_to_fp16(std::uint32_t bits) {
 }
 
 void check_histogram(const void* data, std::size_t count, Element element, const BinCounts& wanted) {
-    for (const Instructions instructions :
-         {Instructions::portable, Instructions::avx2, Instructions::avx512}) {
-        if (instructions > best_instructions()) continue;
-        use_instructions(instructions);
+    with_each_instructions([&] {
         BinCounts bins{};
         const Record found = histogram(data, count, element, 1, bins);
         const Record record = collect(data, count, {element, Depth::six, {}, 1});
         CHECK(bins == wanted);
         CHECK(std::memcmp(&found, &record, sizeof record) == 0);
-    }
-    use_instructions(best_instructions());
+    });
 }
 
 std::vector<float> numbers_of_all_sizes(std::size_t count) {
@@ -63,7 +80,50 @@ std::vector<float> numbers_of_all_sizes(std::size_t count) {
     return numbers;
 }
 
+std::vector<float> quantised(const std::vector<float>& numbers, const QuantiseOrder& order, Record& record) {
+    std::vector<float> output(numbers.size());
+    record = fake_quantise(numbers.data(), output.data(), numbers.size(), order);
+    return output;
+}
+
+bool same(float a, float b) {
+    return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
+}
+
 }  // namespace
+
+TEST("every length ends where the tensor ends") {
+    const std::vector<float> numbers = normal_numbers(200, 0.0f);
+    with_each_instructions([&] {
+        for (std::size_t length = 1; length <= 150; ++length) {
+            // What lies behind would show in every field.
+            std::vector<float> part(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(length));
+            double sum = 0;
+            for (const float number : part) sum += static_cast<double>(number);
+            part.push_back(1e9f);
+            const Record record = collect(part.data(), length, {});
+            CHECK_EQ(record.n_total, static_cast<double>(length));
+            CHECK(record.max < 100.0);
+            CHECK(std::fabs(record.mean * static_cast<double>(length) - sum) < 1e-4);
+        }
+    });
+}
+
+TEST("merging in the order of the blocks gives the same bits on any number of threads") {
+    const std::vector<float> numbers = normal_numbers(900'001, 3.0f);
+    const auto record_of = [&](const CollectOrder& order) {
+        return collect(numbers.data(), numbers.size(), order);
+    };
+    const Record alone = record_of({});
+    for (unsigned threads = 2; threads < 6; ++threads) {
+        CollectOrder order;
+        order.threads = threads;
+        const Record shared = record_of(order);
+        CHECK_EQ(shared.mean, alone.mean);
+        CHECK_EQ(shared.m2, alone.m2);
+        CHECK_EQ(shared.absolute_sum, alone.absolute_sum);
+    }
+}
 
 TEST("every element is in its bin") {
     auto numbers = numbers_of_all_sizes(5'000'003);
@@ -129,24 +189,11 @@ TEST("every element is in its bin, whatever most of them are like") {
     }
 }
 
-TEST("formats are counted as fp32") {
+TEST("fp64 is counted as fp32") {
     const std::vector<double> wide{1.0, -2.5, 1e300, -1e-300, 0.0};
     BinCounts bins{};
     histogram(wide.data(), wide.size(), Element::fp64, 1, bins);
     for (const double number : wide) CHECK_EQ(bins[bin_of(static_cast<float>(number))], std::uint64_t{1});
-
-    const std::vector<std::uint16_t> brain{0x3F80, 0xC020, 0x0000, 0x7F80};
-    bins = {};
-    histogram(brain.data(), brain.size(), Element::bf16, 1, bins);
-    CHECK_EQ(bins[bin_of(1.0f)], std::uint64_t{1});
-    CHECK_EQ(bins[bin_of(-2.5f)], std::uint64_t{1});
-
-    const std::vector<std::uint16_t> half{0x3C00, 0xC100, 0x0001};
-    bins = {};
-    histogram(half.data(), half.size(), Element::fp16, 1, bins);
-    CHECK_EQ(bins[bin_of(1.0f)], std::uint64_t{1});
-    CHECK_EQ(bins[bin_of(-2.5f)], std::uint64_t{1});
-    CHECK_EQ(bins[bin_of(0x1p-24f)], std::uint64_t{1});
 }
 
 TEST("counts are added to those before") {
@@ -156,4 +203,31 @@ TEST("counts are added to those before") {
     histogram(numbers.data(), numbers.size(), Element::fp32, 2, bins);
     CHECK_EQ(bins[bin_of(3.0f)], std::uint64_t{200});
     CHECK_EQ(histogram(nullptr, 0, Element::fp32, 2, bins).n_total, 0.0);
+}
+
+TEST("both sets of instructions give the same bits and counts for any pattern") {
+    std::mt19937 random(5);
+    std::vector<float> numbers(70'003);
+    for (float& number : numbers) {
+        const auto bits = static_cast<std::uint32_t>(random());
+        std::memcpy(&number, &bits, sizeof bits);
+    }
+    for (const float scale : {1.0f, 3e20f, 1e-20f}) {
+        QuantiseOrder order;
+        order.scale = scale;
+        order.counted = true;
+        Record first, second;
+        use_instructions(Instructions::portable);
+        const std::vector<float> portable = quantised(numbers, order, first);
+        use_instructions(best_instructions());
+        const std::vector<float> best = quantised(numbers, order, second);
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+            if (!same(portable[i], best[i])) CHECK_EQ(portable[i], best[i]);
+        CHECK_EQ(first.n_over, second.n_over);
+        CHECK_EQ(first.n_under, second.n_under);
+        std::uint64_t lost = 0;
+        for (std::size_t i = 0; i < numbers.size(); ++i) lost += numbers[i] != 0 && best[i] == 0;
+        // Where the way back does not underflow, zero is what the format made of it.
+        if (scale <= 1.0f) CHECK_EQ(static_cast<std::uint64_t>(second.n_under), lost);
+    }
 }
