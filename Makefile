@@ -23,7 +23,7 @@ APT_FUZZ := cmake clang
 APT_WHEEL := advancecomp
 
 # The fuzz programs, and how many inputs `make fuzz` gives each of them: seconds.
-FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500 scan:20000 index:8000 \
+FUZZ := line_formatter:6000 live_spool:3000 recovery:2000 scan:20000 index:8000 \
         deflate:2000 documents:8000
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
