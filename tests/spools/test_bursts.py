@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import RunScript, read_all, trace_files
-
-import dftrace_ai.spools.recovery
+from conftest import RunScript
 
 # A unit takes a thousand spans: these are many, one behind the other.
 BURST = """
-    import json, os, signal, sys, time
+    import json, os, time
     from pathlib import Path
     import dftrace_ai
     from dftrace_ai import ai
@@ -51,8 +49,8 @@ def test_room_that_nobody_took_is_given_back_while_the_program_goes_on(
         BURST
         + """
     with dftrace_ai.tracing(flush_interval_ms=60_000) as run:
-        for _ in range(3):
-            burst(100_000)
+        for _ in range(2):
+            burst(40_000)
             until = time.monotonic() + 30
             while spool().st_blocks * 512 > run.stats()["spool_bytes"]:
                 assert time.monotonic() < until, (spool(), run.stats())
@@ -62,7 +60,7 @@ def test_room_that_nobody_took_is_given_back_while_the_program_goes_on(
         env=env,
     )
     (trace,) = done.traces(perfetto=False)
-    assert trace.footer["spans"] == 300_000
+    assert trace.footer["spans"] == 80_000
 
 
 @pytest.mark.parametrize("overflow", ["drop", "wait"])
@@ -86,45 +84,3 @@ def test_no_burst_makes_the_spool_longer_than_its_limit(
     ((_, dropped),) = done.said
     assert trace.footer["spans"] + dropped == 100_000
     assert dropped == 0 or overflow == "drop"
-
-
-@pytest.mark.parametrize("spans", [1, 1_500, 40_000, 150_000])
-def test_killed_in_a_burst_nothing_of_it_is_lost(
-    run_script: RunScript, env: dict[str, str], spans: int
-) -> None:
-    done = run_script(
-        BURST
-        + f"""
-    dftrace_ai.initialize()
-    burst({spans})
-    os.kill(os.getpid(), signal.SIGKILL)
-    """,
-        status=-9,
-        env=env,
-    )
-    outcome = dftrace_ai.spools.recovery.adopt_dead(done.folder)
-    assert (outcome.failed, outcome.damaged) == ([], [])
-    (trace,) = read_all(trace_files(done.folder))
-    assert (trace.footer["ended"], trace.footer["spans"]) == ("died", spans)
-
-
-def test_a_child_that_is_forked_in_a_burst_makes_its_own_room(
-    run_script: RunScript, env: dict[str, str]
-) -> None:
-    done = run_script(
-        BURST
-        + """
-    with dftrace_ai.tracing():
-        burst(50_000)
-        child = os.fork()
-        burst(60_000 if child else 70_000)
-        if child:
-            assert os.waitpid(child, 0)[1] == 0
-        else:
-            dftrace_ai.finalize()
-            os._exit(0)
-    """,
-        env=env,
-    )
-    counts = sorted(trace.footer["spans"] for trace in done.traces(perfetto=False))
-    assert counts == [70_000, 110_000]

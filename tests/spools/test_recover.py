@@ -14,6 +14,7 @@ from conftest import RunScript, clean_environment
 from perfetto.trace_file import read
 from printed_json import checked
 
+from dftrace_ai import _native
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import observer
 from dftrace_ai.spools import recovery
@@ -111,6 +112,19 @@ def test_a_newer_spool_is_left_for_a_newer_dftrace(dead: tuple[Path, Path]) -> N
     assert status == 1
     assert "spool version 99 is not known to this dftrace" in complaint
     assert spool.exists()
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_process_is_known_by_when_it_began(tmp_path: Path, lives: bool) -> None:
+    """Its spool is gone, and its number is that of this process, which may be another one."""
+    began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    spool = f"/dev/shm/dftrace-0123456789abcdef-{os.getpid()}-{began - (not lives)}-0.spool"
+    marker = tmp_path / f"t-{_native.host_name()}-{os.getpid()}.spool-at"
+    marker.write_text(f"{spool}\n{_native.marker_place()}\n")
+    found = recovery.adopt_dead(tmp_path)
+    lost = f"{spool}: is gone; what was not yet in the trace is lost"
+    assert (found.alive, found.failed) == (([spool], []) if lives else ([], [lost]))
+    assert marker.exists() == lives
 
 
 @pytest.mark.parametrize("kind", ["missing", "file"])

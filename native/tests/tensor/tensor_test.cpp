@@ -1,6 +1,6 @@
-// Tensors by all instructions and on any number of threads, which sanitizers look at: the ends of them, counts by
-// bin as a loop over the elements has them, 8-bit formats. That the statistics and grids are right is for
-// tests/inspect/numerics.
+// Tensors by all instructions and on any number of threads, which sanitizers look at: the ends of them,
+// counts by bin as a loop over the elements has them, 8-bit formats. That the statistics and grids are right
+// is for tests/inspect/numerics.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -16,26 +16,6 @@ from conftest import RunScript, Traced
 from dftrace_ai import ai
 
 
-def test_bare_decorator_block_and_call_nest(traced: Traced) -> None:
-    @ai.compute.forward
-    def forward(x: int) -> int:
-        with ai.comm.all_reduce:
-            return x + 1
-
-    @ai.compute
-    def compute(x: int) -> int:
-        return forward(x) * 2
-
-    with traced() as rec, ai.pipeline.train:
-        assert compute(20) == 42
-
-    assert rec.trace.tree() == [
-        ["train", [["compute", [["forward", [["all_reduce", []]]]]]]],
-    ]
-    assert [e.level for e in rec.trace.spans] == [1, 2, 3, 4]
-    assert [s.depth for s in sorted(rec.perfetto.slices, key=lambda s: s.ts_ns)] == [0, 1, 2, 3]
-
-
 def test_constructors(traced: Traced) -> None:
     class Dataset:
         @ai.data.item.init
@@ -104,18 +84,6 @@ def test_manual_enter_and_exit_and_exit_stack(traced: Traced) -> None:
         ["backward", []],
         ["backward", []],
     ]
-
-
-def test_decorated_before_initialize_is_traced_after_it(traced: Traced) -> None:
-    @ai.compute.forward
-    def forward() -> int:
-        return 1
-
-    assert forward() == 1
-    with traced() as rec:
-        assert forward() == 1
-    assert forward() == 1
-    assert rec.trace.names == {"forward": 1}
 
 
 def test_metadata_mode_in_parentheses(traced: Traced) -> None:

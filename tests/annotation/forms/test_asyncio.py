@@ -61,39 +61,6 @@ def test_interleaved_tasks_keep_their_own_parents(traced: Traced) -> None:
     assert inside(t, t.one("receive"), two)
 
 
-def test_many_tasks_many_levels(traced: Traced) -> None:
-    async def main() -> None:
-        @ai.data.preprocess
-        async def leaf(i: int) -> None:
-            await asyncio.sleep(0)
-            with ai.compute.step(step=i):
-                pass
-
-        @ai.data.item
-        async def work(i: int) -> int:
-            for _ in range(i % 4):
-                await asyncio.sleep(0)
-            await leaf(i)
-            async with ai.comm.send:
-                await asyncio.sleep(0)
-            await leaf(i)
-            return i
-
-        assert await asyncio.gather(*(work(i) for i in range(50))) == list(range(50))
-
-    with traced() as rec, ai.pipeline.train:
-        asyncio.run(main())
-    t = rec.trace
-    items = t.named("item")
-    assert len(items) == 50
-    branch = ["preprocess", [["step", []]]]
-    for item in items:
-        assert t.tree(item) == [branch, ["send", []], branch]
-        steps = [t.children(c)[0] for c in t.children(item) if c.name == "preprocess"]
-        assert steps[0].user == steps[1].user
-    assert sorted(t.children(t.children(i)[0])[0].user["step"] for i in items) == list(range(50))
-
-
 def test_awaited_coroutines_share_the_track_of_their_task(traced: Traced) -> None:
     @ai.compute.backward
     async def inner() -> None:

@@ -91,30 +91,6 @@ def test_return_from_inside_a_nest_of_loops(traced: Traced) -> None:
     assert t.footer["unmatched_stops"] == 0
 
 
-def test_an_exception_in_the_body_and_one_in_the_source(traced: Traced) -> None:
-    def broken() -> Iterator[int]:
-        yield 1
-        raise OSError("disk")
-
-    with traced() as rec:
-        with pytest.raises(ZeroDivisionError):
-            for x in ai.dataloader.fetch.iter(range(3)):
-                _ = 1 // x
-        with pytest.raises(OSError, match="disk"):
-            for _ in ai.pipeline.epoch.iter(broken()):
-                pass
-        with ai.compute.step:
-            pass
-    t = rec.trace
-    assert (t.names["fetch.iter"], t.names["fetch.block"]) == (1, 1)
-    assert t.names["epoch.block"] == 1
-    waits = t.named("epoch.iter")
-    assert waits[0].user == {"count": 1}
-    assert [e.args["error"] for e in waits[1:]] in ([], ["OSError"])
-    assert t.footer["unfinished"] == 0
-    assert t.one("step").level == 1
-
-
 def test_length_laziness_and_the_iterator_protocol(traced: Traced) -> None:
     pulled = []
 
@@ -140,16 +116,6 @@ def test_length_laziness_and_the_iterator_protocol(traced: Traced) -> None:
         assert next(it, "end") == "end"
         with pytest.raises(TypeError):
             ai.dataloader.fetch.iter(3)  # type: ignore[call-overload]
-
-
-def test_two_loops_of_one_node_taken_in_turns(traced: Traced) -> None:
-    with traced() as rec:
-        both = zip(ai.data.item.iter("ab"), ai.data.item.iter("xy"), strict=True)
-        assert list(both) == [("a", "x"), ("b", "y")]
-    t = rec.trace
-    assert sorted(e.user["count"] for e in t.named("item.block")) == [1, 1, 2, 2]
-    assert sorted(e.user["count"] for e in t.named("item.iter")) == [1, 1, 2, 2]
-    assert t.footer["unfinished"] == 0
 
 
 class Loader:

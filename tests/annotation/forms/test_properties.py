@@ -157,13 +157,6 @@ def test_random_trees_come_back(forests: list[list[Branch]]) -> None:
         agree(record(folder, forests))
 
 
-@settings(max_examples=25)
-@given(forests=runs, buffer=st.sampled_from([4096, 1 << 20]))
-def test_random_trees_in_whole_microseconds(forests: list[list[Branch]], buffer: int) -> None:
-    with TemporaryDirectory() as folder:
-        agree(record(folder, forests, timestamps="epoch_us", write_buffer_bytes=buffer))
-
-
 def grown(rng: random.Random, depth: int) -> list[Branch]:
     """A random forest, a few hundred spans large."""
     return [

@@ -95,39 +95,6 @@ def test_switched_while_the_span_is_open(traced: Traced) -> None:
     assert t.footer["unmatched_stops"] == 0
 
 
-def test_a_decorated_function_follows_the_switch_of_its_node_but_not_of_its_instance(
-    traced: Traced,
-) -> None:
-    """The documented caveat: parentheses make an instance that later switches do not reach."""
-
-    class Follows:
-        @ai.checkpoint.init
-        def __init__(self) -> None:
-            pass
-
-    class Early:
-        @ai.checkpoint.init(args={"early": True})
-        def __init__(self) -> None:
-            pass
-
-    with traced() as rec:
-        Follows()
-        ai.checkpoint.disable()
-
-        class Late:
-            @ai.checkpoint.init(args={"late": True})
-            def __init__(self) -> None:
-                pass
-
-        for cls in (Follows, Early, Late):
-            cls()
-        ai.checkpoint.enable()
-        for cls in (Follows, Early, Late):
-            cls()
-    early: dict[str, object] = {"early": True}
-    assert [e.user for e in rec.trace.spans] == [{}, early, {}, early]
-
-
 def test_disable_silences_every_form(traced: Traced) -> None:
     with traced() as rec:
         with ai.pipeline.train:

@@ -176,19 +176,6 @@ def test_methods_of_every_kind(traced: Traced) -> None:
     assert rec.trace.tree(step) == [["forward", []]]
 
 
-def test_bound_methods_are_methods() -> None:
-    m = Model(3)
-    assert callable(m.method)
-    assert m.method.__self__ is m
-    assert m.method.__doc__ == "Doc of a method."
-    assert m.method == m.method
-    assert list(inspect.signature(m.method).parameters) == ["x"]
-    assert list(inspect.signature(Model.class_outer).parameters) == ["x"]
-    assert pickle.loads(pickle.dumps(m)).method(2) == 6
-    assert isinstance(vars(Model)["static_inner"], staticmethod)
-    assert m.method.__func__ is vars(Model)["method"]
-
-
 def test_two_of_our_decorators_and_a_foreign_one(traced: Traced) -> None:
     def foreign(f: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(f)
@@ -208,19 +195,6 @@ def test_two_of_our_decorators_and_a_foreign_one(traced: Traced) -> None:
         assert f(3) == 3
     assert rec.trace.tree() == [["compute", [["forward", [["backward", []]]]]]]
     assert f.__name__ == "f"
-
-
-def test_callables_that_are_no_functions(traced: Traced) -> None:
-    class Layer:
-        def __call__(self, x: int) -> int:
-            return x + 1
-
-    with traced() as rec:
-        assert ai.compute.forward(len)([1, 2]) == 2
-        assert ai.compute.forward(functools.partial(max, 3))(5) == 5
-        assert ai.compute.forward(Layer())(1) == 2
-        assert ai.compute.forward(lambda: 4)() == 4
-    assert rec.trace.names == {"forward": 4}
 
 
 def test_many_arguments_keywords_and_unpacking(traced: Traced) -> None:

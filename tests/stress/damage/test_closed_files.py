@@ -268,37 +268,3 @@ print(json.dumps([os.listdir("spools"), sorted(Path("out").glob("*.spool-at"))])
     own, children = done.split(perfetto=False)
     assert own.names == {"forward": 27_000}
     assert [child.names for child in children] == [{"forward": 10}] * 2
-
-
-def test_workers_of_a_forkserver_close_all_and_go_on(run_script: RunScript) -> None:
-    """It was started by a process that had closed all of its own."""
-    done = run_script(
-        PREAMBLE
-        + """
-import multiprocessing
-
-def work(close):
-    trained(2000)
-    if close:
-        os.closerange(3, ALL)
-    trained(5000)
-
-if __name__ == "__main__":
-    dftrace_ai.initialize(log_file="out/trace", spool_dir="spools", flush_interval_ms=1)
-    trained(3000)
-    os.closerange(3, ALL)
-    context = multiprocessing.get_context("forkserver")
-    for close in (True, False):
-        worker = context.Process(target=work, args=[close])
-        worker.start()
-        worker.join()
-        print(json.dumps(worker.exitcode), flush=True)
-    trained(3000)
-    dftrace_ai.finalize()
-    print(json.dumps([os.listdir("spools"), sorted(Path("out").glob("*.spool-at"))]))
-"""
-    )
-    assert done.said == [0, 0, [[], []]]
-    own, workers = done.split(perfetto=False)
-    assert own.names == {"forward": 6000}
-    assert [worker.names for worker in workers] == [{"forward": 7000}] * 2

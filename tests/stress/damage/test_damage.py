@@ -8,10 +8,11 @@ import shutil
 import signal
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from conftest import RunScript, trace_files
 from perfetto.trace_file import BadTrace, read, read_unfinished
 
@@ -123,23 +124,6 @@ def judge_rest(place: Place, whole: set[int], *, texts_whole: bool = True) -> Ve
     return verdict
 
 
-def test_cut(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
-    """What lies in whole units before the cut is found, and that something is not is told."""
-    rng = random.Random(f"{SEED} cut")
-    with fault_row(f"spool of a killed process, cut at {TURNS} lengths") as row:
-        original = new_place()
-        spool = dead_spool(nursery, original)
-        for _ in range(TURNS):
-            cut = spool[: rng.randrange(len(spool))]
-            place = with_spool(original, new_place(), cut)
-            finished, failed, damaged = recovered(nursery, place)
-            if len(cut) < UNIT_BYTES:
-                assert (finished, failed) == (0, 1)
-                continue
-            assert damaged
-            row.add(judge_rest(place, {i for unit in record_units(cut) for i in unit.ids}))
-
-
 def flipped(spool: bytes, rng: random.Random, unit: int, first: int, end: int) -> bytes:
     """With some bits changed between two places of a unit."""
     changed = bytearray(spool)
@@ -148,58 +132,73 @@ def flipped(spool: bytes, rng: random.Random, unit: int, first: int, end: int) -
     return bytes(changed)
 
 
-def test_changed_bits(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
+def ids_in(units: Iterable[RecordUnit]) -> set[int]:
+    return {number for unit in units for number in unit.ids}
+
+
+Damaged = tuple[bytes, set[int], bool]
+"""A spool, the records that are sound in it, and whether the texts that they name are."""
+
+
+def cut(spool: bytes, rng: random.Random) -> Damaged:
+    """What lies in whole units before the cut is found."""
+    rest = spool[: rng.randrange(len(spool))]
+    return rest, ids_in(record_units(rest)), True
+
+
+def changed_unit(spool: bytes, rng: random.Random) -> Damaged:
     """All that lies in other units is found."""
-    rng = random.Random(f"{SEED} bits")
-    with fault_row(f"spool of a killed process, bits changed in a unit, {TURNS} times") as row:
-        original = new_place()
-        spool = dead_spool(nursery, original)
-        units = record_units(spool)
-        for _ in range(TURNS):
-            unit = rng.randrange(1, len(spool) // UNIT_BYTES)
-            changed = flipped(spool, rng, unit, UNIT_HEADER_BYTES, UNIT_BYTES)
-            place = with_spool(original, new_place(), changed)
-            assert recovered(nursery, place)[:2] == (1, 0)
-            others = {i for u in units if u.index != unit for i in u.ids}
-            of_records = any(u.index == unit for u in units)
-            row.add(judge_rest(place, others, texts_whole=of_records))
+    unit = rng.randrange(1, len(spool) // UNIT_BYTES)
+    others = [other for other in record_units(spool) if other.index != unit]
+    of_records = len(others) < len(record_units(spool))
+    return flipped(spool, rng, unit, UNIT_HEADER_BYTES, UNIT_BYTES), ids_in(others), of_records
 
 
-def test_changed_bits_of_threads(
-    nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
-) -> None:
+def changed_thread(spool: bytes, rng: random.Random) -> Damaged:
     """Whatever the spool says of a thread's number, name and open spans: its records are found."""
-    rng = random.Random(f"{SEED} threads' bits")
-    with fault_row(f"spool of a killed process, bits changed in a thread, {TURNS} times") as row:
-        original = new_place()
-        spool = dead_spool(nursery, original)
-        units = record_units(spool)
-        for _ in range(TURNS):
-            unit = rng.choice([u.index for u in units if u.is_first])
-            changed = flipped(spool, rng, unit, UNIT_HEADER_BYTES, THREAD_STACK_FROM)
-            place = with_spool(original, new_place(), changed)
-            assert recovered(nursery, place)[:2] == (1, 0)
-            row.add(judge_rest(place, {i for u in units for i in u.ids}))
+    units = record_units(spool)
+    unit = rng.choice([unit.index for unit in units if unit.is_first])
+    changed = flipped(spool, rng, unit, UNIT_HEADER_BYTES, THREAD_STACK_FROM)
+    return changed, ids_in(units), True
 
 
-def test_changed_bits_of_the_header(
-    nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
-) -> None:
+def changed_header(spool: bytes, rng: random.Random) -> Damaged:
     """Either all is there, or it is told that it is not."""
-    rng = random.Random(f"{SEED} header's bits")
-    name = f"spool of a killed process, bits changed in its header, {TURNS} times"
-    with fault_row(name) as row:
+    return flipped(spool, rng, 0, 0, UNIT_BYTES), ids_in(record_units(spool)), True
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (cut, f"cut at {TURNS} lengths"),
+        (changed_unit, f"bits changed in a unit, {TURNS} times"),
+        (changed_thread, f"bits changed in a thread, {TURNS} times"),
+        (changed_header, f"bits changed in its header, {TURNS} times"),
+    ],
+)
+def test_what_is_sound_is_found(
+    damage: Callable[[bytes, random.Random], Damaged],
+    fault: str,
+    nursery: Nursery,
+    new_place: NewPlace,
+    fault_row: FaultRow,
+) -> None:
+    rng = random.Random(f"{SEED} {fault}")
+    with fault_row(f"spool of a killed process, {fault}") as row:
         original = new_place()
         spool = dead_spool(nursery, original)
-        whole = {i for unit in record_units(spool) for i in unit.ids}
         for _ in range(TURNS):
-            changed = flipped(spool, rng, 0, 0, UNIT_BYTES)
-            place = with_spool(original, new_place(), changed)
-            finished, failed, damaged = recovered(nursery, place)
-            # It may have become the spool of a process that lives.
-            assert finished or failed or list(place.spools.iterdir())
-            told = damaged or not finished
-            row.add(judge_rest(place, set() if told else whole))
+            damaged, sound, texts_whole = damage(spool, rng)
+            place = with_spool(original, new_place(), damaged)
+            finished, failed, told = recovered(nursery, place)
+            if damage is changed_header:
+                # It may have become the spool of a process that lives.
+                assert finished or failed or list(place.spools.iterdir())
+                sound = set() if told or not finished else sound
+            else:
+                assert (finished, failed) == ((1, 0) if len(damaged) >= UNIT_BYTES else (0, 1))
+                assert told or not finished or damage is not cut
+            row.add(judge_rest(place, sound, texts_whole=texts_whole))
 
 
 # Each child leaves a spool with several units, and a neighbour does something else to each but the first.

@@ -33,8 +33,13 @@ LONGEST_S = (0.001, 0.003, 0.008, 0.02)
 
 
 def some_settings(rng: random.Random) -> dict[str, object]:
-    """Settings under which the writer is often in the middle of something, or hardly ever."""
+    """Settings under which the writer is often in the middle of something, or hardly ever.
+
+    With little room threads wait for it, and units are used again.
+    """
+    room = rng.choice([{}, {}, {"spool_bytes": 1 << 20, "overflow": "wait"}])
     return {
+        **room,
         "compression": rng.choice(["gzip", "gzip", "none", "zstd"]),
         "flush_interval_ms": rng.choice([1, 10, 1000]),
         "write_buffer_bytes": rng.choice([4096, 1 << 20]),

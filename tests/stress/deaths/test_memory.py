@@ -16,10 +16,18 @@ from stress.nursery import Nursery
 from stress.recover import recover_by_command
 
 LIMIT_BYTES = 128 << 20
-MOUNTS = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))  # version 1, version 2
-LIMIT_FILES = ("memory.limit_in_bytes", "memory.max")
-SWAP_FILES = ("memory.memsw.limit_in_bytes", "memory.swap.max")
-COUNT_FILES = ("memory.oom_control", "memory.events")
+# Of version 1 and 2: where they lie, the file of the limit, that of the limit with swap and what it takes, and the
+# one that counts kills.
+VERSIONS = (
+    (
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.memsw.limit_in_bytes",
+        LIMIT_BYTES,
+        "memory.oom_control",
+    ),
+    ("", "memory.max", "memory.swap.max", 0, "memory.events"),
+)
 
 
 @dataclass(frozen=True)
@@ -27,56 +35,40 @@ class MemoryGroup:
     """A cgroup with a limit and without swap."""
 
     folder: Path
-
-    @property
-    def members(self) -> Path:
-        """Who writes its process id into this file has joined."""
-        return self.folder / "cgroup.procs"
+    counts: str
 
     @property
     def kills(self) -> int:
         """How many of its processes the kernel has killed for want of memory."""
-        for name in COUNT_FILES:
-            with suppress(FileNotFoundError):
-                lines = (self.folder / name).read_text(encoding="ascii").splitlines()
-                return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-        return 0
+        lines = (self.folder / self.counts).read_text(encoding="ascii").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
 @contextmanager
-def memory_group(limit_bytes: int) -> Iterator[MemoryGroup | None]:
+def memory_group() -> Iterator[MemoryGroup | None]:
     """A new cgroup with that limit; None where this machine lets nobody make one."""
-    for mount in MOUNTS:
-        group = MemoryGroup(mount / f"stress-{os.getpid()}")
+    for mount, limit, swap, swap_bytes, counts in VERSIONS:
+        folder = Path("/sys/fs/cgroup", mount, f"stress-{os.getpid()}")
         try:
-            group.folder.mkdir()
+            folder.mkdir()
         except OSError:
             continue
         try:
-            if _limit(group, limit_bytes):
-                yield group
+            if (folder / limit).exists():
+                (folder / limit).write_text(str(LIMIT_BYTES), encoding="ascii")
+                with suppress(OSError):  # a kernel that does not count swap
+                    (folder / swap).write_text(str(swap_bytes), encoding="ascii")
+                yield MemoryGroup(folder, counts)
                 return
         finally:
-            _remove(group)
+            _remove(folder)
     yield None
 
 
-def _limit(group: MemoryGroup, limit_bytes: int) -> bool:
-    limit = [group.folder / name for name in LIMIT_FILES if (group.folder / name).exists()]
-    if not limit:
-        return False
-    limit[0].write_text(str(limit_bytes), encoding="ascii")
-    for name, swap in zip(SWAP_FILES, (limit_bytes, 0), strict=True):
-        with suppress(OSError):
-            if (group.folder / name).exists():
-                (group.folder / name).write_text(str(swap), encoding="ascii")
-    return True
-
-
-def _remove(group: MemoryGroup) -> None:
+def _remove(folder: Path) -> None:
     for _ in range(1000):
         try:
-            group.folder.rmdir()
+            folder.rmdir()
         except OSError:  # the last process has not quite left
             time.sleep(0.005)
         else:
@@ -85,11 +77,11 @@ def _remove(group: MemoryGroup) -> None:
 
 def test_out_of_memory(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
     """Where no cgroup can be made, the row says that it is not the kernel who kills."""
-    with memory_group(LIMIT_BYTES) as group:
+    with memory_group() as group:
         by = "OOM kill (memory limit)" if group else "SIGKILL, since no OOM kill can be had here"
         with fault_row(f"{by}, 4 threads") as row:
             place = new_place()
-            members = str(group.members) if group else None
+            members = str(group.folder / "cgroup.procs") if group else None
             victim = nursery.start("threads.until_memory_ends", place, group=members)
             assert victim.ended() == -signal.SIGKILL, victim.said
             assert group is None or group.kills == 1

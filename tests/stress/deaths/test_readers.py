@@ -55,6 +55,11 @@ def dead_with_spans(nursery: Nursery, place: Place, **settings: object) -> Victi
             {"threads": 3, "settings": {"flush_interval_ms": 2}},
         ),
         ("readers while the first thread is gone, and 3 record", "threads.without_the_first", {}),
+        (
+            "readers while the process is stopped",
+            "threads.until_killed",
+            {"threads": 3, "settings": {"flush_interval_ms": 2}},
+        ),
     ],
 )
 def test_readers_of_one_that_lives(
@@ -71,6 +76,11 @@ def test_readers_of_one_that_lives(
         wait_until(lambda: trace_files(place.out))
         seen = 0
         for turn in range(6):
+            if "stopped" in fault:
+                victim.kill(signal.SIGCONT)
+                time.sleep(0.005)
+                victim.kill(signal.SIGSTOP)
+                wait_until(lambda: victim.has_state("T"))
             recovery = recover(place)
             assert len(recovery.alive) == 1, recovery
             assert not recovery.finished
@@ -81,28 +91,6 @@ def test_readers_of_one_that_lives(
         assert victim.ended() == -signal.SIGKILL
         recover(place)
         row.add(judge(place, perfetto=True))
-
-
-def test_readers_of_one_that_is_stopped(
-    nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
-) -> None:
-    with fault_row("readers while the process is stopped") as row:
-        place = new_place()
-        settings = {"flush_interval_ms": 2}
-        victim = nursery.start("threads.until_killed", place, threads=3, settings=settings)
-        wait_until(lambda: trace_files(place.out))
-        seen = 0
-        for _ in range(5):
-            victim.kill(signal.SIGSTOP)
-            wait_until(lambda: victim.has_state("T"))
-            assert len(recover(place).alive) == 1
-            seen = look(place, row, at_least=seen)
-            victim.kill(signal.SIGCONT)
-            time.sleep(0.005)
-        victim.kill()
-        assert victim.ended() == -signal.SIGKILL
-        recover(place)
-        row.add(judge(place))
 
 
 @pytest.mark.sampled

@@ -77,6 +77,10 @@ class Disk:
         for taken in self.path.glob("taken-*"):
             taken.unlink()
 
+    def refuse(self, error: int) -> None:
+        """Have each write to a trace fail so, or none."""
+        Shim().write_errno = error
+
     def set_read_only(self, read_only: bool) -> None:
         """Make it so, or writable. The kernel refuses the first while a file is open for writing."""
         if self.real:

@@ -1,5 +1,5 @@
-/* Loaded into a traced program before libc: a slow, hanging, full or failing disk under its traces, a
- * stepping clock, allocations that fail, another host. What it does is told by words that a test may change
+/* Loaded into a traced program before libc: a hanging, full or failing disk under its traces, a
+ * stepping clock, allocations that fail. What it does is told by words that a test may change
  * at any time, in a file that PRESSURE_SHIM names; shim.py holds the same list. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +22,6 @@ enum word {
     WRITES_HANG,     /* 1: a write to a trace waits until this is 0 again */
     SERVER_AWAY,     /* 1: so does whatever else touches a file beside the trace */
     HANGING,         /* how many calls wait now */
-    WRITE_DELAY_US,  /* what a write to a trace takes */
     WRITE_ERRNO,     /* what a write to a trace fails with */
     TRUNCATE_FAILS,  /* so many times a trace cannot be cut */
     CREATE_ERRNO,    /* what making a file beside the trace fails with */
@@ -85,12 +84,9 @@ static int leads_to(int fd, int (*kind)(const char*)) {
 static ssize_t allowed(int fd, size_t bytes) {
     if (fd <= 2 || !leads_to(fd, lies_beside_traces)) return (ssize_t)bytes;
     wait_while(SERVER_AWAY);
-    if (words[MARKER_KILLS] && !leads_to(fd, is_trace)) kill((pid_t)syscall(SYS_getpid), SIGKILL);
+    if (words[MARKER_KILLS] && !leads_to(fd, is_trace)) kill(getpid(), SIGKILL);
     if (leads_to(fd, is_trace)) {
         wait_while(WRITES_HANG);
-        const int64_t us = words[WRITE_DELAY_US];
-        const struct timespec delay = {us / 1000000, us % 1000000 * 1000};
-        if (us) clock_nanosleep(CLOCK_MONOTONIC, 0, &delay, NULL);
         errno = (int)words[WRITE_ERRNO];
         if (errno) return -1;
     }
@@ -180,7 +176,7 @@ int linkat(int from, const char* path, int to, const char* name, int flags) {
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 
 static void before_unlink(void) {
-    if (words[UNLINK_KILLS] > 0 && --words[UNLINK_KILLS] == 0) kill((pid_t)syscall(SYS_getpid), SIGKILL);
+    if (words[UNLINK_KILLS] > 0 && --words[UNLINK_KILLS] == 0) kill(getpid(), SIGKILL);
 }
 
 int unlink(const char* path) {
@@ -201,7 +197,7 @@ static int take_spool_room(off_t bytes) {
 }
 
 static void after_spool_grew(void) {
-    if (words[SPOOL_KILLS] > 0 && --words[SPOOL_KILLS] == 0) kill((pid_t)syscall(SYS_getpid), SIGKILL);
+    if (words[SPOOL_KILLS] > 0 && --words[SPOOL_KILLS] == 0) kill(getpid(), SIGKILL);
 }
 
 int posix_fallocate(int fd, off_t from, off_t bytes) {
@@ -254,18 +250,6 @@ int pthread_setname_np(pthread_t thread, const char* name) {
     if (!real) real = (int (*)(pthread_t, const char*))dlsym(RTLD_NEXT, "pthread_setname_np");
     if (strcmp(name, "dftrace-drain") == 0) in_drain_thread = 1;
     return real(thread, name);
-}
-
-int gethostname(char* name, size_t bytes) {
-    static int (*real)(char*, size_t);
-    const char* host = getenv("PRESSURE_SHIM_HOST");
-    if (!real) real = (int (*)(char*, size_t))dlsym(RTLD_NEXT, "gethostname");
-    return host ? snprintf(name, bytes, "%s", host) < 0 : real(name, bytes);
-}
-
-pid_t getpid(void) {
-    const char* pid = getenv("PRESSURE_SHIM_PID");
-    return pid ? (pid_t)atoi(pid) : (pid_t)syscall(SYS_getpid);
 }
 
 extern void* __libc_malloc(size_t bytes);

@@ -12,7 +12,6 @@ WORDS = (
     "writes_hang",
     "server_away",
     "hanging",
-    "write_delay_us",
     "write_errno",
     "truncate_fails",
     "create_errno",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -184,45 +180,6 @@ def test_given_times_lie_among_the_measured_ones(pressed: Pressed, set_before: s
     train, given = trace.one("train"), trace.one("given")
     assert (train.ts_ns or 0) < (given.ts_ns or 0)
     assert given.end_ns < train.end_ns
-
-
-def test_a_stopped_process(pressed: Pressed) -> None:
-    """SIGSTOP takes all threads; the span in which it was lasts as long as it did."""
-
-    def stop_for_a_while(process: subprocess.Popen[str]) -> None:
-        os.kill(process.pid, signal.SIGSTOP)
-        stat = Path(f"/proc/{process.pid}/stat")
-        while stat.read_text().rpartition(")")[2].split()[0] != "T":
-            time.sleep(0.001)
-        time.sleep(1)  # what is measured, not what is waited for
-        os.kill(process.pid, signal.SIGCONT)
-
-    done = pressed(
-        """
-        with dftrace_ai.tracing(flush_interval_ms=1):
-            spans(100)
-            outside = time.monotonic_ns()
-            with ai.pipeline.train:
-                inside = time.monotonic_ns()
-                print("ready", flush=True)
-                before = inside
-                while (now := time.monotonic_ns()) - before < 900_000_000:
-                    before = now  # a step that long is the stop
-                inside = time.monotonic_ns() - inside
-            outside = time.monotonic_ns() - outside
-            spans(100)
-        say(inside=inside, outside=outside)
-        """,
-        stop=stop_for_a_while,
-    )
-    (said,) = done.said
-    trace = done.trace()
-    assert_in_order(trace)
-    train = trace.one("train")
-    assert train.dur_ns is not None
-    slack = 0.001  # of what the rate may be bent by
-    assert said["inside"] * (1 - slack) <= train.dur_ns <= said["outside"] * (1 + slack)
-    assert train.dur_ns > 900_000_000
 
 
 def test_a_machine_that_sleeps(pressed: Pressed) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from stress.pressure.program import Pressed
 
 NO_SPACE = os.strerror(errno.ENOSPC)
+# A quota that is used up, a disk that fails, a server that forgot the file.
+OTHERS = [errno.EDQUOT, errno.EIO, errno.ESTALE]
 
 
 def complaints(stderr: str, reason: str = NO_SPACE) -> list[str]:
@@ -160,8 +162,9 @@ def test_full_until_the_spool_is_full_as_well(pressed: Pressed, tmpfs: Disk, ove
         ("fill()", "make_room()", errno.ENOSPC),
         ("take_all_names()", "give_names_back()", errno.ENOSPC),
         ("set_read_only(True)", "set_read_only(False)", errno.EROFS),
+        *((f"refuse({number})", "refuse(0)", number) for number in OTHERS),
     ],
-    ids=["no room", "no entry for one more file", "read only"],
+    ids=["no room", "no entry", "read only", *(errno.errorcode[number] for number in OTHERS)],
 )
 def test_refused_at_the_first_write(
     pressed: Pressed, disk: Disk, begin: str, end: str, refusal: int
@@ -219,34 +222,6 @@ def test_full_to_the_end(
     ended = {name: trace.footer.get(name) for name in ("ended", "write_error")}
     assert ended == {"ended": "finalize", "write_error": NO_SPACE}
     assert f"finalize, not written: {NO_SPACE}" in invoke("info", trace.path).out
-
-
-@pytest.mark.parametrize("end", ["dftrace_ai.finalize()", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_no_room_for_anything_from_the_first_event_on(
-    pressed: Pressed, tmpfs: Disk, spools: Path, end: str
-) -> None:
-    """Not even for the line that names the spool. Once there is room, a reader finds everything."""
-    pressed(
-        f"""
-        run = dftrace_ai.initialize(flush_interval_ms=5)
-        Disk().fill()
-        spans(100)
-        assert refused(run)
-        Disk().make_room()
-        until(lambda: run.stats()["written_spans"])
-        Disk().fill()
-        spans(100)
-        {end}
-        """,
-        disk=tmpfs,
-        env={"DFTRACE_SPOOL_DIR": str(spools)},
-        status=None,
-    )
-    if tmpfs.real:
-        tmpfs.make_room()
-    (trace,) = recovered(tmpfs, spools)
-    assert trace.names == {"forward": 200}
-    assert trace.footer["ended"] == ("died" if "SIGKILL" in end else "finalize")
 
 
 @pytest.mark.parametrize("told_by", ["environment", "argument"])

@@ -83,22 +83,6 @@ with dftrace_ai.tracing(flush_interval_ms=5, spool_bytes=1 << 20, overflow="wait
     assert trace.footer["waits"] > 0
 
 
-def test_a_slow_disk_slows_only_the_writer(pressed: Pressed) -> None:
-    done = pressed(
-        """
-        Shim().write_delay_us = 5000
-        with dftrace_ai.tracing(flush_interval_ms=1, write_buffer_bytes=16 * 1024) as run:
-            for step in range(20):
-                ai.update(step=step)
-                spans(1000)
-        say(dropped=run.stats()["dropped"])
-        """
-    )
-    assert done.said == [{"dropped": 0}]
-    trace = done.trace(perfetto=False)
-    assert [e.user["step"] for e in trace.named("forward")] == [n // 1000 for n in range(20_000)]
-
-
 @pytest.mark.parametrize("what", ["writes_hang", "server_away"])
 def test_a_fork_while_the_file_system_hangs(pressed: Pressed, spools: Path, what: str) -> None:
     """The child records, whether only writing hangs or whatever touches the traces' directory."""

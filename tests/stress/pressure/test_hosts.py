@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
 
-NUMBER = 4242
 RECORDS = """
 run = dftrace_ai.initialize(log_file=sys.argv[1] + "/trace", spool_dir=sys.argv[2], compression="none")
 spans(100)
@@ -43,24 +42,19 @@ print(json.dumps([len(found.finished), len(found.alive), len(found.failed)]))
 
 
 class Host:
-    """A host of that name: its own when the kernel may be asked for one, or by the shim's word.
+    """A host of its own by the kernel's namespaces: the first process on each has the same number.
 
-    In both cases the first process that is started on it has the same number on each host.
+    `begin`: what its shell does first, such as giving it a name; `options`: those of `unshare`.
     """
 
-    def __init__(self, name: str, environment: dict[str, str], *, real: bool) -> None:
+    def __init__(self, environment: dict[str, str], begin: str, options: Sequence[str]) -> None:
         """Describe it; nothing is started."""
-        self.name = name
         self.environment = environment
-        self.real = real
+        self.shell = [*options, "sh", "-c", f'{begin} && exec "$@"', "sh", sys.executable]
 
     def command(self, source: Path, *arguments: Any) -> list[str]:
         """What runs a Python file there."""
-        program = [sys.executable, str(source), *map(str, arguments)]
-        if not self.real:
-            return program
-        inside = f'hostname {self.name} && exec "$@"'
-        return [*(namespaces() or ()), "sh", "-c", inside, "sh", *program]
+        return [*self.shell, str(source), *map(str, arguments)]
 
     def run(self, source: Path, *arguments: Any) -> str:
         """Run it there to its end; what it printed."""
@@ -107,15 +101,15 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 
 @cache
-def namespaces() -> tuple[str, ...] | None:
-    """The command that gives a process a host of its own, or None: as root, or as a user that is one there."""
+def namespaces() -> tuple[str, ...]:
+    """The command that gives a process a host of its own: as root, or as a user that is one there."""
     own_host = ("-u", "-p", "-f", "-m", "--mount-proc")
     for command in (("unshare", *own_host), ("unshare", "-U", "-r", *own_host)):
         with suppress(FileNotFoundError):
             probe = [*command, "hostname", "probe"]
             if not subprocess.run(probe, capture_output=True, check=False).returncode:
                 return command
-    return None
+    pytest.skip("the kernel gives this user no namespaces")
 
 
 @pytest.fixture
@@ -129,16 +123,14 @@ def programs(tmp_path: Path) -> tuple[Path, Path]:
     return records, adopts
 
 
-@pytest.fixture(params=["namespaces", "shim"])
-def hosts(request: pytest.FixtureRequest, pressed_environment: dict[str, str]) -> tuple[Host, Host]:
-    """Two hosts; what they are made of does not change what has to come out."""
-    real = request.param == "namespaces" and namespaces() is not None
-
-    def host(name: str) -> Host:
-        named = {} if real else {"PRESSURE_SHIM_HOST": name, "PRESSURE_SHIM_PID": str(NUMBER)}
-        return Host(name, pressed_environment | named, real=real)
-
-    return host("alpha"), host("beta")
+@pytest.fixture
+def hosts(pressed_environment: dict[str, str]) -> tuple[Host, Host]:
+    """Two hosts."""
+    options = namespaces()
+    return (
+        Host(pressed_environment, "hostname alpha", options),
+        Host(pressed_environment, "hostname beta", options),
+    )
 
 
 def test_one_number_on_two_hosts(
@@ -198,19 +190,12 @@ def test_a_container_of_the_same_host_name(
     spool_is_seen: bool,
 ) -> None:
     """It has numbers of its own, and perhaps a /dev/shm: whoever looks from outside leaves it be."""
-    command = namespaces()
-    if command is None:
-        pytest.skip("the kernel gives this user no namespaces")
-    records, adopts = programs
+    options = [part for part in namespaces() if part != "-u"]
+    records, _ = programs
     spools = tmp_path / "spools"
     spools.mkdir()
-    inside = 'exec "$@"' if spool_is_seen else f'mount -t tmpfs x {spools} && exec "$@"'
-    container = Host("", pressed_environment, real=True)
-    container.command = lambda source, *arguments: [  # type: ignore[method-assign]
-        *[part for part in command if part != "-u"],
-        *["sh", "-c", inside, "sh", sys.executable],
-        *[str(source), *map(str, arguments)],
-    ]
+    begin = "true" if spool_is_seen else f"mount -t tmpfs x {spools}"
+    container = Host(pressed_environment, begin, options)
     with container.recording(records, traces, spools) as process:
         kept = {path: path.read_bytes() for path in traces.iterdir()}
         found = dftrace_ai.spools.recovery.adopt_dead(traces)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stress.judge import judge_counts
-from stress.pressure.test_disk import assert_told_once, complaints
+from stress.pressure.test_disk import NO_SPACE, complaints
 
 if TYPE_CHECKING:
     from conftest import RunScript
@@ -18,34 +18,7 @@ if TYPE_CHECKING:
     from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
 
-REFUSALS = [errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE]
 LIMIT = "resource.setrlimit(resource.RLIMIT_FSIZE, ({soft}, resource.RLIM_INFINITY))"
-
-
-@pytest.mark.parametrize("refusal", REFUSALS, ids=[errno.errorcode[n] for n in REFUSALS])
-def test_writing_is_refused_for_a_while(pressed: Pressed, refusal: int) -> None:
-    """A quota that is used up, a server that forgot the file, a disk that was made read-only."""
-    done = pressed(
-        f"""
-        shim = Shim()
-        with dftrace_ai.tracing(flush_interval_ms=5) as run:
-            spans(50)
-            run.flush()
-            shim.write_errno = {refusal}
-            errors = set()
-            for _ in range(20):
-                spans(50)
-                errors.add(refused(run))
-            shim.write_errno = 0
-            until(lambda: run.stats()["written_spans"] == 1050)
-        say(errors=sorted(errors))
-        """
-    )
-    assert done.said == [{"errors": [refusal]}]
-    trace = done.trace(perfetto=False)
-    assert trace.names == {"forward": 1050}
-    assert trace.footer["dropped"] == 0
-    assert_told_once(done, os.strerror(refusal))
 
 
 def test_the_trace_reaches_the_limit_of_file_sizes(pressed: Pressed) -> None:
@@ -145,11 +118,24 @@ def test_a_limit_below_what_a_run_needs_is_named_at_its_beginning(pressed: Press
             dftrace_ai.initialize()
         except dftrace_ai.LogDirectoryError as error:
             say(errno=error.errno, reason=error.strerror)
+        {LIMIT.format(soft="resource.RLIM_INFINITY")}
+        os.mkdir("spools")
+        dftrace_ai.initialize(spool_dir="spools")
+        {LIMIT.format(soft=65536)}
+        spans(1)
+        say(left=os.listdir("spools"))
+        dftrace_ai.finalize()
         """
     )
-    assert done.said[0]["errno"] == errno.EFBIG
-    assert "RLIMIT_FSIZE, ulimit -f" in done.said[0]["reason"]
-    assert "another place" not in done.said[0]["reason"]
+    refused, later = done.said
+    assert refused["errno"] == errno.EFBIG
+    assert "RLIMIT_FSIZE, ulimit -f" in refused["reason"]
+    assert "another place" not in refused["reason"]
+    # Set when the run is on, it is told at the first event, not as a full disk, and leaves nothing.
+    assert later == {"left": []}
+    assert done.stderr.count("nothing is recorded") == done.stderr.count("RLIMIT_FSIZE") == 1
+    assert "65536 bytes" in done.stderr
+    assert NO_SPACE not in done.stderr
 
 
 def test_a_limit_on_addresses_below_the_spool_is_named(pressed: Pressed) -> None:
@@ -187,15 +173,19 @@ def test_no_thread_may_be_started(pressed: Pressed, fault_row: FaultRow) -> None
                 if os.geteuid() == 0:  # root may always
                     os.setgid(65534)
                     os.setuid(65534)
+                before = len(os.listdir("/proc/self/fd"))
                 spans(500, ai.data.item)
-                say(alive=True)
+                left = [str(path) for path in Path("/dev/shm").glob(f"dftrace-*-{os.getpid()}-*")]
+                blocked = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])]
+                say(files=len(os.listdir("/proc/self/fd")) - before, left=left, blocked=blocked)
                 os._exit(0)
             os.waitpid(child, 0)
             spans(500)
         """
     )
-    assert done.said == [{"alive": True}]
+    assert done.said == [{"files": 0, "left": [], "blocked": []}]
     assert done.stderr.count("the thread that writes the trace cannot be started") == 1
+    assert "RLIMIT_NPROC" in done.stderr
     trace = done.trace(perfetto=False)
     assert trace.names == {"forward": 1000}
     assert list(done.folder.glob("*.spool-at")) == []
