@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from inspect_sessions import statistics_of
 from loggers.local_lines import Kept, entry
 
 import dftrace_ai.inspect as debug_api
@@ -266,27 +267,13 @@ def test_a_run_that_goes_on_goes_on_counting(tmp_path: Path) -> None:
     assert kept.metric("epoch/loss/last") == [(0, 0.0), (1, 1.0)]
 
 
-STATISTICS = {
-    "enabled": True,
-    "tensors": ["activation"],
-    "stats": ["min", "max", "mean"],
-    "freq": 2,
-}
-CONFIG = {
-    "all": {
-        "enabled": True,
-        "layers": {"layer_name_regex_pattern": ".*0"},
-        "transformer_engine": {"LogTensorStats": STATISTICS},
-    }
-}
-
-
 def test_statistics_of_tensors_are_metrics_of_their_step(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
     wanted = {}
+    config = statistics_of(["min", "max", "mean"], ["activation"], freq=2)
     with make_loggers({"local": entry(tmp_path / "runs")}) as loggers:
-        debug_api.initialize(CONFIG, log_dir=tmp_path, statistics_logger=loggers)
+        debug_api.initialize(config, log_dir=tmp_path, statistics_logger=loggers)
         try:
             debug_api.attach(model)
             for step in range(5):
