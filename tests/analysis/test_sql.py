@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+from analysis.trace_lines import TraceLines, small_trace
 from analysis.training_ranks import OWN, training
 from safety.commands import invoke
 
@@ -127,19 +127,6 @@ def test_processes_are_numbered_by_rank_and_each_row_knows_its_own(job: Path) ->
         (3, None, None, 9, None, "cut off", None, None, 1),
     ]
     assert counts == [(0, 100, 200), (1, 101, 200), (2, 7, 1), (3, 9, 1)]
-
-
-def test_parts_of_a_trace_are_one_process(tmp_path: Path) -> None:
-    small_trace(5).write(tmp_path / "t-host-5.pfw.gz")
-    small_trace(5).write(tmp_path / "t-host-5.part1.pfw.gz")
-    small_trace(5, host="other", host_hash="ff").write(tmp_path / "t-other-5.pfw.gz")
-    found, spans = asked(
-        tmp_path,
-        "select host, len(files) from processes order by process",
-        "select host, count(*) from spans join processes using (process) group by 1 order by 1",
-    )
-    assert sorted(found) == [("host", 2), ("other", 1)]
-    assert spans == [("host", 8), ("other", 4)]
 
 
 def test_steps_are_those_that_why_finds(job: Path) -> None:
@@ -349,10 +336,3 @@ def test_spans_without_a_duration_have_no_end(tmp_path: Path) -> None:
         "select start_ns - min(start_ns) over (), dur_ns, end_ns from spans order by all",
     )
     assert rows == [(0, None, None), (0, None, None), (None, 7000, None)]
-
-
-def test_times_are_since_1970(tmp_path: Path) -> None:
-    trace = TraceLines()
-    trace.span("s", "c", 5, 7)
-    ((row,),) = asked(trace.write(tmp_path / "t.pfw"), "select start_ns, dur_ns, end_ns from spans")
-    assert row == (TIME_BASE_US * 1000 + 5, 7, TIME_BASE_US * 1000 + 12)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from analysis.trace_lines import small_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dftrace_ai._reader import Sums
-from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.event_reading import (
     NONE,
-    EventReading,
-    ProcessEvents,
-    ReadAgainError,
 )
 from dftrace_ai.analysis.tracks import own_ns, parents_of, track_order
 
@@ -92,67 +85,6 @@ def test_many_spans_in_a_row_are_soon_done() -> None:
     parents = parents_of(np.zeros(count + 1), around, ends)
     assert (parents[1:] == 0).all()
     assert own_ns(parents, around, ends)[0] == 5 * count
-
-
-def nested(noise: random.Random, start: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
-    """Spans within some time, those inside of others before them."""
-    at = start
-    while depth and at < end and noise.random() < 0.8:
-        begin = noise.randint(at, end)
-        until = noise.randint(begin, end)
-        yield from nested(noise, begin, until, depth - 1)
-        yield begin, until
-        at = until + noise.choice([0, 0, 1])
-
-
-def written(noise: random.Random, folder: Path, number: int) -> Path:
-    lines = ["[", '{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"main"}}']
-    # Few moments make many spans without length, and many of the same times.
-    moments = noise.choice([12, 10**6])
-    for tid in (1, 2):
-        spans = list(nested(noise, 0, moments, 4))
-        ids = list(range(len(spans), 0, -1)) if noise.random() < 0.5 else [0] * len(spans)
-        for id, (begin, end) in zip(ids, spans):
-            time = f'"ts":{begin},"dur":{end - begin}' if noise.random() < 0.98 else '"dur":5'
-            lines.append(
-                f'{{"id":{id},"name":"s{len(lines)}","cat":"c","pid":1,"tid":{tid},{time},"ph":"X"}}'
-            )
-    path = folder / f"t{number}.pfw"
-    path.write_text("\n".join([*lines, "]", ""]))
-    return path
-
-
-def told(process: ProcessEvents) -> dict[str, tuple[int, int, str]]:
-    """Of each span its duration, its own time, and the name of that around it."""
-    batches = list(process.batches(parents=True))
-    if not batches:
-        return {}
-    label, _, _, _, dur, own, _ = map(np.concatenate, zip(*(each[:6] + ([],) for each in batches)))
-    name = [process.labels[code].name for code in label.tolist()]
-    around = [name[at] if at >= 0 else "" for at in process.parents().tolist()]
-    return dict(zip(name, zip(dur.tolist(), own.tolist(), around)))
-
-
-def test_both_ways_to_read_spans_agree(tmp_path: Path) -> None:
-    noise = random.Random(5)
-    in_order = 0
-    for number in range(150):
-        traces = open_traces([written(noise, tmp_path, number)]).files
-        process = EventReading().process(traces)
-        try:
-            as_they_come = told(process)
-        except ReadAgainError:
-            told(process)
-            continue
-        in_order += 1
-        process._sorts = True
-        assert as_they_come == told(process)
-    assert 50 < in_order < 140
-
-
-def test_recorded_spans_are_read_as_they_come(tmp_path: Path) -> None:
-    path = small_trace().write(tmp_path / "t.pfw.gz")
-    assert told(EventReading().process(open_traces([path]).files))
 
 
 def column(*values: int) -> Any:

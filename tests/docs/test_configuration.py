@@ -1,4 +1,4 @@
-"""The configuration page says what the model says."""
+"""The configuration page, and that for users of dftracer, say what the model says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.config import load_config
+import dftrace_ai
+import dftrace_ai.compat.dftracer as compat
+from dftrace_ai.config import Config, load_config
 from dftrace_ai.config.model import SETTINGS
 from dftrace_ai.config.settings import Setting, accepted_values
 from dftrace_ai.errors import ConfigError
@@ -78,3 +80,25 @@ def test_the_launchers_are_found_in_the_order_of_the_table() -> None:
         environ |= {rank: str(number), size: "64", local: "3"}
         found = find_rank(environ)
         assert (found.rank, found.world_size, found.local_rank) == (number, 64, 3)
+
+
+DFTRACER_PAGE = DOCS / "guide" / "from-dftracer.md"
+ALIASES = {row.alias for row in SETTINGS.values() if row.alias}
+
+
+def test_each_variable_is_read_or_not_as_its_row_says() -> None:
+    rows = {plain(row[0]): row[1] for row in table(between(DFTRACER_PAGE, "variables"))}
+    assert {name for name, text in rows.items() if text.startswith("read")} == ALIASES
+    for name in set(rows) - ALIASES:
+        assert rows[name].startswith("no effect")
+        assert load_config(environ={name: "1"}) == Config()
+
+
+def test_without_any_variable_a_run_is_on() -> None:
+    assert load_config(environ={}).enabled
+    assert not load_config(environ={"DFTRACER_ENABLE": "0"}).enabled
+
+
+def test_both_names_are_of_one_class() -> None:
+    assert compat.dft_fn is dftrace_ai.dft_fn
+    assert compat.dftracer is dftrace_ai.dftracer

@@ -12,7 +12,6 @@ from analysis.why.made_runs import Training
 from safety.commands import answer, at_terminal, invoke
 
 from dftrace_ai.analysis.diff import conditions_of, diff
-from dftrace_ai.errors import ConfigError
 
 MS = 1_000_000
 
@@ -207,16 +206,6 @@ def test_a_wrong_condition_is_told_in_a_line(tmp_path: Path, text: str, said: st
     assert "\x1b" not in done.err
 
 
-def test_conditions_are_values() -> None:
-    (one,) = conditions_of(['"my loop.body" p95 <= -1.5 us'])
-    assert (one.what, one.asked, one.above, one.limit, one.unit, one.added) == (
-        *("my loop.body", "p95", False),
-        *(-1500.0, "ns", True),
-    )
-    with pytest.raises(ConfigError):
-        conditions_of(["x > 1%", "x"])
-
-
 def test_runs_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     whole = stepped(tmp_path / "a")
     (tmp_path / "empty").mkdir()
@@ -304,12 +293,6 @@ def test_nothing_is_folded_at_a_narrow_terminal(runs: tuple[Path, Path]) -> None
     assert status == 0
     rows = [line for line in text.splitlines() if re.match(r"  (slower|new) ", line)]
     assert len(rows) == 3
-
-
-def test_the_help_has_an_example() -> None:
-    text = " ".join(invoke("diff", "--help").out.split())
-    assert "Example: dftrace diff before after --fail-if" in text
-    assert "Exit status: 0 whatever has changed" in text
 
 
 def profile(folder: Path, linear_us: int, steps: int) -> Path:

@@ -20,7 +20,6 @@ from printed_json import checked
 from safety.commands import invoke
 
 import dftrace_ai
-from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import index_file
 from dftrace_ai.analysis.summary import adding, indexing
 from dftrace_ai.analysis.summary.table import Summary, summarise
@@ -309,21 +308,3 @@ def test_a_directory_that_may_not_be_written_to(
     assert process["reason"].endswith("t.dfindex: cannot be written: Permission denied")
     assert [line for line in done.err.splitlines() if "Permission denied" in line]
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_figures_told_are_those_taken() -> None:
-    totals = _reader.Totals(2, 1 << 24)
-    totals.add_lines(foreign())
-    if totals.end_process():
-        totals.add_lines(foreign())
-        totals.end_process()
-    known = totals.known()
-    assert known
-    lines, spans, others, tracks, without, unreadable = known
-    again = _reader.Totals(2, 1 << 24)
-    assert again.add_known(lines, spans, others, tracks, without, unreadable)
-    assert not again.end_process()
-    assert (tracks, again.lines) == ([], totals.lines)
-    assert (again.events, again.unreadable) == (totals.events, totals.unreadable)
-    assert again.spans(10) == totals.spans(10)
-    assert sorted(again.others(10)[0]) == sorted(totals.others(10)[0])

@@ -1,8 +1,10 @@
-"""The page on reading traces: its tables against what is read."""
+"""The pages on reading traces, on reports and on summaries: their tables and commands against the code."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -13,10 +15,26 @@ import pytest
 from analysis.trace_lines import small_trace
 from safety.commands import invoke
 
+from dftrace_ai.analysis import Run
 from dftrace_ai.analysis.converting import FORMS
 from dftrace_ai.analysis.reading import EndState, TraceSet, open_traces
 from dftrace_ai.analysis.reading.trace_set import COLUMNS
+from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS
+from dftrace_ai.analysis.report.figures.flame import MOST_FRAMES
+from dftrace_ai.analysis.report.figures.series import (
+    MOST_CHARTS,
+    MOST_COLUMNS,
+    MOST_HEAT_ROWS,
+    MOST_LINES,
+    MOST_MAPS,
+)
+from dftrace_ai.analysis.report.figures.steps import SLOWEST
+from dftrace_ai.analysis.report.page import MOST_NAMES
+from dftrace_ai.analysis.report.plots import MOST_LAYERS
 from dftrace_ai.analysis.sql import VIEWS
+from dftrace_ai.analysis.where import FIELDS, where_of
+from dftrace_ai.cli.summary import By
+from dftrace_ai.conditions import OPERATORS
 from docs.conftest import RunExample
 from docs.pages import DOCS, between, blocks, plain, section, table
 
@@ -104,3 +122,81 @@ def test_the_conversions_of_the_page_are_made_and_read(
 
 def lines_of(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+STATS = "tensor_stats"
+REPORT_PAGE = DOCS / "guide" / "report.md"
+
+
+def test_the_commands_write_what_the_page_tells(
+    run_example: RunExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_example("training.py").folder
+    monkeypatch.chdir(folder)
+    shown = [
+        block.text for block in blocks(REPORT_PAGE, "text") if block.text.startswith("$ dftrace")
+    ]
+    assert len(shown) == 2
+    for text in shown:
+        command, _, want = text.partition("\n")
+        done = invoke(*shlex.split(command)[2:])
+        assert (done.status, done.out, done.err) == (0, want, "")
+    page = (folder / "report.html").read_text("utf-8")
+    told = [row[0] for row in table(between(REPORT_PAGE, "sections"))][2:]
+    found = re.findall(r"<h2 id=s-[a-z]+>([^<]*)</h2>", page)
+    assert found == [name for name in told if name not in {"Ranks", "Tensors"}]
+    assert {path.stem for path in (folder / "plots").iterdir()} >= {"steps", "flame", "counter-0"}
+
+
+def test_what_inspection_writes_is_shown(run_example: RunExample) -> None:
+    example = run_example("inspect_training.py")
+    run = Run(example.folder / "out")
+    told = {event.name for one in example.traces for event in one.of("i") if event.cat == STATS}
+    assert told
+    assert {f"{one.layer}:{one.tensor}" for one in run.tensor_statistics} == told
+    tensors = run.figures.tensors
+    assert tensors.layers == len({name.rpartition(":")[0] for name in told})
+    assert tensors.maps
+    # The same numbers as counters have no place among these.
+    assert not told & {one.counter for one in run.counters}
+
+
+def test_the_table_of_run_has_what_it_has() -> None:
+    told = [re.match(r"\w+", plain(row[0]))[0] for row in table(between(REPORT_PAGE, "run"))]
+    assert sorted(told) == sorted(name for name, _ in inspect.getmembers(Run) if name[0] != "_")
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    text = " ".join(section(REPORT_PAGE, "Limits").split())
+    for said in (
+        f"{MOST_GROUPS} places of steps, {MOST_FRAMES:,} paths",
+        f"{MOST_CHARTS} numbers of counters with {MOST_LINES} processes each",
+        f"{MOST_MAPS} heat maps of {MOST_HEAT_ROWS} layers and {MOST_COLUMNS} columns",
+        f"{MOST_LAYERS} single layers",
+        f"the {MOST_NAMES} names",
+        f"the slowest {SLOWEST} steps",
+    ):
+        assert said in text, said
+
+
+SUMMARY_PAGE = DOCS / "guide" / "sum-up.md"
+
+
+def test_the_conditions_are_accepted() -> None:
+    (block,) = blocks(SUMMARY_PAGE, "sh")
+    for line in block.text.splitlines():
+        words = shlex.split(line)
+        where_of(words[words.index("--where") + 1])
+    rows = dict(table(between(SUMMARY_PAGE, "where")))
+    told = set(re.findall(r"`([\w.]+)`", rows["field"]))
+    assert told == {*FIELDS, "args.NAME"}
+    assert set(OPERATORS) <= set(re.findall(r"`(\S+)`", rows["comparison"]))
+
+
+def test_every_form_is_on_the_page() -> None:
+    text = section(SUMMARY_PAGE, "What has a row")
+    listed = set(re.findall(r"`(?:--by )?(\w+)`", " ".join(row[0] for row in table(text))))
+    assert listed == {each.value for each in By} - {"name"}
+    help_text = invoke("summary", "--help").out
+    for option in re.findall(r"`(--\w+)", text):
+        assert option in help_text

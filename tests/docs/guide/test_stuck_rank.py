@@ -174,13 +174,3 @@ def test_the_remarks_are_those_that_are_made() -> None:
     words = {word for row in rows for word in plain(row[0]).split(", ")}
     made = set(re.findall(r'Mark\(\s*"(\w+)"', inspect.getsource(judging))) | {"slow", "busy"}
     assert words == made
-
-
-def test_the_limits_are_those_of_the_spool() -> None:
-    text = (DOCS.parent / "native" / "include" / "dftrace" / "spool" / "spool.hpp").read_text(
-        "utf-8"
-    )
-    assert "max_open_spans = 240;" in text
-    assert "max_open_task_spans = 120;" in text
-    assert "more than 240 spans" in section(PAGE, "Limits")
-    assert "or 120 in the tasks" in section(PAGE, "Limits")
