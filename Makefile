@@ -171,7 +171,7 @@ check-commands: $(VENV)/test-tools test-packages
 	$(call run_pytest,$@,$(CHECKED_COMMANDS))
 
 check-rest: $(VENV)/test-tools test-packages
-	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_a_python_block_runs \
+	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_the_python_blocks_run \
 	  $(addprefix --ignore=tests/analysis/,$(LONG_ANALYSIS)))
 
 # Side by side, two at a time; each tells all of it when it has ended.

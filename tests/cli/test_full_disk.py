@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TraceLines
-from cli.copies_in_files import COMMAND
 from conftest import clean_environment
-from safety.commands import LIMIT_S, Done, invoke
+from safety.commands import COPYING_COMMAND, LIMIT_S, Done, invoke
 from stress.pressure.disk import small_disk
+
+from dftrace_ai.analysis.converting import FORMS
 
 MS = 1_000_000
 # Less than any of the files that are written.
@@ -48,14 +49,14 @@ def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         yield disk.path
 
 
-def dftrace(*words: object, temporary: Path | None = None) -> Done:
-    """Runs the command with no file allowed to be larger than `MOST_BYTES`."""
+def dftrace(*words: object, at: Path, temporary: Path | None = None) -> Done:
+    """Runs the command; where the disk is not full, no file may be larger than `MOST_BYTES`."""
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
 
     done = subprocess.run(
-        [*COMMAND, *map(str, words)],
+        [*COPYING_COMMAND, *map(str, words)],
         capture_output=True,
         text=True,
         env={
@@ -64,21 +65,9 @@ def dftrace(*words: object, temporary: Path | None = None) -> Done:
             **({"TMPDIR": str(temporary)} if temporary else {}),
         },
         timeout=LIMIT_S,
-        preexec_fn=None if is_full(words, temporary) else limited,
+        preexec_fn=None if (at / "ballast").exists() else limited,
     )
     return Done(done.returncode, done.stdout, done.stderr)
-
-
-def is_full(words: tuple[object, ...], temporary: Path | None) -> bool:
-    """Whether one of the places is a disk that is full by itself."""
-    places = [temporary, *words]
-    return any(isinstance(place, Path) and ballast(place).exists() for place in places)
-
-
-def ballast(place: Path) -> Path:
-    return next(
-        (up / "ballast" for up in (place, *place.parents) if up.name == "full"), place / "-"
-    )
 
 
 def with_a_little_room(full: Path) -> Path:
@@ -102,23 +91,18 @@ def in_one_line(done: Done, status: int) -> str:
     return line
 
 
-def test_a_report(trace: Path, full: Path) -> None:
-    page = full / "report.html"
-    line = in_one_line(dftrace("report", trace, "-o", page), 2)
-    assert f"{page}" in line
-    assert left_in(full) == []
-
-
-def test_plots(trace: Path, full: Path) -> None:
-    in_one_line(dftrace("report", trace, "--json", "--plots", full), 2)
-    assert left_in(full) == []
-
-
-@pytest.mark.parametrize("form", ["parquet", "perfetto", "dftracer"])
-def test_another_form(trace: Path, full: Path, form: str) -> None:
-    if form == "parquet":
-        pytest.importorskip("duckdb")
-    in_one_line(dftrace("convert", trace, "--to", form, "--out", full / "out"), 2)
+@pytest.mark.parametrize(
+    "call",
+    [
+        "report TRACE -o FULL/out",
+        "report TRACE --json --plots FULL",
+        *(f"convert TRACE --to {form} --out FULL/out" for form in FORMS),
+    ],
+)
+def test_what_is_written(trace: Path, full: Path, call: str) -> None:
+    words = call.replace("TRACE", str(trace)).replace("FULL", str(full)).split()
+    line = in_one_line(dftrace(*words, at=full), 2)
+    assert "--plots" in call or f"{full}/out" in line
     assert left_in(full) == []
 
 
@@ -126,7 +110,7 @@ def test_an_index(trace: Path, full: Path) -> None:
     beside = full / "t-host-100.pfw.gz"
     # A name for it is all that there is room for.
     beside.symlink_to(trace)
-    line = in_one_line(dftrace("index", beside), 1)
+    line = in_one_line(dftrace("index", beside, at=full), 1)
     assert f"not indexed: {beside}" in line
     assert left_in(full) == [beside.name]
     assert not list(trace.parent.glob("*.dfindex*"))
@@ -143,9 +127,8 @@ def test_copies_of_what_is_in_an_archive(
         info.size = len(content)
         packed.addfile(info, io.BytesIO(content))
     words = ["select 1"] if command == "sql" else ["--no-browser"] if command == "view" else []
-    done = dftrace(command, archive, *words, temporary=with_a_little_room(full))
-    line = in_one_line(done, 2)
-    assert str(full) in line
+    done = dftrace(command, archive, *words, at=full, temporary=with_a_little_room(full))
+    assert str(full) in in_one_line(done, 2)
     assert left_in(full) == []
 
 
@@ -156,7 +139,7 @@ def test_copies_of_a_profile(full: Path, tmp_path: Path) -> None:
     ]
     profile = tmp_path / "rank0.pt.trace.json"
     profile.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    in_one_line(dftrace("summary", profile, temporary=with_a_little_room(full)), 2)
+    in_one_line(dftrace("summary", profile, at=full, temporary=with_a_little_room(full)), 2)
     assert left_in(full) == []
 
 
@@ -176,18 +159,11 @@ os._exit(0)
 def test_what_waits_in_a_spool_is_told_as_lost(trace: Path) -> None:
     folder = trace.parent
     subprocess.run([sys.executable, "-c", DIES], cwd=folder, env=clean_environment(), check=True)
-    made = {
-        "summary": [],
-        "info": [],
-        "why": [],
-        "validate": ["--unfinished-ok"],
-        "sql": ["select 1"],
-    }
-    for command, more in made.items():
-        done = dftrace(command, folder, *more)
+    for command, *more in (["summary"], ["validate", "--unfinished-ok"], ["sql", "select 1"]):
+        done = dftrace(command, folder, *more, at=folder)
         assert done.status == 1, (command, done.out, done.err)
         assert "LOST for these figures: 500 events wait in spools" in done.err, command
-    told = dftrace("summary", folder, "--json")
+    told = dftrace("summary", folder, "--json", at=folder)
     before = json.loads(told.out)
     assert (told.status, before["losses"]) == (1, {"waiting": 500})
     # With room again nothing is lost.

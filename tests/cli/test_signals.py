@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from analysis.trace_lines import small_trace
-from cli.copies_in_files import COMMAND
 from conftest import clean_environment
-from safety.commands import dftrace
+from safety.commands import COPYING_COMMAND, dftrace
 
 ENDED_BY = {
     signal.SIGTERM: -signal.SIGTERM,
@@ -47,7 +46,7 @@ def archive(tmp_path: Path) -> Path:
 def started(spare: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
     """A command whose output is not read, but for its beginning."""
     process = subprocess.Popen(
-        [*COMMAND, *map(str, words)],
+        [*COPYING_COMMAND, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**clean_environment(), "TMPDIR": str(spare)},
@@ -63,7 +62,7 @@ def started(spare: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
 
 def summed_up(archive: Path, spare: Path) -> int:
     """The status of a summary, which makes copies, too."""
-    words = [*COMMAND, "summary", str(archive)]
+    words = [*COPYING_COMMAND, "summary", str(archive)]
     environment = {**clean_environment(), "TMPDIR": str(spare)}
     return subprocess.run(words, capture_output=True, env=environment, check=False).returncode
 

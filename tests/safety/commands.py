@@ -24,6 +24,16 @@ MOST_ADDRESS_SPACE = 6 << 30
 LIMIT_S = 100
 
 COMMAND = [sys.executable, "-m", "dftrace_ai.cli"]
+# The same, holding no copy in memory: what archives and profiles hold goes to TMPDIR.
+COPYING = """
+import sys
+from dftrace_ai.analysis.reading.importing import copies
+from dftrace_ai.cli import main
+copies.MOST_MEMORY_BYTES = 0
+sys.argv[0] = "dftrace"
+main()
+"""
+COPYING_COMMAND = [sys.executable, "-c", COPYING]
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ def test_an_interrupted_command_ends_quietly(tmp_path: Path) -> None:
     path = small_trace().write(tmp_path / "t.pfw.gz")
     said = []
     for words, numbers in (
-        (["summary"], "1 3 30 80 120 170 210 260 5000"),
-        (["why", "--json"], "140 180 220 260 300"),
-        (["validate"], "170 230 280"),
+        (["summary"], "1 30 120 210 5000"),
+        (["why", "--json"], "180 260"),
+        (["validate"], "230"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, path, numbers, *words],
@@ -82,7 +82,7 @@ def test_an_interrupted_command_ends_quietly(tmp_path: Path) -> None:
         said += done.stdout.splitlines()
     # By the signal while it loads and when it is over, by a status from when it has begun.
     assert set(said) == {"-2 b''", "130 b''"}
-    assert said[0] == said[8] == "-2 b''"
+    assert said[0] == said[4] == "-2 b''"
 
 
 HOURS = "select sum(a.range * b.range) from range(100000000) a, range(100000000) b"
@@ -107,7 +107,7 @@ def test_a_query_that_takes_long_ends(
     )
     with asking:
         try:
-            while _computed_beside_main_s(asking.pid) < 0.5:
+            while _computed_beside_main_s(asking.pid) < 0.2:
                 assert asking.poll() is None
                 time.sleep(0.01)
             asking.send_signal(number)
