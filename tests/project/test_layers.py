@@ -127,6 +127,13 @@ def test_files_have_a_size_that_one_takes_in() -> None:
     assert sizes(ROOT / "tests") == []
 
 
+def test_all_tests_can_be_run_at_once() -> None:
+    """Files that are in no package are modules by their names alone."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    names = [path.name for path in files if not path.with_name("__init__.py").exists()]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_what_is_in_a_mapping_is_said_but_where_json_or_a_config_is_read() -> None:
     found = untyped(PACKAGE)
     assert len(found) <= MOST_UNTYPED, found
