@@ -161,7 +161,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.analysis.summary.indexing import IndexReport
     from dftrace_ai.analysis.summary.report import Report as SummaryReport
     from dftrace_ai.analysis.trace_facts import TraceFacts
-    from dftrace_ai.analysis.validating.validate import Validation
+    from dftrace_ai.analysis.validating import Validation
     from dftrace_ai.analysis.why import Verdict as WhyVerdict
     from dftrace_ai.cli import demo
     from dftrace_ai.cli.inspect import Report

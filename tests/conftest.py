@@ -85,7 +85,7 @@ def trace_files(folder: Path) -> list[Path]:
 
 def read_all(files: Sequence[Path]) -> list[Trace]:
     """The traces, read strictly; the package's own validator must find them faultless, too."""
-    from dftrace_ai.analysis.validating.validate import validate_traces
+    from dftrace_ai.analysis.validating import validate_traces
 
     traces = [read(f) for f in files]
     if files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ import orjson
 
 from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.identity import Owners
-from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
+from dftrace_ai.analysis.reading.reader import FRAMING, LongLine, event_of
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.track_order import NamedTracks
+from dftrace_ai.trace_format.json_types import is_object
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 from dftrace_ai.wording import shortened
 
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine
 
 CHUNK_BYTES = 512 * 1024
+LEVEL = 6
 
 # Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.
 FIRST_SPARE_PID = 1 << 22
@@ -155,7 +158,7 @@ class MergedTrace:
                 ph = event["ph"] = letter
                 text = orjson.dumps(event)
             # Perfetto drops all that stands behind a phase that is no text.
-            if not isinstance(event, dict) or not isinstance(ph, str):
+            if not is_object(event) or not isinstance(ph, str):
                 broken += 1
                 continue
             if within is None or within.has(event, change.shift_us):
@@ -186,7 +189,7 @@ class MergedTrace:
         # The name stands before all that could hold the same text.
         return text.replace(b'"name":' + orjson.dumps(name), b'"name":' + orjson.dumps(shown), 1)
 
-    def _moved(self, text: bytes, event: JsonObject, number: int) -> bytes:
+    def _moved(self, text: bytes, event: EventLine, number: int) -> bytes:
         """Return a line of a profile; its process and arrows are told from those of others."""
         pid, arrow = event.get("pid"), event.get("id")
         moved = {}
@@ -273,7 +276,7 @@ class _Within:
         self.first_us = math.inf
         self.last_us = -math.inf
 
-    def has(self, event: JsonObject, shift_us: int) -> bool:
+    def has(self, event: EventLine, shift_us: int) -> bool:
         begin_us, length_us = event.get("ts"), event.get("dur", 0)
         if not isinstance(begin_us, int | float) or not isinstance(length_us, int | float):
             return True
@@ -388,12 +391,13 @@ class _OverlapTracks:
         self._begins: dict[tuple[_Track, int], int] = {}
         self._tids: dict[tuple[_Track, int], int] = {}
         self._names: dict[_Track, str] = {}
-        self._orders: dict[_Track, JsonObject] = {}
+        self._orders: dict[_Track, object] = {}
         starts: dict[_Track, array[int]] = defaultdict(lambda: array("q"))
         ends: dict[_Track, array[int]] = defaultdict(lambda: array("q"))
-        for _, event in trace.events():
-            track = _track_of(event)
-            if track is None:
+        for _, line in trace.lines():
+            event = event_of(line)
+            track = _track_of(event) if event else None
+            if event is None or track is None:
                 continue
             if event.get("ph") == "M":
                 self._take_name(track, event)
@@ -410,7 +414,7 @@ class _OverlapTracks:
     def __bool__(self) -> bool:
         return bool(self._tids)
 
-    def tid_of(self, event: JsonObject) -> object:
+    def tid_of(self, event: EventLine) -> object:
         """Return the track of an event of the file: that of its thread, or one for its span."""
         # An arrow goes to where the span has gone that begins at its end.
         track = _track_of(event)
@@ -423,7 +427,7 @@ class _OverlapTracks:
         times = _times_of(event)
         return tid if times is None else self._moved.get((track, *times), tid)
 
-    def names(self) -> Iterator[JsonObject]:
+    def names(self) -> Iterator[EventLine]:
         """Yield the events that name these tracks."""
         for (track, lane), tid in self._tids.items():
             if not lane and track in self._names:
@@ -432,12 +436,12 @@ class _OverlapTracks:
             number = f" {lane}" if lane > 1 else ""
             name = self._names.get(track, f"thread {thread}")
             name += f"{OF_THREAD}overlapping{number}" if lane else ""
-            line = {"pid": pid, "tid": tid, "ph": "M"}
+            line: EventLine = {"pid": pid, "tid": tid, "ph": "M"}
             yield {"name": "thread_name", **line, "args": {"name": name}}
             if lane and track in self._orders:
                 yield {"name": "thread_sort_index", **line, "args": self._orders[track]}
 
-    def _take_name(self, track: _Track, event: JsonObject) -> None:
+    def _take_name(self, track: _Track, event: EventLine) -> None:
         args = event.get("args")
         if not isinstance(args, dict):
             return
@@ -486,12 +490,12 @@ def _fits(open_ends: list[int], start: int, end: int) -> bool:
     return not open_ends or open_ends[-1] >= end
 
 
-def _track_of(event: JsonObject) -> _Track | None:
+def _track_of(event: EventLine) -> _Track | None:
     pid, tid = event.get("pid"), event.get("tid")
     return (pid, tid) if isinstance(pid, int | str) and isinstance(tid, int | str) else None
 
 
-def _times_of(event: JsonObject) -> tuple[int, int] | None:
+def _times_of(event: EventLine) -> tuple[int, int] | None:
     if event.get("ph") != "X":
         return None
     start, dur = _ns(event.get("ts")), _ns(event.get("dur"))
@@ -503,3 +507,9 @@ def _ns(us: object) -> int | None:
         return None
     # As Perfetto has it: what is whole is exact.
     return int(us) * 1000 if us == int(us) else round(us * 1000)
+
+
+def gzip_member(text: bytes | bytearray) -> bytes:
+    """Return text as a member of a gzip file; members joined are one file."""
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
+    return packer.compress(text) + packer.flush()

@@ -1,4 +1,7 @@
-"""What traces say of themselves by first and last lines and heads of blocks: whose, when, how."""
+"""What traces say of themselves by first and last lines and heads of blocks: whose, when, how.
+
+Apart from the command `info`, which prints them: they need no terminal, and have a schema.
+"""
 
 from __future__ import annotations
 

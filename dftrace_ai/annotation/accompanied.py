@@ -1,4 +1,7 @@
-"""Nodes whose spans have something beside them: the time on a device, ranges of a profiler."""
+"""Nodes whose spans have something beside them: the time on a device, ranges of a profiler.
+
+Apart from `node`: few programs ask for companions, and the mode is a node of its own.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ def _not_compiling() -> bool:
 # torch.compiler.is_compiling, once torch is here: Dynamo makes a constant of it.
 _is_compiling: Callable[[], bool] = _not_compiling
 _native_get: Any = TracedFunction.__get__
-_native_call: Any = TracedFunction.__call__
 
 
 # CPython binds and calls by the slots of the type, which stay native; Dynamo reads what it finds
@@ -57,11 +56,6 @@ def has_kind(kind: K) -> K:
     return kind
 
 
-def knows_dynamo() -> bool:
-    """Whether torch.compile leaves annotations out of its graphs, instead of breaking them."""
-    return _rules is not None
-
-
 def teach_dynamo() -> None:
     """Have annotations in compiled code be inert, from the import of ``torch._dynamo`` on.
 
@@ -83,15 +77,6 @@ def teach_dynamo() -> None:
             "a `with ai...:` inside of a compiled function breaks its graph with this torch: %s",
             briefly(error),
         )
-
-
-def forget_dynamo() -> None:
-    """Undo `teach_dynamo`: what is compiled from now on breaks its graph at an annotation."""
-    global _rules
-    show_method("__call__", _native_call)
-    if _rules is not None:
-        _rules.remove()
-        _rules = None
 
 
 def needs_plain_functions() -> bool:

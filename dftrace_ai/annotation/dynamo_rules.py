@@ -1,7 +1,7 @@
 """What Dynamo is told of annotations: a node in a graph is a context that does nothing.
 
-Loaded late, with torch's compiler: none of this runs outside of a compilation, and all of it can
-be taken back. What it needs of Dynamo's inside is looked for before anything is changed.
+Loaded late, with torch's compiler: none of this runs outside of a compilation. What it needs of
+Dynamo's inside is looked for before anything is changed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _tell_once(annotation: Any, what: str) -> None:
 
 
 class DynamoRules:
-    """Rules for what is annotated in compiled code, from now until `remove`.
+    """Rules for what is annotated in compiled code, from now on.
 
     Raises Exception: this torch lacks something that is needed; nothing is changed then.
     """
@@ -202,46 +202,36 @@ class DynamoRules:
         if dynamo.builder._type_dispatch() is not self._dispatch:
             raise NotImplementedError("the table of types does not last")
         self._type_match = dynamo.type_match
-        self._undo: list[Callable[[], None]] = []
         for kind in (*kinds, Inert, Reentry):
             self.add_kind(kind)
-        self._handle(BoundFunction, functools.partial(_bound, dynamo))
-        self._replace(dynamo.methods, "__init__", _taking_decorated, dynamo)
-        self._replace(dynamo.objects, "_maybe_get_baseclass_method", _finding_plain, dynamo)
-        self._replace(dynamo.supers, "_resolved_getattr_and_source", _finding_above, dynamo)
-        self._replace(dynamo.external_utils, "wrap_inline", _leaving_decorated, dynamo)
+        self._dispatch[BoundFunction] = functools.partial(_bound, dynamo)
+        _replace(dynamo.methods, "__init__", _taking_decorated, dynamo)
+        _replace(dynamo.objects, "_maybe_get_baseclass_method", _finding_plain, dynamo)
+        _replace(dynamo.supers, "_resolved_getattr_and_source", _finding_above, dynamo)
+        _replace(dynamo.external_utils, "wrap_inline", _leaving_decorated, dynamo)
         if is_older_than(2, 6) and not is_older_than(2, 5):
-            self._replace(dynamo.objects, dynamo.name_of_getattr, _binding, dynamo)
+            _replace(dynamo.objects, dynamo.name_of_getattr, _binding, dynamo)
         if not dynamo.methods_have_two_sources:
-            self._replace(dynamo.modules, dynamo.name_of_getattr, _finding_in_module, dynamo)
+            _replace(dynamo.modules, dynamo.name_of_getattr, _finding_in_module, dynamo)
 
     def add_kind(self, kind: type) -> None:
         """Have the instances of one more type be nodes."""
-        self._handle(kind, self._node)
-
-    def remove(self) -> None:
-        """Leave Dynamo as it was."""
-        while self._undo:
-            self._undo.pop()()
-
-    def _handle(self, kind: type, handler: Callable[[Any, Any], Any]) -> None:
-        self._dispatch[kind] = handler
-        self._undo.append(functools.partial(self._dispatch.pop, kind, None))
-
-    def _replace(self, owner: Any, name: str, made_of: Callable[..., Any], dynamo: Any) -> None:
-        """Where it is not there, or another thing, what it would do is a graph break as before."""
-        for home in getattr(owner, "__mro__", (owner,)):
-            original = vars(home).get(name)
-            if isinstance(original, types.FunctionType):
-                setattr(home, name, functools.wraps(original)(made_of(dynamo, original)))
-                self._undo.append(functools.partial(setattr, home, name, original))
-                return
+        self._dispatch[kind] = self._node
 
     def _node(self, builder: Any, value: Any) -> Any:
         # The one guard: that it is a node. Its switch and its arguments are nothing to the graph.
         builder.install_guards(self._type_match)
         node = value.node if type(value) is Inert else value
         return self._nodes(node, source=builder.source)
+
+
+def _replace(owner: Any, name: str, made_of: Callable[..., Any], dynamo: Any) -> None:
+    """Where it is not there, or another thing, what it would do is a graph break as before."""
+    for home in getattr(owner, "__mro__", (owner,)):
+        original = vars(home).get(name)
+        if isinstance(original, types.FunctionType):
+            setattr(home, name, functools.wraps(original)(made_of(dynamo, original)))
+            return
 
 
 class _Dynamo:

@@ -18,7 +18,7 @@ from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.why import Verdict
-    from dftrace_ai.demo.training import Result
+    from dftrace_ai.demo import Result
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:
     )
 
     try:
-        from dftrace_ai.demo import training
+        from dftrace_ai import demo
     except ImportError as error:
         raise DftraceError(
             f"the demo needs torch and scikit-learn ({error}); "
@@ -145,7 +145,7 @@ def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:
     with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", loss="-")
 
-        def show(progress: training.Progress) -> None:
+        def show(progress: demo.Progress) -> None:
             bar.update(
                 task,
                 total=epochs * progress.steps,
@@ -154,4 +154,4 @@ def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:
                 loss=f"{progress.loss:.3f}",
             )
 
-        return training.train(epochs, workers, seed, checkpoint_dir=out, on_batch=show)
+        return demo.train(epochs, workers, seed, checkpoint_dir=out, on_batch=show)

@@ -32,7 +32,7 @@ def command(
 
     Exit status: 0 no faults, 1 there are any, 2 when the call is wrong or nothing can be read.
     """
-    from dftrace_ai.analysis.validating.validate import validate_traces
+    from dftrace_ai.analysis.validating import validate_traces
 
     reading = Reading(paths, recover=recover)
     with reading.progress():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import in_short
@@ -22,6 +22,9 @@ else:
         """Change nothing: what type checkers know of `Settings` is nothing that happens."""
         return lambda kind: kind
 
+
+Value: TypeAlias = "bool | int | float | str | Path | None"
+"""What a setting can be, by its type in the table."""
 
 PREFIX = "DFTRACE_"
 MESSAGE_LETTERS = 200
@@ -94,7 +97,7 @@ class Setting:
         self.kind: type = str if self.words else kinds[0]
         self.optional = NoneType in kinds
 
-    def taken(self, value: object) -> object:
+    def taken(self, value: object) -> Value:
         """Return a value as the setting has it, or raise: ValueError, TypeError, OverflowError."""
         if value is None and self.optional:
             return None
@@ -237,7 +240,7 @@ class Settings:
         return made
 
     def _take(self, given: Mapping[str, Given]) -> None:
-        values: dict[str, object] = {}
+        values: dict[str, Value] = {}
         faults: list[str] = []
         for name, row in self._table.items():
             if name not in given:
@@ -268,12 +271,12 @@ class Settings:
         """Return what is wrong with settings that do not agree; empty where they do."""
         return ""
 
-    def _values_given(self) -> dict[str, object]:
+    def _values_given(self) -> dict[str, Value]:
         """Return what somebody gave, by name in the order of the table."""
         given: frozenset[str] = vars(self)["_given"]
         return {name: getattr(self, name) for name in self._table if name in given}
 
-    def _with(self, values: Mapping[str, object]) -> Self:
+    def _with(self, values: Mapping[str, Value]) -> Self:
         """Return settings with some replaced, which are not checked and count as given."""
         made = self.__class__.__new__(self.__class__)
         given = vars(self)["_given"] | values.keys()

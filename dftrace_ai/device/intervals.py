@@ -2,6 +2,7 @@
 
 Nothing waits for the device. What has been passed is asked for in batches, by a later span of the
 same stream, with one look for each batch: a stream passes its events in order.
+Loaded late, with the companions.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def callback_class(
     class TraceCallback(base):  # type: ignore[misc]
         """Tells the training what its framework tells its callbacks."""
 
-        def __init__(self, options: Mapping[str, object]) -> None:
+        def __init__(self, **options: Any) -> None:
             super().__init__()
             self._options = options
 

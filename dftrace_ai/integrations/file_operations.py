@@ -1,4 +1,7 @@
-"""Which files are looked at, and how one operation on them becomes a span."""
+"""Which files are looked at, and how one operation on them becomes a span.
+
+Apart from `files`, which swaps the functions: what is recorded of a call knows of no patch.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def _below(folder: str) -> str:
 
 Name: TypeAlias = Literal["open", "read", "write", "close", "sync"]
 SYNC: Final = "sync"
-NO_ARGUMENTS: Mapping[str, object] = MappingProxyType({})
+NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 
 
 class KnownFile:
@@ -185,7 +188,7 @@ class Operations:
         self,
         begun: Any,
         error: type[BaseException] | None = None,
-        arguments: Mapping[str, object] = NO_ARGUMENTS,
+        arguments: Mapping[str, int] = NO_ARGUMENTS,
     ) -> None:
         """End what was begun."""
         node, span, file = begun

@@ -1,4 +1,7 @@
-"""The part `io`: what is read and written by way of Python's files and `os`."""
+"""The part `io`: what is read and written by way of Python's files and `os`.
+
+Loaded late, as a part by its name in `registry`, and by that for loaders.
+"""
 
 from __future__ import annotations
 

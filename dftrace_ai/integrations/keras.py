@@ -233,7 +233,7 @@ def trace_callback(**options: Any) -> Any:
 
         model.fit(x, y, callbacks=[trace_callback(log_file="out/trace")])
     """
-    made = _callback_class()(options)
+    made = _callback_class()(**options)
     auto(**options)
     return made
 

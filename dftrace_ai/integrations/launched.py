@@ -6,7 +6,7 @@ Loaded late: the line in site-packages calls it.
 from __future__ import annotations
 
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.run.beginning import hold
+from dftrace_ai.run.beginning import Asked, hold
 from dftrace_ai.run.run import current_run
 
 
@@ -20,5 +20,5 @@ _launcher = _Launcher()
 def begin_run() -> None:
     """Begin a run unless one is on, with the settings of the environment, and call `auto`."""
     if current_run() is None:
-        hold(_launcher, None, {})
+        hold(_launcher, Asked(None, {}))
     auto()

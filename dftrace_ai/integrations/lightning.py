@@ -115,7 +115,7 @@ def trace_callback(package: str | None = None, **options: Any) -> Any:
 
         Trainer(callbacks=[trace_callback(log_file="out/trace")])
     """
-    made = _callback_class(_chosen(package))(options)
+    made = _callback_class(_chosen(package))(**options)
     auto(**options)
     return made
 

@@ -55,7 +55,7 @@ def beside(
     return found
 
 
-def give_anew(node: ProfilerNode, told: Mapping[str, object]) -> None:
+def give_anew(node: ProfilerNode, told: Mapping[str, int | str | None]) -> None:
     """Give a node of `beside`, of this thread alone, the arguments of its next event.
 
     `told`: all that such events tell; what this one cannot, None, is no member of it.

@@ -80,7 +80,9 @@ def trace_loop(train_loop_per_worker: Callable[..., Any], **options: Any) -> Cal
         for name, text in os.environ.items()
         if name.startswith(PREFIX) and name not in OF_A_RUN
     }
-    return _TracedLoop(train_loop_per_worker, given, {LAUNCH: secrets.token_hex(16), **environment})
+    return _TracedLoop(
+        train_loop_per_worker, {LAUNCH: secrets.token_hex(16), **environment}, **given
+    )
 
 
 class _TracedLoop:
@@ -89,8 +91,8 @@ class _TracedLoop:
     def __init__(
         self,
         loop: Callable[..., Any],
-        options: Mapping[str, object],
         environment: Mapping[str, str],
+        **options: Any,
     ) -> None:
         functools.update_wrapper(self, loop)  # Ray looks whether it takes a config
         self._loop = loop
@@ -101,8 +103,7 @@ class _TracedLoop:
         """Run the loop in a worker, which knows its rank by now."""
         for name, text in self._environment.items():
             os.environ.setdefault(name, text)
-        options: Any = self._options
-        auto(**options)
+        auto(**self._options)
         try:
             return self._loop(*args)
         finally:

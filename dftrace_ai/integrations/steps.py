@@ -261,7 +261,7 @@ class Training(TrainingState):
                 self._end_pass(one, now)
         self._evaluation = 0
         if self._is_recorded():
-            arguments: dict[str, object] = {"stage": stage}
+            arguments: dict[str, int | str] = {"stage": stage}
             if self.epoch is not None:
                 arguments["epoch"] = self.epoch
             self._record("evaluate", begun, now, arguments)
@@ -314,7 +314,9 @@ class Training(TrainingState):
             arguments = {} if one.number is None else {"epoch": one.number}
             self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
 
-    def _record(self, name: str, begun: int, end: int, arguments: Mapping[str, object]) -> None:
+    def _record(
+        self, name: str, begun: int, end: int, arguments: Mapping[str, int | str | None]
+    ) -> None:
         if name == "epoch":
             self._forget_epoch()
         complete_between(name, begun, end, arguments, category="pipeline", track=self._tracks[name])

@@ -131,7 +131,7 @@ def trace_callback(**options: Any) -> Any:
 
         Trainer(model, arguments, callbacks=[trace_callback(log_file="out/trace")])
     """
-    made = _callback_class()(options)
+    made = _callback_class()(**options)
     auto(**options)
     return made
 

@@ -1,4 +1,7 @@
-"""From spools to a snapshot of what their processes are doing."""
+"""From spools to a snapshot of what their processes are doing.
+
+Apart from the face of the folder, which is names alone.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai.spools.outcome_types import SpanLook, SpanNames, SpoolLook, ThreadLook
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 
 # A rate over less than this says nothing.
@@ -130,13 +133,13 @@ def _span_status(look: SpanLook) -> OpenSpanStatus:
     )
 
 
-def _members(text: str) -> JsonObject:
+def _members(text: str) -> dict[str, Json]:
     """Read members of an object, each with a comma in front."""
     try:
         found = json.loads(f"{{{text[1:]}}}")
     except (ValueError, RecursionError):  # a number of thousands of digits is one for Python, too
         return {}
-    result: JsonObject = plain(found)
+    result: dict[str, Json] = plain(found)
     return result
 
 

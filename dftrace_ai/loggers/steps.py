@@ -1,4 +1,7 @@
-"""Where a run stands: the number of an iteration, an epoch, or what has no step; and its line."""
+"""Where a run stands: the number of an iteration, an epoch, or what has no step; and its line.
+
+Apart from `pipeline`, which has threads and an end; this counts, and knows of neither.
+"""
 
 from __future__ import annotations
 

@@ -196,8 +196,7 @@ def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: boo
             f"a run is on, and goes on with its own settings: leave out {', '.join(settings)}, or "
             "end it before with dftrace_ai.finalize()"
         )
-    given: dict[str, Any] = dict(settings)
-    block = tracing(**given)
+    block = tracing(None, **settings)
     run = block.__enter__()
     error: BaseException | None = None
     try:

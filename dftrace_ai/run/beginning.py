@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.errors import ConfigError
@@ -17,29 +17,22 @@ from dftrace_ai.run.run import PARENT, Run, current_run
 from dftrace_ai.wording import LOGGER, LastWord, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.native_types import RunSettings
 
 
 _hooked = False
-_at_exit: Callable[[], None]
 
 
-def hook_into_process(at_exit: Callable[[], None], after_fork: Callable[[], None]) -> None:
+def _hook_into_process() -> None:
     """See to the end of this process and of its forked children, once."""
-    global _hooked, _at_exit
+    global _hooked
     if _hooked:
         return
-    _at_exit = at_exit
-
-    def in_child() -> None:
-        after_fork()
-        _hook_into_multiprocessing()
-
-    atexit.register(at_exit)
-    os.register_at_fork(after_in_child=in_child)
+    atexit.register(end_at_exit)
+    os.register_at_fork(after_in_child=_after_fork)
     _hook_into_multiprocessing()
     # Last: interrupted before, it is done again, which does no harm.
     _hooked = True
@@ -64,7 +57,7 @@ def _hook_into_multiprocessing() -> None:
 
 def _end_with_worker(_: _ForkWitness) -> None:
     util = sys.modules["multiprocessing.util"]
-    util.Finalize(None, _at_exit, exitpriority=-1000)
+    util.Finalize(None, end_at_exit, exitpriority=-1000)
 
 
 # Held while a run is begun: another thread waits and joins it. A signal handler of the same thread
@@ -72,11 +65,18 @@ def _end_with_worker(_: _ForkWitness) -> None:
 _beginning = threading.RLock()
 
 
-def hold(holder: object, config: Config | None, overrides: Mapping[str, object]) -> Run:
+class Asked(NamedTuple):
+    """What somebody asked a run to be: a config, settings by name that win over it, or neither."""
+
+    config: Config | None
+    by_name: Mapping[str, object]
+
+
+def hold(holder: object, asked: Asked) -> Run:
     """Begin a run, or join the one that is on; return it, held."""
-    own_settings = config is not None or bool(overrides)
+    own_settings = asked.config is not None or bool(asked.by_name)
     # Before anything is held: a child that another thread forks meanwhile has to let go of it.
-    hook_into_process(end_at_exit, _after_fork)
+    _hook_into_process()
     with _beginning:
         while True:
             before: Run | None = _native.current_run()
@@ -87,7 +87,7 @@ def hold(holder: object, config: Config | None, overrides: Mapping[str, object])
                 run._take(holder)
                 try:
                     if _native.exchange_run(before, run):
-                        _begin(run, parents, config, overrides)
+                        _begin(run, parents, asked)
                         return run
                 except BaseException:
                     # Also what a signal's handler raises, anywhere: then nothing was begun.
@@ -96,7 +96,7 @@ def hold(holder: object, config: Config | None, overrides: Mapping[str, object])
                 continue
             # Before it is held: who asks for what is not accepted holds nothing.
             without_effect = (
-                _without_effect(before, config, overrides) if own_settings and before._begun else []
+                _without_effect(before, asked) if own_settings and before._begun else []
             )
             if before._take(holder):
                 _tell_once(before, without_effect)
@@ -104,10 +104,8 @@ def hold(holder: object, config: Config | None, overrides: Mapping[str, object])
             end(before, "finalize", None)
 
 
-def _begin(
-    run: Run, parents: Run | None, config: Config | None, overrides: Mapping[str, object]
-) -> None:
-    configured = _configured(config, overrides)
+def _begin(run: Run, parents: Run | None, asked: Asked) -> None:
+    configured = _configured(asked)
     LOGGER.setLevel(configured.log_level)
     settings = _settings(configured, parents)
     if parents is not None:
@@ -154,17 +152,18 @@ def _settings(config: Config, parents: Run | None) -> RunSettings | None:
     return run_settings(config, parents._settings if parents is not None else None)
 
 
-def _configured(config: Config | None, overrides: Mapping[str, object]) -> Config:
+def _configured(asked: Asked) -> Config:
     from dftrace_ai.config.model import Config
     from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.core_settings import absolute
 
-    given: Any = overrides
+    config = asked.config
+    given: Any = asked.by_name
     if config is None:
         config = load_config(**given)
     else:
         refuse_what_is_no_config(config)
-        if overrides:
+        if given:
             config = Config(**{**config._values_given(), **given})
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
     return config._with(
@@ -187,15 +186,15 @@ def refuse_what_is_no_config(given: object) -> None:
     raise ConfigError(f"a Config is needed in this place, not a {type(given).__name__}: {mend}")
 
 
-def _without_effect(run: Run, config: Config | None, overrides: Mapping[str, object]) -> list[str]:
+def _without_effect(run: Run, asked: Asked) -> list[str]:
     """Say which of the settings that somebody gave the run has otherwise."""
-    asked, in_force = _configured(config, overrides), run._config_in_force()
-    names = {*overrides, *(config._values_given() if config is not None else ())}
+    configured, in_force = _configured(asked), run._config_in_force()
+    names = {*asked.by_name, *(asked.config._values_given() if asked.config is not None else ())}
     return [
         f"{name} is {_shown(there)}, not {_shown(wanted)}"
         for name in sorted(names)
         if (in_force.enabled or name == "enabled")
-        and (wanted := getattr(asked, name)) != (there := getattr(in_force, name))
+        and (wanted := getattr(configured, name)) != (there := getattr(in_force, name))
     ]
 
 
@@ -220,7 +219,7 @@ def _start(run: Run, settings: RunSettings) -> None:
     import dftrace_ai.spools.recovery  # noqa: F401
     from dftrace_ai.run.core_settings import core_settings
 
-    hook_into_process(end_at_exit, _after_fork)
+    _hook_into_process()
     _take_signal(settings["dump_signal"])
     run._settings = settings
     run._number = _native.start(core_settings(settings))
@@ -270,8 +269,12 @@ def _after_fork() -> None:
     global _beginning
     _beginning = threading.RLock()
     run = current_run()
-    if run is None:
-        return
+    if run is not None:
+        _go_on(run)
+    _hook_into_multiprocessing()
+
+
+def _go_on(run: Run) -> None:
     run._lock = threading.RLock()
     run._last_word = LastWord()
     run._outcome = None

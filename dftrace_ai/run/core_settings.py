@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.run.native_types import CoreSettings, RunSettings
+    from dftrace_ai.run.native_types import CoreSettings, Fact, RunSettings
 
 
 # What a process leaves in the environment for the programs it starts.
@@ -202,7 +202,7 @@ def _inheritable(settings: RunSettings) -> dict[str, str]:
     }
 
 
-def _for_children(config: Config) -> dict[str, object]:
+def _for_children(config: Config) -> dict[str, Fact]:
     """The settings as they were given, for a child to hold its own against."""
     return {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value

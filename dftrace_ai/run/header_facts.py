@@ -1,6 +1,7 @@
 """Facts that a process puts into the header of its trace: of its host, its job and itself.
 
 `HeaderFacts` of `dftrace_ai.trace_format.header_and_footer` names all of them, with their types.
+Apart from `core_settings`, so that a new fact has one place.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dftrace_ai._version import __version__
 from dftrace_ai.masking import masked_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from dftrace_ai.run.native_types import RunSettings
+    from dftrace_ai.run.native_types import Fact, RunSettings
 
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _ESCAPES = str.maketrans({**{chr(code): f"\\u{code:04x}" for code in range(32)}, **_SHORT})
@@ -62,10 +63,10 @@ MEMORY = "/proc/meminfo"
 TOPOLOGY = "/sys/devices/system/cpu"
 
 
-def host_facts() -> dict[str, object]:
+def host_facts() -> dict[str, Fact]:
     """Return system, machine and processors, and memory and cores where the kernel tells them."""
     system = os.uname()
-    facts: dict[str, object] = {
+    facts: dict[str, Fact] = {
         "system": f"{system.sysname} {system.release}",
         "machine": system.machine,
         "cpus": os.cpu_count(),
@@ -144,9 +145,9 @@ def _named(environ: Mapping[str, str], variable: str) -> str:
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
-def process_facts(settings: RunSettings, command: Sequence[str]) -> dict[str, object]:
+def process_facts(settings: RunSettings, command: list[str]) -> dict[str, Fact]:
     """Return all that the header says of this process, beside what the core knows."""
-    facts: dict[str, object] = {
+    facts: dict[str, Fact] = {
         "version": __version__,
         **{key: value for key, value in settings["rank"].items() if value is not None},
         **({"layout": settings["layout"]} if settings["layout"] else {}),

@@ -9,13 +9,12 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
-from dftrace_ai.run.beginning import hold, refuse_what_is_no_config
+from dftrace_ai.run.beginning import Asked, hold, refuse_what_is_no_config
 from dftrace_ai.run.ending import end, uncaught_exception
 from dftrace_ai.run.run import Run, current_run
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import FrameType, TracebackType
 
     from dftrace_ai.config.model import Config
@@ -50,7 +49,7 @@ def initialize(config: Config | None = None, **overrides: Any) -> Run:
     before = current_run()
     had = before if before is not None and holder in before._holders else None
     try:
-        return hold(holder, config, overrides)
+        return hold(holder, Asked(config, overrides))
     except BaseException:
         # Also what a signal's handler raises, anywhere: who is given no run holds none.
         run = current_run()
@@ -144,24 +143,23 @@ def tracing(config: Config | None = None, **overrides: Any) -> TracingBlock:
     """
     if config is not None:
         refuse_what_is_no_config(config)
-    return TracingBlock(config, overrides)
+    return TracingBlock(Asked(config, overrides))
 
 
 class TracingBlock(contextlib.ContextDecorator):
     """What `tracing` returns: a block, or a decorator, that may be entered any number of times."""
 
-    def __init__(self, config: Config | None, overrides: Mapping[str, object]) -> None:
-        self._config = config
-        self._overrides = overrides
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
         self._entered: list[_Entered] = []
 
     def _recreate_cm(self) -> TracingBlock:
-        return TracingBlock(self._config, self._overrides)
+        return TracingBlock(self._asked)
 
     def __enter__(self) -> Run:
         entered = _Entered()
         self._entered.append(entered)
-        return hold(weakref.ref(entered), self._config, self._overrides)
+        return hold(weakref.ref(entered), self._asked)
 
     def __exit__(
         self,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
+
+Fact: TypeAlias = "str | int | float | list[str] | None"
+"""What JSON carries of a setting or of the process."""
 
 CoreSettings = dict[str, "str | int"]
 """What `dftrace_ai._native.start` takes: text, whole numbers and truth values by the core's names.
@@ -29,12 +32,12 @@ class RunSettings(TypedDict):
     dump_signal: str | None
     core: CoreSettings  # what the native core is told, for each process the same
     of_process: CoreSettings  # and what of this one
-    config: dict[str, object]  # the settings that were given, for children
-    rank: dict[str, object]  # `dftrace_ai.run.ranks.RankInfo`, by name
+    config: dict[str, Fact]  # the settings that were given, for children
+    rank: dict[str, Fact]  # `dftrace_ai.run.ranks.RankInfo`, by name
     layout: str  # the rank in each dimension, such as ``dp=0,pp=1``; empty where unknown
     layout_given: bool  # by the settings: what frameworks know does not count
     data_dir: str | None
-    host_facts: dict[str, object]  # what the header says of the machine
+    host_facts: dict[str, Fact]  # what the header says of the machine
     clock: ClockFacts  # of the process that began the run
     inheritable: dict[str, str]  # variables that children find in their environment
 

@@ -1,4 +1,7 @@
-"""System counters: CPU, memory, disk, network and GPUs as tracks beside the spans."""
+"""System counters: CPU, memory, disk, network and GPUs as tracks beside the spans.
+
+Apart: a hook that registers itself, and that no other file needs.
+"""
 
 from __future__ import annotations
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine, Json, JsonObject
 
 # The category of the lines that the format itself needs, and the names of three of them.
 OWN_CATEGORY: Final = "dftrace"
@@ -147,7 +145,7 @@ class HeaderFacts(NamedTuple):
     part: int | None = None
 
     @classmethod
-    def of(cls, args: Mapping[str, object]) -> HeaderFacts:
+    def of(cls, args: dict[str, Json]) -> HeaderFacts:
         """Read the arguments of a header line, whoever wrote it."""
         return cls(**_sensible(cls, args))
 
@@ -204,7 +202,7 @@ class FooterFacts(NamedTuple):
     layout: Annotated[str | None, Said("As in the header, known later.")] = None
 
     @classmethod
-    def of(cls, args: Mapping[str, object]) -> FooterFacts:
+    def of(cls, args: dict[str, Json]) -> FooterFacts:
         """Read the arguments of a closing line, whoever wrote it."""
         return cls(**_sensible(cls, args))
 
@@ -215,29 +213,30 @@ class FooterFacts(NamedTuple):
         return {name: count for name, count in counts.items() if count}
 
 
-def header_of(event: Mapping[str, object]) -> HeaderFacts | None:
+def header_of(event: EventLine) -> HeaderFacts | None:
     """Return the facts of an event that is a header line; None for any other.
 
     The number of the process is that of the line, which all other lines carry, too.
     """
-    if not _is_own(event, HEADER):
+    if not is_own(event, HEADER):
         return None
     args = event.get("args")
     said = args if isinstance(args, dict) else {}
     return HeaderFacts.of({**said, "pid": event.get("pid")})
 
 
-def footer_of(event: Mapping[str, object]) -> FooterFacts | None:
+def footer_of(event: EventLine) -> FooterFacts | None:
     """Return the facts of an event that is a closing line; None for any other."""
     args = event.get("args")
-    return FooterFacts.of(args) if _is_own(event, FOOTER) and isinstance(args, dict) else None
+    return FooterFacts.of(args) if is_own(event, FOOTER) and isinstance(args, dict) else None
 
 
-def _is_own(event: Mapping[str, object], name: str) -> bool:
+def is_own(event: EventLine, name: str) -> bool:
+    """Return whether an event is the line of the format's that has this name."""
     return event.get("name") == name and event.get("cat") == OWN_CATEGORY and event.get("ph") == "M"
 
 
-def _sensible(facts: type[HeaderFacts | FooterFacts], said: Mapping[str, object]) -> JsonObject:
+def _sensible(facts: type[HeaderFacts | FooterFacts], said: dict[str, Json]) -> JsonObject:
     """Return the members that are known and of the type that the recorder gives them."""
     values = {name: _of_type(kind, said.get(name)) for name, kind in _TYPES[facts.__name__].items()}
     return {name: value for name, value in values.items() if value is not None}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
-from dftrace_ai.analysis.validating.validate import FileCheck, validate_traces
+from dftrace_ai.analysis.validating import FileCheck, validate_traces
 
 START = 1_123_213_646_764_123
 

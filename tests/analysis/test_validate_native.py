@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sampling import SEED, times
 
+from dftrace_ai.analysis import validating as validate
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reader import LongLine
 from dftrace_ai.analysis.reading.trace import Trace
-from dftrace_ai.analysis.validating import validate
+from dftrace_ai.analysis.validating import FileCheck, FilePass, validate_traces
 from dftrace_ai.analysis.validating.rules import Fault, Rules
-from dftrace_ai.analysis.validating.validate import FileCheck, FilePass, validate_traces
 from dftrace_ai.errors import TraceError
 
 FUZZ_CORPUS = Path(__file__).parents[2] / "native/fuzz/corpus/scan.tar.xz"

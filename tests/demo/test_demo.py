@@ -12,7 +12,7 @@ from printed_json import checked
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.validating.validate import validate_traces
+from dftrace_ai.analysis.validating import validate_traces
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -94,7 +94,7 @@ def test_the_trace_is_correct(demo: tuple[Path, str]) -> None:
 
 def test_training_is_the_same_traced_and_untraced(tmp_path: Path) -> None:
     import dftrace_ai
-    from dftrace_ai.demo.training import train
+    from dftrace_ai.demo import train
 
     untraced = train(epochs=1, workers=0)
     with dftrace_ai.tracing(log_file=tmp_path / "t"):

@@ -40,7 +40,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import os
 os.environ["DFTRACE_RUN"] = "0-0"
-import dftrace_ai.analysis.validating.validate
+import dftrace_ai.analysis.validating
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary import summarise
 (trace,) = open_traces(sys.argv[1:2])

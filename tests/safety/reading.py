@@ -22,7 +22,7 @@ def peak_mib() -> int:
 
 
 def validated(path: str) -> list[str]:
-    from dftrace_ai.analysis.validating.validate import validate_traces
+    from dftrace_ai.analysis.validating import validate_traces
 
     found = validate_traces([path], limit=3)
     return [fault.message for file in found.files for fault in file.faults]

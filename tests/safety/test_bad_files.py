@@ -13,11 +13,11 @@ import pytest
 from analysis.trace_lines import small_trace
 from cli.served_traces import viewed
 
+from dftrace_ai.analysis import validating as validate
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.summary import table as summary
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.validating import validate
-from dftrace_ai.analysis.validating.validate import validate_traces
+from dftrace_ai.analysis.validating import validate_traces
 from dftrace_ai.errors import TraceError
 from safety.commands import invoke
 

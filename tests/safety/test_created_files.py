@@ -125,7 +125,7 @@ def test_a_link_under_a_name_that_is_known_beforehand_is_not_followed(
 def test_the_weights_of_the_demo_take_the_place_of_a_link(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("sklearn")
-    from dftrace_ai.demo.training import Checkpoint, DigitsNet
+    from dftrace_ai.demo import Checkpoint, DigitsNet
 
     precious = tmp_path / "precious"
     precious.write_text("mine")

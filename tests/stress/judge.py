@@ -74,7 +74,7 @@ def judge_counts(traces: Sequence[Trace], made: Mapping[str, int]) -> Verdict:
 
 
 def _read_strictly(place: Place, verdict: Verdict) -> list[Trace]:
-    from dftrace_ai.analysis.validating.validate import validate_traces
+    from dftrace_ai.analysis.validating import validate_traces
 
     traces = []
     for path in trace_files(place.out):

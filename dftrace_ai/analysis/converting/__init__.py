@@ -73,14 +73,14 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
 def _write(
     traces: TraceSet, to: Form, unnamed: Path, out: Path
 ) -> tuple[list[ConvertedFile], list[str]]:
-    if to == "parquet":
-        from dftrace_ai.analysis.converting.to_parquet import write_as_parquet
+    from dftrace_ai.analysis.converting.forms import (
+        write_as_parquet,
+        write_for_dftracer,
+        write_for_perfetto,
+    )
 
+    if to == "parquet":
         return write_as_parquet(traces, unnamed, out)
     if to == "perfetto":
-        from dftrace_ai.analysis.converting.to_perfetto import write_for_perfetto
-
         return write_for_perfetto(traces, unnamed, out.name)
-    from dftrace_ai.analysis.converting.to_dftracer import write_for_dftracer
-
     return write_for_dftracer(traces, unnamed)

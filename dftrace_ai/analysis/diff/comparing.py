@@ -1,4 +1,7 @@
-"""From the traces of two runs to what became slower, faster, new and gone, and of conditions."""
+"""From the traces of two runs to what became slower, faster, new and gone, and of conditions.
+
+Apart from the face of the folder, which is names alone.
+"""
 
 from __future__ import annotations
 

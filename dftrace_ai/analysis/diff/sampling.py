@@ -1,4 +1,7 @@
-"""What each place in the tree of spans took in each judged step of a run."""
+"""What each place in the tree of spans took in each judged step of a run.
+
+Apart from `comparing`: runs are read here, one at a time; what was sampled is compared there.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TraceSet
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 
 # Who goes through the spans of a thread in the order of time stays in few blocks for long.
@@ -227,7 +227,7 @@ class EventNames:
     def __repr__(self) -> str:
         return f"<{len(self)} events of {self.trace}>"
 
-    def args(self, row: int) -> JsonObject:
+    def args(self, row: int) -> dict[str, Json]:
         """Return the arguments of an event, decoded now; empty where it has none.
 
         Raises:
@@ -235,7 +235,7 @@ class EventNames:
         """
         return _decoded(self.arguments.text_of(row))
 
-    def all_args(self, rows: Integers) -> Iterator[JsonObject]:
+    def all_args(self, rows: Integers) -> Iterator[dict[str, Json]]:
         """Yield the arguments of events whose numbers rise, as `args`; of many in less time."""
         texts = iter(self.arguments.texts_of(rows))
         while some := [text or NO_ARGUMENTS for text in islice(texts, DECODED_AT_ONCE)]:
@@ -247,7 +247,7 @@ class EventNames:
                 yield value if isinstance(value, dict) else {}
 
 
-def _decoded(text: memoryview | bytes) -> JsonObject:
+def _decoded(text: memoryview | bytes) -> dict[str, Json]:
     if not text:
         return {}
     try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         IndexedSpans,
     )
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 MARK: Final = b"dftrace index 1 "
 DIGEST_BYTES: Final = 64
@@ -183,7 +183,7 @@ def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
     return TraceEnd(bool(whole), bool(bracket), facts, bool(damaged))
 
 
-def _end_told(end: TraceEnd) -> tuple[bool, bool, bool, JsonObject | None]:
+def _end_told(end: TraceEnd) -> tuple[bool, bool, bool, dict[str, Json] | None]:
     return end.whole, end.bracket, end.damaged, end.footer and end.footer._asdict()
 
 

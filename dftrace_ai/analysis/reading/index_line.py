@@ -24,7 +24,7 @@ from dftrace_ai.trace_format.header_and_footer import INDEX, OWN_CATEGORY
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Codec
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine, Json
 
 IndexedSpans = tuple[str, str, int, int, int, int, int, bool, list[int]]
 IndexedOthers = tuple[str, str, str, int]
@@ -67,7 +67,7 @@ def index_of(line: bytes) -> IndexFigures | None:
         return None
 
 
-def _taken_apart(event: JsonObject) -> IndexFigures:
+def _taken_apart(event: EventLine) -> IndexFigures:
     args = event["args"]
     spans = []
     for of in args["spans"]:
@@ -86,7 +86,7 @@ def _taken_apart(event: JsonObject) -> IndexFigures:
     return IndexFigures(part, plain_bytes, lines, spans, others, tracks, reach)
 
 
-def _reach_of(args: JsonObject, longest_ns: int) -> Reach | None:
+def _reach_of(args: dict[str, Json], longest_ns: int) -> Reach | None:
     """Return from when to when events are, of which the longest takes so long."""
     if "first_ns" not in args and "last_ns" not in args:
         return None  # lines of other versions

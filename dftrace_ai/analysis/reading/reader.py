@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import orjson
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
 from dftrace_ai.analysis.reading.trace_file import EMPTY, Tear
 from dftrace_ai.trace_format.header_and_footer import header_of
+from dftrace_ai.trace_format.json_types import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dftrace_ai.analysis.reading.trace_file import TraceFile
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine, JsonObject
 
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
@@ -156,10 +157,10 @@ class TraceReader:
             if event is None:
                 self.bad_lines += 1
             else:
-                yield number, event
+                yield number, cast("JsonObject", event)
 
 
-def event_of(line: bytes) -> JsonObject | None:
+def event_of(line: bytes) -> EventLine | None:
     """Return the object on a line, behind which a comma may stand; None for anything else."""
     if isinstance(line, LongLine):
         return None
@@ -167,7 +168,7 @@ def event_of(line: bytes) -> JsonObject | None:
         value = orjson.loads(line.strip().removesuffix(b","))
     except orjson.JSONDecodeError:
         return None
-    return value if isinstance(value, dict) else None
+    return value if is_object(value) else None
 
 
 def is_whole_line(line: bytes) -> bool:

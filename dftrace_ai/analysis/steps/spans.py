@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Label,
     )
     from dftrace_ai.analysis.steps.roles import Role, Source
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 ROWS_AT_ONCE: Final = 65_536
 READ_AT_ONCE: Final = 10_000
@@ -85,7 +85,7 @@ class Spans:
                 yield some, self.columns[number], row[some]
 
     def integers(
-        self, which: Integers, *asked: Callable[[JsonObject], object]
+        self, which: Integers, *asked: Callable[[dict[str, Json]], object]
     ) -> tuple[Integers, ...]:
         """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
         columns = tuple(np.full(len(which), NO_INTEGER) for _ in asked)
@@ -95,7 +95,7 @@ class Spans:
                 column[some] = [_bounded(integer(ask(args))) for args in told]
         return columns
 
-    def args(self, index: int) -> JsonObject:
+    def args(self, index: int) -> dict[str, Json]:
         """Return the arguments of a span."""
         return self.columns[int(self.place[index])].args(int(self.row[index]))
 

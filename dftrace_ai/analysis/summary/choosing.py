@@ -22,7 +22,7 @@ from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai._reader import Sums
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.rows import Figures, Row
     from dftrace_ai.analysis.summary.table import EventGroup, FileGroup, Summary
     from dftrace_ai.analysis.where import Where
+    from dftrace_ai.trace_format.json_types import Json
 
 
 # A name for every step, or every name of a million steps, would fill the memory.
@@ -373,7 +374,7 @@ def summarise_tensors(
 
 def _events(
     columns: EventColumns, where: Where | None
-) -> Iterator[tuple[str, _Moment, Mapping[str, object]]]:
+) -> Iterator[tuple[str, _Moment, dict[str, Json]]]:
     wanted = [label.cat == TENSOR_STATS for label in columns.labels]
     rows = (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
     if where is not None and rows.any():
@@ -386,7 +387,7 @@ def _events(
         yield name, (whole, int(columns.start_ns[row])), args
 
 
-def _statistics(args: Mapping[str, object]) -> Iterator[tuple[str, float | None]]:
+def _statistics(args: dict[str, Json]) -> Iterator[tuple[str, float | None]]:
     for name, value in args.items():
         if name in ABOUT:
             continue

@@ -1,4 +1,7 @@
-"""Reading processes event by event, each file once: spans and what they lie in; needs NumPy."""
+"""Reading processes event by event, each file once: spans and what they lie in; needs NumPy.
+
+Apart from `choosing`: this half reads, what is asked of it is added up there.
+"""
 
 from __future__ import annotations
 

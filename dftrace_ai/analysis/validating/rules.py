@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         IndexFigures,
     )
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.json_types import Json
     from dftrace_ai.trace_format.lines import FooterArgs
 
 
@@ -354,7 +355,7 @@ def _decoded(line: bytes) -> Any:
         raise LineFaultError("a number of thousands of digits") from error
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.converting.to_perfetto import gzip_member
+from dftrace_ai.analysis.merged_trace import gzip_member
 from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.summary.adding import add_traces

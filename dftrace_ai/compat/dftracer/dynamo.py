@@ -1,4 +1,7 @@
-"""dftracer's way into compiled graphs: each operator of a graph is a span."""
+"""dftracer's way into compiled graphs: each operator of a graph is a span.
+
+Apart, since programs import it by this path, as `dftracer.python.dynamo`.
+"""
 
 from __future__ import annotations
 

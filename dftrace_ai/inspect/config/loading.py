@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from dftrace_ai.inspect.config.sections import Keys
+    from dftrace_ai.trace_format.json_types import Json
 
 
 HEAD_KEYS = ("enabled", "layers")
@@ -415,7 +416,7 @@ def _warn_of_strangers(keys: Feature, where: str, problems: Problems) -> None:
 
 
 def _what_chooses(
-    config: dict[str, Any],
+    config: dict[str, Json],
     where: str,
     problems: Problems,
     kinds: tuple[str, ...] = ("gemm", "tensor"),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from dftrace_ai.inspect.config.layers import LayerInfo
     from dftrace_ai.inspect.config.problems import Problem
+    from dftrace_ai.trace_format.json_types import Json
 
 
 GEMM_KEYS = frozenset({"gemms", "gemms_struct"})
@@ -135,13 +136,13 @@ class CustomUse:
     """A custom feature as a section uses it."""
 
     feature: CustomFeature  # what was registered
-    config: dict[str, Any]  # the keys that the file gives, without `enabled`
+    config: dict[str, Json]  # the keys that the file gives, without `enabled`
     choosing: Choosing  # those that choose GEMMs and tensors, with names in their one spelling
-    _found: dict[tuple[str | None, str | None], dict[str, Any] | None] = field(
+    _found: dict[tuple[str | None, str | None], dict[str, Json] | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Any] | None:
+    def keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Json] | None:
         """Return the keys in force for a GEMM and a tensor, None where the feature is not for them.
 
         Both are None where it is about none.
@@ -152,7 +153,7 @@ class CustomUse:
             self._found[gemm, tensor] = self._keys_for(gemm, tensor)
         return self._found[gemm, tensor]
 
-    def _keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Any] | None:
+    def _keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Json] | None:
         found: Choosing | None = self.choosing
         own = {}
         if gemm is not None and not GEMM_KEYS.isdisjoint(self.choosing.keys):

@@ -25,7 +25,7 @@ ENQUEUED: Final = {"until": "enqueued"}
 WAITED: Final = {"until": "waited"}
 DROPPED: Final = {"until": "dropped"}
 REMOVED: Final = {"until": "removed"}
-NOBODY_WAITED: Final[dict[str, object]] = {"waited_us": 0}
+NOBODY_WAITED: Final[dict[str, float]] = {"waited_us": 0}
 
 # A work that is younger may be on its way to whoever asked for it.
 YOUNG_NS: Final = 1_000_000_000
@@ -45,7 +45,7 @@ class Wait(NamedTuple):
         """Return that of the calling thread, which begins now."""
         return cls(time.monotonic_ns(), threading.get_native_id())
 
-    def told(self) -> dict[str, object]:
+    def told(self) -> dict[str, float]:
         """Return what a span says that ends while somebody waits for it."""
         waited_us = (time.monotonic_ns() - self.since_ns) / 1000
         by = {} if self.thread == os.getpid() else {"waited_by": self.thread}
@@ -67,7 +67,7 @@ class _UnderWay:
     def references(self) -> int:
         return sys.getrefcount(self.work)
 
-    def told(self, standing: Wait | None) -> dict[str, object]:
+    def told(self, standing: Wait | None) -> dict[str, float]:
         """Return what is said of an end that was found by looking."""
         # Who stands in torch waits maybe for this one.
         if (wait := self.wait or standing) is not None:

@@ -179,9 +179,9 @@ class _Seam:
 
     def _arguments(
         self, operation: Operation, handle: Any, args: tuple[Any, ...]
-    ) -> dict[str, object]:
+    ) -> dict[str, int | str]:
         group = self._groups.of(handle)
-        told: dict[str, object] = {"group": group.name}
+        told: dict[str, int | str] = {"group": group.name}
         if self._training is not None and self._training.recorded:
             told |= self._training.numbers_here()
         if operation.sized:

@@ -75,13 +75,13 @@ def _duration_us(metrics: Any) -> int | None:
     return None if took_s is None else int(took_s * 1e6)
 
 
-def _facts(metrics: Any) -> dict[str, object]:
+def _facts(metrics: Any) -> dict[str, int | str]:
     """What is known of a compilation; of a backward pass torch does not say whose."""
 
     def known(name: str) -> Any:
         return getattr(metrics, name, None)
 
-    facts: dict[str, object] = {
+    facts: dict[str, int | str | None] = {
         "function": known("co_name"),
         "file": known("co_filename") and f"{known('co_filename')}:{known('co_firstlineno')}",
         "compile_id": known("compile_id") and str(known("compile_id")),

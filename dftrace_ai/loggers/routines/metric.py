@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai.loggers.config import EntryConfig
-    from dftrace_ai.loggers.records import Point, Record
+    from dftrace_ai.loggers.records import Metrics, Point, Record
 
     # Those on a GPU are on their way.
     Numbers: TypeAlias = "dict[str, float | _OnItsWay]"
@@ -261,7 +261,7 @@ def _sorted_out(
 
 def _add_inner(
     name: str,
-    mapping: Mapping[Any, Any],
+    mapping: Metrics,
     found: Numbers,
     odd: list[tuple[str, Any]],
     *,

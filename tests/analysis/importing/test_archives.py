@@ -24,7 +24,7 @@ from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.importing import archives, copies
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.validating.validate import validate_traces
+from dftrace_ai.analysis.validating import validate_traces
 from dftrace_ai.errors import TraceError
 
 PLAIN = small_trace(100).text

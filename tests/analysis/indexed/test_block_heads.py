@@ -24,7 +24,7 @@ from perfetto.engine import query
 import dftrace_ai
 from dftrace_ai import _reader, ai
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.validating.validate import validate_traces
+from dftrace_ai.analysis.validating import validate_traces
 
 
 def some_events(count: int) -> None:

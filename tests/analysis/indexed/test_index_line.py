@@ -18,7 +18,7 @@ from dftrace_ai.analysis.reading.reach import LITTLE_BYTES
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.table import Summary, summarise
 from dftrace_ai.analysis.trace_facts import facts_of
-from dftrace_ai.analysis.validating.validate import validate_traces
+from dftrace_ai.analysis.validating import validate_traces
 from dftrace_ai.run import emitting
 
 

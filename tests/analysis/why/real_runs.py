@@ -183,7 +183,7 @@ def train(plan: Plan, folder: Path) -> None:
 
     import dftrace_ai
     from dftrace_ai import ai
-    from dftrace_ai.demo.training import Trainer
+    from dftrace_ai.demo import Trainer
 
     chance = random.Random(1)
 
@@ -339,7 +339,7 @@ def run(plans: dict[str, Plan], out: Path, told: Callable[[str], None] = print) 
     import torch
     from sklearn.datasets import load_digits
 
-    from dftrace_ai.demo.training import Trainer
+    from dftrace_ai.demo import Trainer
 
     torch.set_num_threads(1)
     # What is loaded and set up for the first time is no start of any of them.

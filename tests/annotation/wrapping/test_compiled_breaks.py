@@ -10,7 +10,7 @@ import pytest
 from conftest import RunScript, Traced
 
 from dftrace_ai import ai
-from dftrace_ai.annotation import compiled_code, dynamo_rules
+from dftrace_ai.annotation import dynamo_rules
 
 torch = pytest.importorskip("torch")
 dynamo = pytest.importorskip("torch._dynamo")
@@ -128,63 +128,36 @@ def test_a_change_of_what_later_spans_are_is_never_dropped() -> None:
     assert not ai.compute.forward.enabled
 
 
-def state_of_dynamo() -> dict[str, object]:
-    from torch._dynamo import external_utils
-    from torch._dynamo.variables import builder, functions, misc, user_defined
+def test_another_dynamo_is_left_alone_and_told_of_once(run_script: RunScript) -> None:
+    done = run_script("""
+        import torch
+        from torch._dynamo import external_utils
+        from torch._dynamo.variables import builder, ctx_manager, functions, misc, user_defined
 
-    return {
-        "types": dict(builder.VariableBuilder._type_dispatch()),
-        "methods": functions.UserMethodVariable.__init__,
-        "special methods": user_defined.UserDefinedObjectVariable._maybe_get_baseclass_method,
-        "super": misc.SuperVariable._resolved_getattr_and_source,
-        "given to compile": external_utils.wrap_inline,
-        "calls": vars(type(breaks))["__call__"],
-    }
+        def state():
+            return (
+                dict(builder.VariableBuilder._type_dispatch()),
+                functions.UserMethodVariable.__init__,
+                user_defined.UserDefinedObjectVariable._maybe_get_baseclass_method,
+                misc.SuperVariable._resolved_getattr_and_source,
+                external_utils.wrap_inline,
+            )
 
+        kept = ctx_manager.NullContextVariable
+        del ctx_manager.NullContextVariable
+        plain = state()
+        from dftrace_ai import ai
+        assert state() == plain
+        ctx_manager.NullContextVariable = kept
 
-def test_what_dynamo_is_told_can_be_taken_back() -> None:
-    def with_node(x: Any) -> Any:
-        with ai.compute.forward:
-            return x.sin()
+        @torch.compile(backend="eager")
+        def with_node(x):
+            with ai.compute.forward:
+                return x.sin()
 
-    compiled_code.forget_dynamo()
-    try:
-        plain = state_of_dynamo()
-        with pytest.raises(dynamo.exc.Unsupported):
-            torch.compile(with_node, backend="eager", fullgraph=True)(torch.ones(2))
-        for _ in range(3):
-            compiled_code.teach_dynamo()
-            compiled_code.teach_dynamo()
-            told = state_of_dynamo()
-            compiled_code.forget_dynamo()
-            assert state_of_dynamo() == plain
-    finally:
-        compiled_code.teach_dynamo()
-    assert all(told[name] != plain[name] for name in plain)
-    torch.compile(with_node, backend="eager", fullgraph=True)(torch.ones(2))
-
-
-def test_another_dynamo_is_left_alone_and_told_of_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from torch._dynamo.variables import ctx_manager
-
-    def with_node(x: Any) -> Any:
-        with ai.compute.forward:
-            return x.sin()
-
-    compiled_code.forget_dynamo()
-    try:
-        plain = state_of_dynamo()
-        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "dftrace_ai"):
-            patch.delattr(ctx_manager, "NullContextVariable")
-            compiled_code.teach_dynamo()
-            assert not compiled_code.knows_dynamo()
-            assert {**state_of_dynamo(), "calls": None} == {**plain, "calls": None}
-        assert torch.compile(with_node, backend="eager")(torch.zeros(2)).tolist() == [0, 0]
-    finally:
-        compiled_code.teach_dynamo()
-    (told,) = (record.message for record in caplog.records if record.name == "dftrace_ai")
+        assert with_node(torch.zeros(2)).tolist() == [0, 0]
+    """)
+    (told,) = done.stderr.splitlines()
     assert "breaks its graph with this torch: AttributeError" in told
     assert "NullContextVariable" in told
 

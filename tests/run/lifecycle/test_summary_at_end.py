@@ -14,9 +14,9 @@ TRAINING = """
     import multiprocessing, sys
     import dftrace_ai
     from dftrace_ai import ai
-    from dftrace_ai.run import closing as summary
+    from dftrace_ai.run import ending
 
-    summary.LIMIT_S = 100  # a machine may be busy
+    ending.SUMMARY_LIMIT_S = 100  # a machine may be busy
 
     def train(steps):
         for batch in ai.dataloader.fetch.iter(range(steps)):
@@ -122,13 +122,13 @@ def test_what_goes_wrong_is_told_and_the_program_goes_on(run_script: RunScript) 
     for sys.executable in ("", "/nowhere/python"):
         run()
     sys.executable = kept
-    right = summary.FUNCTION
-    summary.FUNCTION = ("dftrace_ai.analysis.closing", "nothing")
+    right = ending.SUMMARY_FUNCTION
+    ending.SUMMARY_FUNCTION = ("dftrace_ai.analysis.closing", "nothing")
     run()
-    summary.FUNCTION = right
-    kept, summary.LIMIT_S = summary.LIMIT_S, 1e-6
+    ending.SUMMARY_FUNCTION = right
+    kept, ending.SUMMARY_LIMIT_S = ending.SUMMARY_LIMIT_S, 1e-6
     run()
-    summary.LIMIT_S = kept
+    ending.SUMMARY_LIMIT_S = kept
     sys.stderr.close()
     run()
     """

@@ -15,7 +15,7 @@ from perfetto.engine import view
 import dftrace_ai
 from dftrace_ai import ai
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.validating.validate import validate_traces
+from dftrace_ai.analysis.validating import validate_traces
 
 MIB = 1 << 20
 

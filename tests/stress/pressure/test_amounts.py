@@ -31,7 +31,7 @@ def private_bytes():
 
 def lines_of(done: Outcome) -> list[dict[str, Any]]:
     """The lines of a trace that is too long or too deep for the strict reader."""
-    from dftrace_ai.analysis.validating.validate import validate_traces
+    from dftrace_ai.analysis.validating import validate_traces
 
     (path,) = done.files
     found = validate_traces([path], limit=5)

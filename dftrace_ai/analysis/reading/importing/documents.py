@@ -4,6 +4,7 @@ They are read once. Times keep their digits; those that cannot be are put right.
 says beside its events, the time since which it counts and the rank, becomes the header of the
 trace. Where several documents stand one behind the other, as in files that were put together, each
 is a trace.
+Loaded where there is a profile.
 """
 
 from __future__ import annotations

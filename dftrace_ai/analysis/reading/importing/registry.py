@@ -1,6 +1,7 @@
 """The registry of what is read as traces: by the beginning of a file, what makes traces of it.
 
 A new format is a module beside this one, a line in `IMPORTERS`, and what it begins with in `forms`.
+Apart from the search, which asks it of each file.
 """
 
 from __future__ import annotations

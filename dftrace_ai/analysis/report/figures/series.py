@@ -24,14 +24,14 @@ from dftrace_ai.analysis.report.model import (
 from dftrace_ai.analysis.steps.spans import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
     from dftrace_ai.analysis.report.figures.facts import Turn
     from dftrace_ai.analysis.steps import Process
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 MOST_CHARTS: Final = 36
 MOST_LINES: Final = 6
@@ -250,14 +250,14 @@ class TensorPoints:
 
 def _instants(
     columns: EventColumns, mask: Integers, category: str
-) -> Iterator[tuple[int, JsonObject]]:
+) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the rows of instants of a category, with their arguments."""
     wanted = np.array([label.cat == category for label in columns.labels], bool)
     rows = np.flatnonzero(mask & (columns.ph == ord("i")) & wanted[columns.label])
     yield from zip(rows.tolist(), columns.all_args(rows), strict=True)
 
 
-def _number(args: Mapping[str, object], key: str, value: object) -> float | None:
+def _number(args: dict[str, Json], key: str, value: Json) -> float | None:
     told = args.get(f"{key}{TOLD}")
     if value is None and isinstance(told, str):
         return TEXTS.get(told, np.nan)

@@ -1,4 +1,7 @@
-"""Traces as dftracer's own readers want them: gzip, and times in whole microseconds since 1970."""
+"""The forms that traces are converted to: one file for Perfetto, Parquet, and dftracer's own.
+
+Loaded late, by a conversion: who lists the forms needs none of what they are written with.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from dftrace_ai.analysis.converting.placing import ConvertedFile, new_file
-from dftrace_ai.analysis.converting.to_perfetto import gzip_member
+from dftrace_ai.analysis.converting.placing import ConvertedFile, cannot_be_written, new_file
+from dftrace_ai.analysis.merged_trace import MergedTrace, gzip_member
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.trace_file import tear_told
+from dftrace_ai.analysis.sql import TraceTables
+from dftrace_ai.database import duckdb_module, said
 from dftrace_ai.trace_format.file_names import without_suffix
-from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, OWN_CATEGORY
+from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, is_own
 from dftrace_ai.trace_format.names_and_phases import lettered_phase
 
 if TYPE_CHECKING:
@@ -20,20 +25,75 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine
+
+# How directories of partitions name a value that is not there.
+NO_RANK: Final = "__HIVE_DEFAULT_PARTITION__"
 
 BLOCK_BYTES: Final = 1024 * 1024
 MOST_NAMED: Final = 100_000
 
 # As the recorder writes them: nanoseconds as three decimals, the duration behind the start.
 TIMES: Final = re.compile(rb'"ts":(\d{1,16})(?:\.(\d{3}))?,(?:"dur":(\d{1,16})(?:\.(\d{3}))?,)?')
-NUMBERS: Final = ("id", "pid", "tid", "ts", "dur")
+NUMBERS: Final = frozenset({"id", "pid", "tid", "ts", "dur"})
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,9})?", re.ASCII)
 BASE: Final = re.compile(rb'"time_base_us":\d+')
 TIMESTAMPS: Final = re.compile(rb'"timestamps":"\w+"')
 PLAIN_BYTES: Final = re.compile(rb'"bytes":\d+')
 FILE_BYTES: Final = re.compile(rb'"file_bytes":\d+')
+
+
+def write_for_perfetto(
+    traces: Iterable[Trace], path: Path, name: str
+) -> tuple[list[ConvertedFile], list[str]]:
+    """Write the traces as one, compressed where its name will end in ``.gz``.
+
+    Returns the file, and what was left out or changed.
+    """
+    merged = MergedTrace(traces)
+    lines = 0
+    with path.open("wb") as file:
+        for chunk in merged:
+            lines += chunk.count(b"\n")
+            file.write(gzip_member(chunk) if name.endswith(".gz") else chunk)
+        size = file.tell()
+    ranks = {trace.header.rank if trace.header else None for trace in merged.files}
+    rank = ranks.pop() if len(ranks) == 1 else None
+    return [ConvertedFile(name, rank, lines - 1, size)], merged.notes
+
+
+def write_as_parquet(
+    traces: TraceSet, folder: Path, out: Path
+) -> tuple[list[ConvertedFile], list[str]]:
+    """Write the events of each trace as a file in the directory of its rank, and the processes.
+
+    Returns the files, and what could not be read; `out` is what the folder will be called.
+    """
+    files: list[ConvertedFile] = []
+
+    def placed(name: str) -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new_file(path)
+        return path
+
+    def note(name: str, rank: int | None, lines: int) -> None:
+        files.append(ConvertedFile(name, rank, lines, (folder / name).stat().st_size))
+
+    with TraceTables(traces) as tables:
+        try:
+            for number in range(len(traces)):
+                rank = tables.rank_of(number)
+                name = f"events/rank={NO_RANK if rank is None else rank}/{number:05}.parquet"
+                note(name, rank, tables.copy_events(number, placed(name)))
+            name = "processes.parquet"
+            tables.copy_processes(placed(name))
+            note(name, None, 0)
+        except duckdb_module().Error as error:
+            raise cannot_be_written(out, said(error)) from error
+        return files, list(tables.notes)
 
 
 def write_for_dftracer(
@@ -104,12 +164,12 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
             broken += 1
             continue
         lines += 1
-        if _is_own(event, FOOTER):
+        if is_own(event, FOOTER):
             # Its block has nothing else, as the recorder has it.
             out.end()
             text = PLAIN_BYTES.sub(b'"bytes":%d' % out.plain_bytes, text, count=1)
             text = FILE_BYTES.sub(b'"file_bytes":%d' % out.file_bytes, text, count=1)
-        elif _is_own(event, HEADER):
+        elif is_own(event, HEADER):
             text = BASE.sub(b'"time_base_us":0', text, count=1)
             text = TIMESTAMPS.sub(b'"timestamps":"epoch_us"', text, count=1)
         else:
@@ -128,11 +188,7 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
     return lines
 
 
-def _is_own(event: JsonObject, name: str) -> bool:
-    return event.get("name") == name and event.get("cat") == OWN_CATEGORY and event.get("ph") == "M"
-
-
-def _name_of_file(event: JsonObject, named: set[str]) -> bytes | None:
+def _name_of_file(event: EventLine, named: set[str]) -> bytes | None:
     """Return the line by which dftracer's readers know a file, where an event first tells of it."""
     args = event.get("args")
     if not isinstance(args, dict):
@@ -143,12 +199,12 @@ def _name_of_file(event: JsonObject, named: set[str]) -> bytes | None:
     if len(named) >= MOST_NAMED:
         named.clear()  # to name a file again does no harm
     named.add(number)
-    facts = {key: event[key] for key in ("pid", "tid") if key in event}
+    facts = {key: value for key, value in event.items() if key in {"pid", "tid"}}
     known = {"hhash": args.get("hhash", ""), "name": path, "value": number}
     return orjson.dumps({"name": "FH", "cat": "dftracer", **facts, "ph": "M", "args": known})
 
 
-def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
+def _in_whole_micros(text: bytes, event: EventLine, base_ns: int) -> bytes:
     """Return a line with its start rounded down, and its duration so that its end is, too."""
     ph = event.get("ph")
     ts, dur = event.get("ts"), event.get("dur")
@@ -173,7 +229,7 @@ def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
     return text[: found.start()] + times + text[found.end() :]
 
 
-def _anew(text: bytes, event: JsonObject, base_ns: int) -> bytes:
+def _anew(text: bytes, event: EventLine, base_ns: int) -> bytes:
     """Write the line of another writer anew; one with times beyond all years stays as it is."""
     changed: dict[str, object] = {**event, **_numbers_of(event)}
     changed["ph"] = lettered_phase(event.get("ph")) or event.get("ph")
@@ -190,10 +246,13 @@ def _anew(text: bytes, event: JsonObject, base_ns: int) -> bytes:
     return orjson.dumps(changed)
 
 
-def _numbers_of(event: JsonObject) -> dict[str, int | float]:
+def _numbers_of(event: EventLine) -> dict[str, int | float]:
     """Return the numbers that stand as texts where DLIO Profiler writes them so."""
-    texts = {key: event[key] for key in NUMBERS if isinstance(event.get(key), str)}
-    return {key: orjson.loads(text) for key, text in texts.items() if NUMBER.fullmatch(text)}
+    return {
+        key: orjson.loads(text)
+        for key, text in event.items()
+        if key in NUMBERS and isinstance(text, str) and NUMBER.fullmatch(text)
+    }
 
 
 # Nanoseconds of it, also since 1970, fit into 64 bits.
