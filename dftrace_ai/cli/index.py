@@ -22,12 +22,12 @@ def command(
 
     Example: dftrace index out
 
-    For traces of other programs, packed in any way, and for those that were cut or
-    recovered: what the recorder writes has its index in it. The traces stay as they
-    are. An index is used by summary while its traces do not change, and made again
-    by this command when they have. Exit status: 0 done, 1 when a trace was left out,
-    as where nothing may be written beside it, 2 when the call is wrong or nothing can
-    be read.
+    For traces of other programs, packed in any way, for those that were cut or
+    recovered, and for small ones: what else the recorder writes has its index in
+    it. The traces stay as they are. An index is used by summary while its traces do
+    not change, and made again by this command when they have. Exit status: 0 done,
+    1 when a trace was left out, as where nothing may be written beside it, 2 when
+    the call is wrong or nothing can be read.
     """
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
 

@@ -155,8 +155,9 @@ def command(
 def summary_tables(report: Report, width: int) -> list[RenderableType]:
     """Return what to print: spans, other events, and closing lines."""
     # Figures that do not fit into the width, in letters of a line, are left out, which is said.
+    tables: list[RenderableType]
     if report.tree is not None:
-        tables = [_tree_table(report.tree, width)]
+        tables = [_tree_table(report.tree, width) if report.tree else _no_spans(report)]
         return [*tables, *_closing_lines(report, max(0, len(report.tree) - MOST_ROWS))]
     if report.tensors is not None:
         tables = [_tensor_table(report.tensors, width)] if report.tensors else [_no_tensors(report)]
@@ -164,7 +165,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
     bodies = [row for row in report.spans if row.loop == "body"]
     spans = [row for row in report.spans if row.loop != "body"]
-    tables = []
+    tables = [] if report.spans else [_no_spans(report)]
     places = _places(report) if report.by == "rank" else {}
     spared: set[str] = set()
     texts = [] if report.by in ("name", "category") else [report.by]
@@ -172,12 +173,13 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
         ("Spans", "category", spans),
         ("Bodies of loops, with all that is done in them", "loop of", bodies),
     ):
+        if not rows:
+            continue
         heads = [*texts, column, *([] if report.by == "category" else ["name"])]
         cells = [_cells(row, heads, places) for row in rows[:MOST_ROWS]]
         table, kept = fitted_table(title, heads, FIGURES, cells, SPARED, width)
         spared |= set(FIGURES) - set(kept)
-        if rows or rows is spans:
-            tables.append(table)
+        tables.append(table)
     if report.others:
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
         cells_of_others = [
@@ -257,6 +259,10 @@ def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
     texts = ["tensor", "statistic"]
     title = "Statistics of tensors"
     return fitted_table(title, texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)[0]
+
+
+def _no_spans(report: Report) -> str:
+    return "no spans meet --where" if report.where is not None else "there are no finished spans"
 
 
 def _no_tensors(report: Report) -> str:

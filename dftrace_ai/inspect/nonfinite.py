@@ -135,7 +135,7 @@ class Marks:
             for name, one in made_of.items()
         ]
         if told:
-            message += f"; its {' and its '.join(told)}"
+            message += f"; its {', and its '.join(told)}"
         self.say(message)
 
     def say(self, message: str) -> None:

@@ -404,6 +404,19 @@ def test_only_what_is_asked_for_is_added_up(nested: Path) -> None:
     assert done.err.startswith("dftrace: --where 'cat = comm compute' is not accepted at 'compute'")
 
 
+@pytest.mark.parametrize("form", [(), ("--by", "rank"), ("--tree",)])
+def test_where_there_are_no_spans_a_line_says_so(
+    nested: Path, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    text = invoke("summary", nested, *form, "--where", "cat = 'comm'").out
+    assert text.startswith("no spans meet --where\n")
+    idle = TraceLines()
+    idle.counter("memory", 0, rss=1.0)
+    text = invoke("summary", idle.write(tmp_path / "idle-host-555.pfw.gz"), *form).out
+    assert text.startswith("there are no finished spans\n")
+    assert "Spans" not in text
+
+
 def test_losses_of_all_files_stand_below_the_table(nested: Path) -> None:
     found = answer("summary", nested)
     assert found["losses"] == {"dropped": 3, "waits": 2}

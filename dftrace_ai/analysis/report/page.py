@@ -16,8 +16,11 @@ from dftrace_ai.analysis.why.words import (
     judged_text,
     part_name,
     percent,
+    silences,
+    step_text,
     sureness,
     time_text,
+    whose,
 )
 from dftrace_ai.page.shell import BUTTONS, html_page, inner_page, swatch, table
 from dftrace_ai.page.svg import told
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
         SlowStepFigures,
         TensorFigures,
     )
-    from dftrace_ai.analysis.why.model import Finding, Verdict
+    from dftrace_ai.analysis.why.model import Verdict
     from dftrace_ai.page.svg import Plot
 
 MOST_NAMES: Final = 25
@@ -238,7 +241,7 @@ def _verdict(found: Verdict) -> str:
     severity = first.severity if first else "info"
     if first is not None:
         head = first.kind.upper() + ("" if severity == "info" else f" {sureness(first)}")
-        what = f"{first.what}{_whose(first, found)}"
+        what = f"{first.what}{whose(first, found)}"
     else:
         head = "NOTHING STANDS OUT" if found.verdict == "none" else "NO VERDICT"
         what = ""
@@ -251,13 +254,10 @@ def _verdict(found: Verdict) -> str:
     )
 
 
-def _whose(finding: Finding, found: Verdict) -> str:
-    if found.ranks < 2:
-        return ""
-    return f" On {len(finding.ranks)} of {found.ranks} ranks."
-
-
 def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
+    steps = found.steps
+    if steps is not None:
+        yield "step", step_text(steps, found)
     if found.findings:
         first = found.findings[0]
         if first.because:
@@ -266,13 +266,10 @@ def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
     others = [("also", other) for other in found.findings[1:MOST_FINDINGS]]
     others += [("some ranks", other) for other in found.of_some_ranks[:MOST_FINDINGS]]
     for name, other in others:
-        yield name, f"{other.what}{_whose(other, found)} {sureness(other)} {other.next}"
-    steps = found.steps
+        yield name, f"{other.what}{whose(other, found)} {sureness(other)} {other.next}"
+    yield from silences(found)
     if steps is not None:
-        takes = f"a step takes {time_text(steps.median_ns)}"
-        yield "judged", f"{judged_text(steps, found)}; {takes}"
-    for one in found.abstained:
-        yield "silent", f"{one.what}: {one.why}"
+        yield "judged", judged_text(steps, found)
     for note in found.notes:
         yield "note", note
     if found.unseen:

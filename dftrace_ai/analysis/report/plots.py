@@ -141,7 +141,8 @@ class Plots:
             for number, step in enumerate(figures.slowest[:MOST_SLOW_PLOTS])
             if step.spans
         ]
-        self.flame = [flame_plot(figures.flame)] if figures.flame.frames else []
+        some = any(frame.total_ns for frame in figures.flame.frames)
+        self.flame = [flame_plot(figures.flame)] if some else []
         self.loader = [] if figures.loader is None else [loader_plot(figures.loader)]
         maps = [] if tensors is None else tensors.maps
         self.tensors = [heat_plot(number, heat) for number, heat in enumerate(maps)]

@@ -11,6 +11,8 @@ from dftrace_ai.analysis.steps.roles import KINETO_STEP
 from dftrace_ai.analysis.steps.spans import NO_INTEGER, union
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.spans import Spans
 
@@ -92,17 +94,22 @@ def find_steps(spans: Spans, tid: int, resumed_ns: Integers = NEVER_RESUMED) -> 
     evaluation = union(judged.start_ns, judged.end_ns)
     train = own.at(~_is_evaluated(evaluation, own))
     learning = spans.start_ns[spans.has("backward", "optimizer")]
-    found = _by_marks(train, evaluation, resumed_ns)
-    # One mark alone may be around a whole training.
-    if found is None or len(found.start_ns) < 2:
-        others = (
-            _by_loops(train, np.sort(learning), evaluation)
-            or _by_numbers(train, evaluation, told_apart=bool(len(learning) or len(judged)))
-            or _by_optimizer(train, evaluation, told_apart=bool(len(judged)))
-        )
-        if found is None or (others is not None and len(others.start_ns) > 1):
-            found = others
-    return _accumulated(found, train) if found is not None and len(found.start_ns) else None
+    told_apart = bool(len(learning) or len(judged))
+    ways: tuple[Callable[[], FoundSteps | None], ...] = (
+        lambda: _by_marks(train, evaluation, resumed_ns),
+        lambda: _by_loops(train, np.sort(learning), evaluation),
+        lambda: _by_numbers(train, evaluation, told_apart=told_apart),
+        lambda: _by_optimizer(train, evaluation, told_apart=bool(len(judged))),
+    )
+    found: FoundSteps | None = None
+    for way in ways:
+        steps = way()
+        # One alone may be around a whole training.
+        if steps is not None and len(steps.start_ns) >= (1 if found is None else 2):
+            found = steps
+        if found is not None and len(found.start_ns) > 1:
+            break
+    return None if found is None else _accumulated(found, train)
 
 
 def _outermost(spans: Spans) -> Spans:
@@ -171,6 +178,8 @@ def _by_loops(
         pieces = _loops_of_blocks(blocks, waits)
     elif len(waits) > 1:
         pieces = _loops_of_waits(waits, train)
+    elif len(blocks):
+        pieces = _loops_of_blocks(blocks, waits)
     else:
         return None
     told_apart = bool(len(evaluation[0]) or len(learning))
@@ -188,7 +197,8 @@ def _by_loops(
     pieces = pieces.only(pieces.end_ns > pieces.start_ns)
     if not len(pieces.loop):
         return None
-    found_by: FoundBy = "loader blocks" if len(blocks) > 1 else "loader waits"
+    of_waits = len(blocks) < 2 <= len(waits)
+    found_by: FoundBy = "loader waits" if of_waits else "loader blocks"
     return FoundSteps(found_by, *pieces[:3], evaluation, told_apart)
 
 
@@ -239,7 +249,7 @@ def _by_numbers(
     step, epoch = step[told], epoch[told]
     first = np.append(True, epoch[1:] != epoch[:-1])[: len(told)]
     cuts = np.flatnonzero(first | np.append(True, step[1:] != step[:-1])[: len(told)])
-    if len(cuts) < 2:
+    if not len(cuts):
         return None
     start, first = busy.start_ns[told[cuts]], first[cuts]
     end = np.append(start[1:], max(int(busy.end_ns.max()), int(start[-1])))

@@ -12,7 +12,7 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.findings.counters import is_number, machine_notes
-from dftrace_ai.analysis.why.findings.phases import start_note
+from dftrace_ai.analysis.why.findings.phases import start_notes
 from dftrace_ai.analysis.why.findings.registry import findings_of
 from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
 from dftrace_ai.analysis.why.model import (
@@ -109,7 +109,7 @@ class JudgedSteps:
     findings: tuple[Finding, ...] = ()
     slowest: tuple[SlowStep, ...] = ()
     notes: tuple[str, ...] = ()
-    start_note: str = ""
+    start_notes: tuple[str, ...] = ()
     misses_loader: bool = False
     unnamed_is_little: bool = False
 
@@ -190,7 +190,7 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         findings=tuple(findings),
         slowest=_slowest(evidence),
         notes=(*((told,) if waits else ()), *machine_notes(evidence)),
-        start_note="" if evidence.is_short else start_note(evidence),
+        start_notes=() if evidence.is_short else tuple(start_notes(evidence)),
         misses_loader=not evidence.signals.loader,
         unnamed_is_little=is_usual_for_frameworks(evidence),
     )

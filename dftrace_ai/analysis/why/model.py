@@ -68,6 +68,7 @@ class Finding:
         next: what to try.
         evidence: the figures behind the sentences, times in nanoseconds.
         ranks: whose it is.
+        rank: of which of them its figures are: the one in the middle.
     """
 
     kind: Kind
@@ -84,6 +85,7 @@ class Finding:
     next: str = ""
     evidence: JsonObject = field(default_factory=dict)
     ranks: tuple[int, ...] = ()
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,11 @@ class Verdict:
     Attributes:
         verdict: the kind of the first finding; ``none`` when nothing stands out,
             ``abstained`` when there is too little to say that.
-        rank: whose steps are shown; of those for which the verdict holds the one in the
-            middle.
+        rank: whose steps are shown, with their parts and the slowest of them; of those for which
+            the verdict holds the one in the middle, of which the figures of the first finding are.
         ranks: how many ranks were judged.
         steps: the steps; None where none were found.
-        parts: their parts, over the ranks of the first finding; without one over all.
+        parts: their parts.
         findings: what stands out, the most important first.
         of_some_ranks: what stands out on fewer than half of the ranks.
         slowest: the slowest steady steps.

@@ -18,6 +18,7 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from dftrace_ai.analysis.why.judging import JudgedSteps
     from dftrace_ai.analysis.why.model import (
         Drift,
         Finding,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
         Kind,
         SlowItem,
         SpanShare,
-        StepFacts,
     )
+    from dftrace_ai.analysis.why.statistics import BatchSums
 
 UNTOLD_EVALUATION: Final = "It may be an evaluation without ai.pipeline.evaluate."
 MACHINE: Final = (
@@ -44,19 +45,21 @@ class _Sentences(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What sentences say, whatever the kind: the share with its interval, and how many steps."""
+    """What sentences say, whatever the kind: the share with its interval, and of which steps."""
 
     share: str
     steps: int
+    sums: BatchSums
 
 
-def in_words(finding: Finding, steps: StepFacts, *, is_short: bool) -> Finding:
-    """Return the finding with its sentences."""
+def in_words(finding: Finding, steps: JudgedSteps) -> Finding:
+    """Return the finding with its sentences; the steps are those of the rank that it is of."""
     share = share_text(finding.share, finding.low, finding.high)
-    said = SENTENCES[finding.kind](finding, _Said(share, steps.count))
+    said = SENTENCES[finding.kind](finding, _Said(share, steps.facts.count, steps.sums))
     what = said.what
-    if is_short:
-        what = f"It looks {finding.kind}: only {counted(steps.steady, 'step')} were seen. {what}"
+    if steps.is_short:
+        seen = counted(steps.facts.steady, "step")
+        what = f"It looks {finding.kind}: only {seen} were seen. {what}"
     return replace(finding, what=what, because=said.because, next=said.next)
 
 
@@ -98,10 +101,10 @@ def _slower_and_slower(finding: Finding, said: _Said) -> _Sentences:
 def _slower_since(finding: Finding, said: _Said) -> _Sentences:
     since = told_by.figures_of(finding, told_by.DriftSince)
     return _Sentences(
-        f"From step {since['step']} on a step takes {said.share} longer, {_grown(since)}.",
+        f"From about step {since['step']} on a step takes {said.share} longer, {_grown(since)}.",
         MACHINE
         if since["alike"]
-        else "Open that step; look for another job on the machine, or other data.",
+        else "Open the steps there; look for another job on the machine, or other data.",
         _first_and_last(since),
     )
 
@@ -129,16 +132,24 @@ def _spans(spans: Iterable[SpanShare], of: str) -> str:
 
 def _communication(finding: Finding, said: _Said) -> _Sentences:
     late = told_by.figures_of(finding, told_by.Communication).get("late_ranks", [])
-    because = ""
-    if late:
-        ranks = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
-        because = f"Rank {ranks} keeps the others waiting: it waits less than half as long."
-        if len(late) > 1:
-            because = f"Ranks {ranks} keep the others waiting: they wait less than half as long."
+    what = f"{said.share} of a step is communication that no computation hides."
+    if not late:
+        return _Sentences(
+            what,
+            "See which rank comes last, in the trace; overlap, larger buckets, fewer "
+            "synchronisations.",
+        )
+    ranks = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
+    if len(late) == 1:
+        return _Sentences(
+            what,
+            f"See in the trace what rank {ranks} does while the others wait for it.",
+            f"Rank {ranks} keeps the others waiting: it waits less than half as long.",
+        )
     return _Sentences(
-        f"{said.share} of a step is communication that no computation hides.",
-        "See which rank comes last, in the trace; overlap, larger buckets, fewer synchronisations.",
-        because,
+        what,
+        f"See in the trace what ranks {ranks} do while the others wait for them.",
+        f"Ranks {ranks} keep the others waiting: they wait less than half as long.",
     )
 
 
@@ -279,6 +290,9 @@ def _not_annotated(finding: Finding, said: _Said) -> _Sentences:
             f"{said.share} of the steps' time is in no span, most of it in {bursts:,} of "
             f"{said.steps:,} steps."
         )
+    share, largest = max((said.sums.share(part).share, part) for part in said.sums.parts)
+    if largest != "none" and share > finding.share:
+        what += f" More of it is {part_name(largest)}, {percent(share)}."
     if lacking := ", ".join(told["lacking"]):
         return _Sentences(what, f"Annotate {lacking}.", f"These are not annotated: {lacking}.")
     if told["by_auto"]:

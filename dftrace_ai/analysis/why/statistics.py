@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part
@@ -40,10 +40,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class BatchSums:
-    """What the parts of steps add up to, by batches of steps that follow each other.
-
-    Those of several ranks merge into those of the run.
-    """
+    """What the parts of steps add up to, by batches of steps that follow each other."""
 
     whole: Integers  # nanoseconds of the steps, by batch
     parts: dict[Part, Integers]  # nanoseconds of each part, by batch
@@ -58,29 +55,6 @@ class BatchSums:
         edges = np.linspace(0, count, min(MOST_BATCHES, batches) + 1).astype(int)[:-1]
         sums = {part: np.add.reduceat(values[used], edges) for part, values in parts.items()}
         return cls(np.add.reduceat(whole, edges), sums)
-
-    @classmethod
-    def merged(cls, several: Iterable[BatchSums]) -> BatchSums:
-        """Return the sums of several ranks, of which at least one is given.
-
-        The batches of ranks that have as many are taken together, for ranks are slow
-        together.
-        """
-        by_length: dict[int, list[BatchSums]] = {}
-        for sums in several:
-            by_length.setdefault(len(sums.whole), []).append(sums)
-        groups = list(by_length.values())
-        parts = list(groups[0][0].parts)
-        whole = [np.sum([one.whole for one in group], axis=0) for group in groups]
-        return cls(
-            np.concatenate(whole),
-            {
-                part: np.concatenate(
-                    [np.sum([one.parts[part] for one in group], axis=0) for group in groups]
-                )
-                for part in parts
-            },
-        )
 
     def share(self, *parts: Part) -> Share:
         """Return the share of some parts together, with its interval by a jackknife."""

@@ -26,7 +26,6 @@ from dftrace_ai.analysis.why.model import (
     figures_of,
 )
 from dftrace_ai.analysis.why.sentences import in_words
-from dftrace_ai.analysis.why.statistics import BatchSums
 
 if TYPE_CHECKING:
     import os
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
 # Whom the others wait for waits less than so much of what they do.
 LATE: Final = 0.5
 NO_STEPS: Final = (
-    "no steps were found: no loop over a loader (ai.dataloader.fetch.iter), no ai.pipeline.step, "
-    "no step numbers (ai.update) and no optimizer (ai.compute.step)"
+    "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
+    "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
 )
 # Of all processors so many percent are in use by others than this job where a host is crowded.
 OTHERS_PERCENT: Final = 40.0
@@ -151,7 +150,8 @@ class _JudgedJob:
             findings = [_in_a_crowd(finding) for finding in findings]
             busy = f"other programs used {others:.0f} % of the host's processors meanwhile"
             notes = (busy, *notes)
-        return _Of(rank.number, steps, tuple(findings), notes, others)
+        of_rank = tuple(replace(finding, rank=rank.number) for finding in findings)
+        return _Of(rank.number, steps, of_rank, notes, others)
 
     def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
         figures = Input(**figures_of(finding, Input))
@@ -228,32 +228,31 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
             notes=facts.notes,
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
-    common, rare, speakers = _of_ranks(found)
+    common, rare = _of_ranks(found)
     if common:
-        # The steps that are shown are of a rank for which the verdict holds.
-        shown = next(one for one in found if one.number == speakers[common[0].kind])
+        # What is shown of steps is of the rank of which the figures of the verdict are.
+        shown = next(one for one in found if one.number == common[0].rank)
     common = [_with_late_ranks(finding, found) for finding in common]
     of_ranks = [note for one in found for note in one.notes]
-    start = [shown.steps.start_note] if shown.steps.start_note else []
     # Of the notes few are shown: what times cannot be comes first.
-    notes = dict.fromkeys([*facts.notes[: facts.first_notes], *of_ranks, *start, *facts.notes])
+    notes = dict.fromkeys(
+        [*facts.notes[: facts.first_notes], *of_ranks, *shown.steps.start_notes, *facts.notes]
+    )
     enough = any(one.steps.is_whole for one in found)
-    of_shown, is_short = shown.steps.facts, shown.steps.is_short
+    by_number = {one.number: one.steps for one in found}
 
-    def said(finding: Finding) -> Finding:
-        return _after_the_crowd(in_words(finding, of_shown, is_short=is_short), found)
+    def told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        worded = (in_words(finding, by_number[finding.rank]) for finding in findings)
+        return tuple(_after_the_crowd(finding, found) for finding in worded)
 
     return Verdict(
         common[0].kind if common else ("none" if enough else "abstained"),
         rank=shown.number,
         ranks=len(job.ranks),
-        steps=of_shown,
-        parts=_parts(
-            [one.steps for one in found if not common or one.number in common[0].ranks]
-            or [shown.steps]
-        ),
-        findings=tuple(said(finding) for finding in common),
-        of_some_ranks=tuple(said(finding) for finding in rare),
+        steps=shown.steps.facts,
+        parts=_parts(shown.steps),
+        findings=told(common),
+        of_some_ranks=told(rare),
         slowest=shown.steps.slowest,
         abstained=shown.steps.abstained,
         unseen=tuple(
@@ -263,28 +262,24 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     )
 
 
-def _of_ranks(
-    judged: Sequence[_Of],
-) -> tuple[list[Finding], list[Finding], dict[str, int]]:
-    """Return the findings of at least half of the ranks, those of fewer, and whose each is."""
-    by_kind: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
+def _of_ranks(judged: Sequence[_Of]) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings of at least half of the ranks, and those of fewer."""
+    by_kind: dict[str, list[Finding]] = defaultdict(list)
     for one in judged:
         for finding in one.findings:
-            by_kind[finding.kind].append((finding, one.number))
+            by_kind[finding.kind].append(finding)
     common: list[Finding] = []
     rare: list[Finding] = []
-    speakers: dict[str, int] = {}
-    for kind, found in by_kind.items():
+    for found in by_kind.values():
         # The one in the middle stands for all.
-        found.sort(key=lambda pair: -pair[0].share)
-        finding, number = found[(len(found) - 1) // 2]
-        speakers[kind] = number
-        middle = replace(finding, ranks=tuple(sorted(rank for _, rank in found)))
+        found.sort(key=lambda finding: -finding.share)
+        ranks = tuple(sorted(finding.rank for finding in found))
+        middle = replace(found[(len(found) - 1) // 2], ranks=ranks)
         (common if 2 * len(found) >= len(judged) else rare).append(middle)
     if any(finding.kind != "compute-bound" for finding in common):
         common = [finding for finding in common if finding.kind != "compute-bound"]
     rare = [finding for finding in rare if finding.kind != "compute-bound"]
-    return _ranked(common), _ranked(rare), speakers
+    return _ranked(common), _ranked(rare)
 
 
 def _with_late_ranks(finding: Finding, judged: Sequence[_Of]) -> Finding:
@@ -302,16 +297,12 @@ def _with_late_ranks(finding: Finding, judged: Sequence[_Of]) -> Finding:
     return replace(finding, evidence=cast("JsonObject", told), ranks=ranks)
 
 
-def _parts(judged: Sequence[JudgedSteps]) -> dict[str, PartTime]:
-    sums = BatchSums.merged(one.sums for one in judged)
+def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
     parts: dict[str, PartTime] = {}
     for part in STEP_PARTS:
-        share = sums.share(part)
-        whole, hidden = zip(*(one.ns[part] for one in judged), strict=True)
-        parts[part] = PartTime(
-            *(round(share.share, 6), round(share.low, 6), round(share.high, 6)),
-            *(sum(whole), sum(hidden)),
-        )
+        share, low, high = judged.sums.share(part)
+        ns, hidden_ns = judged.ns[part]
+        parts[part] = PartTime(round(share, 6), round(low, 6), round(high, 6), ns, hidden_ns)
     return parts
 
 

@@ -130,33 +130,34 @@ def _head(verdict: Verdict) -> Iterator[str]:
         return
     first = verdict.findings[0]
     yield first.kind.upper() + ("" if first.severity == "info" else f"  {sureness(first)}")
-    yield f"{first.what}{_whose(first, verdict)}"
+    yield f"{first.what}{whose(first, verdict)}"
     yield ""
 
 
-def _whose(finding: Finding, verdict: Verdict) -> str:
+def whose(finding: Finding, verdict: Verdict) -> str:
+    """Return on which ranks a finding is, and of which of them its figures are; empty for one."""
     if verdict.ranks < 2:
         return ""
+    figures = f" The figures are of rank {finding.rank}." if len(finding.ranks) > 1 else ""
     if len(finding.ranks) == verdict.ranks:
-        return f" On all {verdict.ranks} ranks."
+        return f" On all {verdict.ranks} ranks.{figures}"
     named = ", ".join(str(rank) for rank in sorted(finding.ranks)[:8])
     more = ", ..." if len(finding.ranks) > 8 else ""
-    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {named}{more}."
+    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {named}{more}.{figures}"
 
 
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     steps = verdict.steps
     if steps is not None:
-        yield "step", f"{_length(steps)}: {_parts(verdict)}"
+        yield "step", step_text(steps, verdict)
     if verdict.findings:
         yield from _first(verdict.findings[0], verdict)
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
-        yield "also", f"{other.what}{_whose(other, verdict)} {sureness(other)}"
+        yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
     if verdict.slowest:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
-    for one in verdict.abstained:
-        yield one.what if len(one.what) < 10 else "silent", _silence(one.what, one.why)
+    yield from silences(verdict)
     for running in told_of(verdict.running):
         yield "note", running
     for note in verdict.notes[:MOST_NOTES]:
@@ -173,14 +174,18 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "unseen", "; ".join(verdict.unseen)
 
 
-def _silence(what: str, why: str) -> str:
-    return why if len(what) < 10 else f"{what}: {why}"
+def silences(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what is not said, and why; of the run, why there is no verdict."""
+    for one in verdict.abstained:
+        yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")
 
 
-def _length(steps: StepFacts) -> str:
+def step_text(steps: StepFacts, verdict: Verdict) -> str:
+    """Return how long a step takes, the mean first where steps come in bursts, and its parts."""
+    length = time_text(steps.median_ns)
     if steps.mean_ns > BURSTS * steps.median_ns:
-        return f"{time_text(steps.mean_ns)}, median {time_text(steps.median_ns)}"
-    return time_text(steps.median_ns)
+        length = f"{time_text(steps.mean_ns)}, median {length}"
+    return f"{length}: {_parts(verdict)}"
 
 
 def _parts(verdict: Verdict) -> str:

@@ -67,11 +67,14 @@ def print_comparison(
         for which in FIGURES:
             cells = ["" if one is None else figure(getattr(one, which)) for one in found]
             figures.add_row(_name(name) if which == FIGURES[0] else "", which, *cells)
-    alike = f"{counted(side.alike, 'param')} alike in {counted(len(runs), 'run')}"
+    said = f"{counted(side.alike, 'param')} alike in {counted(len(runs), 'run')}"
+    if len(runs) < 2:
+        said = f"{counted(len(runs), 'run')}; two are needed to compare"
     statuses = figures_table("Runs", ["", *keys], [])
     statuses.add_row("status", *(run.status for run in runs))
-    parts = [statuses, *([params] if side.params else []), *([figures] if side.metrics else [])]
-    print_all(console(), [*parts, alike + _more(max(len(side.params), len(side.metrics)))])
+    parts = [statuses] if runs else []
+    parts += [*([params] if side.params else []), *([figures] if side.metrics else [])]
+    print_all(console(), [*parts, said + _more(max(len(side.params), len(side.metrics)))])
 
 
 def print_rows(rows: Rows, as_json: bool) -> None:

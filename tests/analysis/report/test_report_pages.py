@@ -20,7 +20,7 @@ from analysis.report.made_pages import (
     inspected,
     large,
 )
-from analysis.trace_lines import small_trace
+from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Training
 from html_pages import EVIL, Page
 from perfetto import engine
@@ -281,6 +281,16 @@ def test_what_is_lost_stands_above_all(pages: dict[str, Path]) -> None:
     assert '<path fill="var(--odd)"' in text
     whole = pages["starved"].read_text("utf-8")
     assert whole.index("Nothing was lost") < whole.index("id=verdict")
+
+
+def test_a_run_without_spans_has_no_picture_of_them(tmp_path: Path) -> None:
+    counters = TraceLines()
+    counters.counter("loss", 0, train=1.0)
+    counters.write(tmp_path / "t-host-1.pfw")
+    assert invoke("report", tmp_path, "-o", tmp_path / "report.html").status == 0
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "There are no finished spans." in text
+    assert "flame" not in Page(text).plots
 
 
 def test_each_plot_is_a_file_of_its_own(pages: dict[str, Path], tmp_path: Path) -> None:

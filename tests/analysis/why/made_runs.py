@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.trace_lines import TraceLines
+from analysis.trace_lines import HOST_HASH, TraceLines
 
 START_NS = 1_000_000_000_000_123
 MS = 1_000_000
@@ -297,6 +297,16 @@ class _Writer:
             self.now += wait + length + 12_000
         if t.told:
             self.main.say("pipeline", "evaluate", begin, self.now - begin)
+
+
+def write_ranks(folder: Path, trainings: Iterable[Training]) -> None:
+    """Writes the traces of ranks, each on a host of its own, into folders `rank0`, `rank1`, ..."""
+    for rank, training in enumerate(trainings):
+        for file in training.write(folder / f"rank{rank}", rank + 1).glob("*.pfw"):
+            text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
+            # Processes of other hosts may have the same numbers.
+            text = text.replace('"host":"host"', f'"host":"h{rank}"')
+            file.write_text(text.replace(HOST_HASH, f"{rank:016x}"), "utf-8")
 
 
 T = Training

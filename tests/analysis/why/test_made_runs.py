@@ -82,6 +82,7 @@ def test_a_machine_that_slows_down_is_told_and_is_no_warning() -> None:
             assert "in all parts alike" in finding.what
             assert "rather the machine" in finding.next
             assert abs(finding.evidence["step"] - 300) <= 20
+            assert finding.what.startswith(f"From about step {finding.evidence['step']} on ")
 
 
 def test_what_only_some_steps_do_on_a_busy_machine_is_told_with_low_confidence() -> None:
@@ -112,7 +113,7 @@ def test_what_only_some_steps_do_on_a_busy_machine_is_told_with_low_confidence()
         # By the numbers of steps alone the time between epochs is that of the last of each.
         ([7, 13, 9, 20, 11, 5, 17], 600, 0, "not-annotated", ""),
         ([10] * 7, 600, 0, "not-annotated", ""),
-        ([30, 40], 0, 3000, "input-bound", "start-up"),
+        ([30, 40, 35], 0, 3000, "input-bound", "start-up"),
         ([30, 40], 3000, 0, "between-steps", "loops"),
         ([2] * 30, 0, 300, "input-bound", "start-up"),
         ([3] * 5, 300, 0, "between-steps", "loops"),
@@ -149,6 +150,16 @@ def test_a_run_that_is_mostly_elsewhere_is_told_to_be(
     first = why([tmp_path]).findings[0]
     assert (first.kind, first.cause, first.severity) == (kind, cause, "critical")
     assert first.cost > 0.8
+
+
+def test_two_passes_are_too_few_to_judge_how_they_begin() -> None:
+    """As few as the guide says; what they cost is told."""
+    for epochs, told in ((2, []), (3, ["input-bound/start-up"])):
+        verdict = verdict_of(Training(persistent=False, spawn_ms=400, epochs=epochs, steps=30), 1)
+        assert found(verdict) == told
+        words = "went to the beginnings of 2 passes over the loader; 3 are needed to judge it"
+        assert sum(words in note for note in verdict.notes) == (epochs == 2)
+        assert verdict.verdict == ("none" if epochs == 2 else "input-bound")
 
 
 def test_the_start_of_a_short_run_is_a_note() -> None:

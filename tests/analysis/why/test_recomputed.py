@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from analysis.why.made_runs import Training
+from analysis.why.made_runs import Training, write_ranks
 from safety.commands import invoke
 
 PART_OF = {
@@ -84,6 +84,33 @@ def time_text(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def check_parts(value: dict[str, Any], steps: list[Step], used: list[Step]) -> None:
+    """Holds the parts of a verdict against those of all steps and of the ones that shares are of."""
+    whole = sum(step.ns for step in used)
+    for part, told in value["parts"].items():
+        assert told["ns"] == sum(step.parts.get(part, 0) for step in steps), part
+        share = sum(step.parts.get(part, 0) for step in used) / whole
+        assert told["share"] == pytest.approx(share, abs=1e-6), part
+
+
+def judged_of(facts: dict[str, Any], steps: list[Step]) -> tuple[list[Step], list[Step]]:
+    """The steady steps, and of them those that shares are of; holds their figures against both."""
+    steady = [step for at, step in enumerate(steps) if at >= facts["warm_up"] and not step.first]
+    assert (facts["count"], facts["steady"]) == (len(steps), len(steady))
+    times = [step.ns for step in steady]
+    median = statistics.median(times)
+    assert facts["median_ns"] == int(median)
+    scale = max(1.4826 * statistics.median(abs(time - median) for time in times), 0.02 * median)
+    assert facts["scale_ns"] == int(scale)
+    # Shares are of the steady steps, without a few that are many times longer.
+    bound = median + max(8 * scale, 2 * median)
+    odd = {step.start for step in steady if step.ns > bound}
+    keep_all = len(steady) < 20 or len(odd) > max(1, 0.02 * len(steady))
+    used = [step for step in steady if keep_all or step.start not in odd]
+    assert facts["mean_ns"] == int(sum(step.ns for step in used) / len(used))
+    return steady, used
+
+
 RUNS = {
     "plain": Training(steps=60),
     "growing": Training(steps=100, slower=0.006),
@@ -104,25 +131,11 @@ def test_every_figure_is_what_the_lines_add_up_to(name: str, tmp_path: Path) -> 
     assert done.status == 0, done.err
     value: dict[str, Any] = json.loads(done.out)
     facts = value["steps"]
-    assert (facts["count"], facts["found_by"]) == (len(steps), "loader blocks")
-    steady = [step for at, step in enumerate(steps) if at >= facts["warm_up"] and not step.first]
-    assert facts["steady"] == len(steady)
-    times = [step.ns for step in steady]
-    median = statistics.median(times)
-    assert facts["median_ns"] == int(median)
-    differences = statistics.median(abs(time - median) for time in times)
-    assert facts["scale_ns"] == int(max(1.4826 * differences, 0.02 * median))
-    # Shares are of the steady steps, without a few that are many times longer.
-    bound = median + max(8 * max(1.4826 * differences, 0.02 * median), 2 * median)
-    odd = {step.start for step in steady if step.ns > bound}
-    keep_all = len(steady) < 20 or len(odd) > max(1, 0.02 * len(steady))
-    used = [step for step in steady if keep_all or step.start not in odd]
+    assert facts["found_by"] == "loader blocks"
+    steady, used = judged_of(facts, steps)
+    median = statistics.median(step.ns for step in steady)
     whole = sum(step.ns for step in used)
-    assert facts["mean_ns"] == int(whole / len(used))
-    for part, told in value["parts"].items():
-        assert told["ns"] == sum(step.parts.get(part, 0) for step in steps), part
-        share = sum(step.parts.get(part, 0) for step in used) / whole
-        assert told["share"] == pytest.approx(share, abs=1e-6), part
+    check_parts(value, steps, used)
     slowest = sorted(steady, key=lambda step: -step.ns)[:3]
     assert [one["ns"] for one in value["slowest"]] == [step.ns for step in slowest]
     assert [one["step"] for one in value["slowest"]] == [steps.index(step) for step in slowest]
@@ -136,6 +149,7 @@ def test_every_figure_is_what_the_lines_add_up_to(name: str, tmp_path: Path) -> 
             assert finding["share"] == pytest.approx(share, abs=1e-6)
 
     mean = whole / len(used)
+    # The mean comes first where steps come in bursts, on the page as well.
     told_step = f"{time_text(mean)}, median " if mean > 1.1 * median else ""
     told_step += time_text(int(median))
     shares = sorted(((told["share"], part) for part, told in value["parts"].items()), reverse=True)
@@ -148,10 +162,36 @@ def test_every_figure_is_what_the_lines_add_up_to(name: str, tmp_path: Path) -> 
     page = tmp_path / "report.html"
     assert invoke("report", tmp_path / "run", "-o", page).status == 0
     html = page.read_text("utf-8")
-    assert f"by loader blocks; a step takes {time_text(int(median))}<" in html
+    row = text.partition("\n  step      ")[2].partition("\n")[0]
+    assert f"<dt>step</dt><dd>{row}</dd>" in html
     told = json.loads(invoke("report", "--json", tmp_path / "run").out)
     assert told["verdict"] == value
     figures, every = told["steps"], sorted(step.ns for step in steps)
     assert (figures["count"], figures["steady"]) == (len(steps), len(steady))
     assert (figures["max_ns"], figures["time_ns"]) == (every[-1], sum(every))
     assert figures["p50_ns"] == pytest.approx(statistics.median(every))
+
+
+def test_all_figures_of_several_ranks_are_of_one_of_them(tmp_path: Path) -> None:
+    """Of which one the words say: the headline, the step, its parts, the slowest steps, the page."""
+    own_ms = (20, 9, 6)
+    write_ranks(tmp_path, [Training(steps=60, comm_ms=9, step_ms=ms, world=3) for ms in own_ms])
+    value = json.loads(invoke("why", "--json", tmp_path).out)
+    (finding,) = value["findings"]
+    rank = value["rank"]
+    assert (finding["kind"], finding["ranks"]) == ("communication-bound", [0, 1, 2])
+    assert finding["rank"] == rank == 1
+    steps = steps_of(lines_of(tmp_path / f"rank{rank}"))
+    check_parts(value, steps, judged_of(value["steps"], steps)[1])
+    assert finding["share"] == pytest.approx(value["parts"]["comm"]["share"], abs=1e-6)
+    text = invoke("why", tmp_path).out
+    head = text.splitlines()[1]
+    assert head == f"{finding['what']} On all 3 ranks. The figures are of rank {rank}."
+    row = text.partition("\n  step      ")[2].partition("\n")[0]
+    assert f"communication {100 * finding['share']:,.0f} %" in row
+    assert f"shown of rank {rank}" in text
+    page = tmp_path / "report.html"
+    assert invoke("report", tmp_path, "-o", page).status == 0
+    html = page.read_text("utf-8")
+    assert f"<dt>step</dt><dd>{row}</dd>" in html
+    assert f"<p class=what>{head}</p>" in html

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from analysis.bad_traces import bad_inputs, loop
 from analysis.trace_lines import TraceLines
-from analysis.why.made_runs import START_NS, Lines, Training
+from analysis.why.made_runs import START_NS, Lines, Training, write_ranks
 from conftest import clean_environment
 from typer.testing import CliRunner, Result
 
@@ -209,15 +209,8 @@ def test_the_exit_status_says_whether_there_are_findings_when_asked(
 
 def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path) -> None:
     """Of four ranks three wait for their data, and one of these for its copies, too."""
-    for rank, training in enumerate(
-        [CLEAN, STARVED, STARVED, Training(item_ms=20, steps=60, transfer_ms=12)]
-    ):
-        lines = training.write(tmp_path / f"rank{rank}", rank + 1).glob("*.pfw")
-        for file in lines:
-            text = file.read_text("utf-8").replace('"rank":0,"world_size":1', f'"rank":{rank}')
-            file.write_text(text.replace('"host":"host"', f'"host":"h{rank}"'), "utf-8")
-            # Processes of other hosts may have the same numbers.
-            file.write_text(file.read_text("utf-8").replace("2a702c695247d487", f"{rank:016x}"))
+    more = Training(item_ms=20, steps=60, transfer_ms=12)
+    write_ranks(tmp_path, [CLEAN, STARVED, STARVED, more])
     value = as_json(tmp_path)
     assert (value["verdict"], value["ranks"], value["rank"] in {1, 2, 3}) == (
         *("input-bound", 4),
@@ -228,10 +221,11 @@ def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path
     (rare,) = value["of_some_ranks"]
     assert (rare["kind"], rare["ranks"]) == ("transfer-bound", [3])
     text = dftrace_why(tmp_path).stdout
-    assert "On 3 of 4 ranks: 1, 2, 3." in text
+    assert f"On 3 of 4 ranks: 1, 2, 3. The figures are of rank {value['rank']}." in text
     assert "On 1 of 4 ranks: 3." in text
-    # What a step is made of is told of those that wait.
+    # What a step is made of is told of the same one of those that wait.
     assert as_json(*(tmp_path / f"rank{rank}" for rank in (1, 2, 3)))["parts"] == value["parts"]
+    assert as_json(tmp_path / f"rank{value['rank']}")["parts"] == value["parts"]
 
 
 @pytest.mark.parametrize("own_ms", [0.5, 7])
@@ -241,18 +235,13 @@ def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
     """Also one that communicates for long enough to be told of, were it alone."""
     waiting = Training(comm_ms=25, world=4, start_ms=4000)
     late = Training(item_ms=28, comm_ms=own_ms, world=4, start_ms=4000)
-    for rank in range(4):
-        folder = tmp_path / f"rank{rank}"
-        training = late if rank == 2 else waiting
-        for file in training.write(folder, rank + 1).glob("*.pfw"):
-            text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
-            file.write_text(text.replace('"host":"host"', f'"host":"h{rank}"'), "utf-8")
-            file.write_text(file.read_text("utf-8").replace("2a702c695247d487", f"{rank:016x}"))
+    write_ranks(tmp_path, [waiting, waiting, late, waiting])
     value = as_json(tmp_path)
     (finding,) = value["findings"]
     assert (finding["kind"], finding["ranks"]) == ("communication-bound", [0, 1, 3])
     assert finding["evidence"]["late_ranks"] == [2]
     assert "Rank 2 keeps the others waiting" in finding["because"]
+    assert finding["next"] == "See in the trace what rank 2 does while the others wait for it."
     assert "at best" not in dftrace_why(tmp_path).stdout
     assert len([note for note in value["notes"] if "of this short run" in note]) == 1
     (late,) = value["of_some_ranks"]
@@ -324,6 +313,17 @@ def test_a_stage_of_a_pipeline_does_not_lack_a_loader(tmp_path: Path) -> None:
     (finding,) = as_json(tmp_path)["findings"]
     assert (finding["kind"], finding["ranks"]) == ("not-annotated", [0, 1])
     assert finding["evidence"]["lacking"] == []
+    assert "More of it" not in finding["what"]
+
+
+def test_time_in_no_span_is_told_beside_the_part_that_has_more(tmp_path: Path) -> None:
+    gaps = Training(steps=60, gap_ms=12, optimizer=0.02)
+    value = as_json(gaps.write(tmp_path, 1))
+    (finding,) = value["findings"]
+    share = value["parts"]["backward"]["share"]
+    assert finding["kind"] == "not-annotated"
+    assert value["parts"]["none"]["share"] < share
+    assert finding["what"].endswith(f"in no span. More of it is backward, {100 * share:.0f} %.")
 
 
 def test_durations_that_hold_waits_of_the_recorder_are_told_of(tmp_path: Path) -> None:
@@ -350,6 +350,36 @@ def test_bad_input_never_ends_the_program_with_a_traceback(tmp_path: Path) -> No
     assert "no steps were found" in dftrace_why(tmp_path / "no steps.pfw").stdout
     # All of them at once are a run, too.
     as_json(tmp_path)
+
+
+@pytest.mark.parametrize("way", ["step numbers", "loader blocks", "step spans", None])
+def test_one_step_is_a_step_of_which_nothing_is_judged(tmp_path: Path, way: str | None) -> None:
+    """However it is found; one end of an optimizer's step does not say where the step began."""
+    lines = Lines(100, rank=0, world_size=1)
+    tags = {"epoch": 0, "step": 0} if way == "step numbers" else {}
+    if way == "step spans":
+        lines.say("pipeline", "step", 0, 20e6)
+    if way == "loader blocks":
+        lines.say("dataloader", "fetch.iter", 0, 1e6, 9, count=1)
+        lines.say("dataloader", "fetch.block", 1e6, 19e6, 9, count=1)
+    lines.say("compute", "forward", 1e6, 9e6, **tags)
+    lines.say("compute", "step", 10e6, 9e6, **tags)
+    lines.footer()
+    lines.write(tmp_path / "t-host-100.pfw", 10**9)
+    text = dftrace_why(tmp_path).stdout
+    rows = [line[2:12].strip() for line in text.splitlines()[1:]]
+    assert rows.count("because") == rows.count("run") == 1
+    page = tmp_path / "report.html"
+    CliRunner().invoke(app, ["report", str(tmp_path), "-o", str(page)])
+    why_not = text.partition("  because   ")[2].partition("\n")[0]
+    assert f"<dt>because</dt><dd>{why_not}</dd>" in page.read_text("utf-8")
+    if way is None:
+        assert "no steps were found: " in why_not
+        assert why_not.endswith("no two optimizer steps (ai.compute.step)")
+    else:
+        assert why_not == "0 steady steps, at least 3 are needed"
+        assert f"0 steady steps of 1, by {way}" in text
+        assert rows[0] == "step"
 
 
 def test_the_help_has_an_example_and_names_every_limit() -> None:

@@ -48,7 +48,7 @@ def test_the_first_one_is_told_with_its_place_and_counts(traced, capsys):
     assert len(told) == 1
     assert "net.2: output has 0 NaN and 3 infinities in 24 elements" in told[0]
     assert "iteration 2, micro-batch 1" in told[0]
-    assert "its activation is finite and its weight has such values, too" in told[0]
+    assert "its activation is finite, and its weight has such values, too" in told[0]
     found = marked(recording)
     # What comes out of the next layer is no longer finite either, and not the first.
     assert [name for name, _ in found] == ["net.2:output", "net.3:output"]
@@ -177,7 +177,7 @@ def test_compiled_code_is_watched_in_whole_graphs(capsys):
         told.append(capsys.readouterr().err)
     assert told[0] == told[1]
     assert "model.0: output has 4 NaN" in told[0]
-    assert "its activation has such values, too and its weight is finite" in told[0]
+    assert "its activation has such values, too, and its weight is finite" in told[0]
 
 
 def test_counts_of_another_device_come_in_a_later_step(monkeypatch, capsys):

@@ -149,6 +149,10 @@ def test_a_comparison_shows_what_differs_and_what_metrics_came_to(root: Path) ->
     assert "model/width" not in done.out
     assert "system/cpu" not in done.out
     assert "1 param alike in 2 runs" in done.out
+    for name, said in (("a", "1 run; two are needed to compare"), ("no", "0 runs; two are needed")):
+        out = invoke("runs", root, "--compare", "--name", name).out
+        assert said in out
+        assert "alike" not in out
     out = invoke("runs", root, "--compare", "--json", "--sort", "run").out
     found = checked(out, "runs-compare")
     assert found["params"] == {

@@ -10,7 +10,7 @@ import numpy as np
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
-from dftrace_ai.analysis.why.evidence import at_once, first_steps
+from dftrace_ai.analysis.why.evidence import LEAST_LOOPS, at_once, first_steps
 from dftrace_ai.analysis.why.model import (
     Between,
     Checkpoints,
@@ -104,13 +104,23 @@ def _start_up(evidence: Evidence) -> Finding | None:
     return found if lasted_s >= evidence.limits["start-up-run-s"].warning else None
 
 
-def start_note(evidence: Evidence) -> str:
-    """Return that most of a run passed before its second step, where it was a short one."""
+def start_notes(evidence: Evidence) -> Iterator[str]:
+    """Yield what beginnings cost, of a run that is too short to say what they cost a longer one."""
     found = None if _start_up(evidence) else _before_second_step(evidence)
-    if found is None:
-        return ""
-    before = time_text(figures_of(found, StartUp)["ns"])
-    return f"{percent(found.share)} of this short run, {before}, passed before the second step"
+    if found is not None:
+        before = time_text(figures_of(found, StartUp)["ns"])
+        share = percent(found.share)
+        yield f"{share} of this short run, {before}, passed before the second step"
+    found = None if _start_of_loading(evidence) else _beginnings_of_passes(evidence)
+    if found is not None:
+        figures = figures_of(found, Input)
+        passes = f"{figures['passes']} passes over the loader"
+        by = f"the beginnings of {passes}"
+        if figures["by_workers"]:
+            by = f"starting the loader's workers for {passes}"
+        share, cost = percent(found.share), time_text(figures["ns"])
+        needed = f"{LEAST_LOOPS + 1} are needed to judge it"
+        yield f"{share} of the training, {cost}, went to {by}; {needed}"
 
 
 def _before_second_step(evidence: Evidence) -> Finding | None:
@@ -172,6 +182,12 @@ class _Starts(NamedTuple):
 
 
 def _start_of_loading(evidence: Evidence) -> Finding | None:
+    found = _beginnings_of_passes(evidence)
+    enough = int((evidence.beginnings.begins > 0).sum()) >= LEAST_LOOPS
+    return found if enough else None
+
+
+def _beginnings_of_passes(evidence: Evidence) -> Finding | None:
     """Return what it costs to begin to load: the first waits, and the starts of workers."""
     steps, begins = evidence.steps, evidence.beginnings.begins
     later = begins > 0
