@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -69,10 +70,10 @@ def _in_short(traces: list[Trace]) -> Iterator[str]:
     if not traces:
         return
     verdict = judge_traces(TraceSet(tuple(traces)))
-    if verdict.verdict == "abstained":
+    if verdict.verdict == "abstained" and verdict.nonfinite is None:
         return
     lines = verdict_lines(verdict)
-    yield " ".join(lines[:2] if verdict.findings else lines[:1])
+    yield " ".join(line for line in takewhile(lambda line: line[:2] != "  ", lines) if line)
     yield from (line for line in lines if line.startswith(("  step ", "  do next ")))
 
 

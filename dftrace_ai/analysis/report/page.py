@@ -14,6 +14,7 @@ from dftrace_ai.analysis.report.plots import Plots, of_span
 from dftrace_ai.analysis.why.words import (
     beside_text,
     judged_text,
+    nonfinite_text,
     part_name,
     percent,
     silences,
@@ -248,8 +249,11 @@ def _verdict(found: Verdict) -> str:
     rows = "".join(
         f"<dt>{name}</dt><dd>{told(text, 1000)}</dd>" for name, text in _verdict_rows(found)
     )
+    nonfinite = nonfinite_text(found)
+    if nonfinite:
+        nonfinite = f"<div class=lost><strong>NOT FINITE</strong> {told(nonfinite)}</div>"
     return (
-        f"<div class='verdict {severity}' id=verdict><h3>{told(head)}</h3>"
+        f"{nonfinite}<div class='verdict {severity}' id=verdict><h3>{told(head)}</h3>"
         f"<p class=what>{told(what, 1000)}</p><dl>{rows}</dl></div>"
     )
 

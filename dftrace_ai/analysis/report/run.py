@@ -44,7 +44,7 @@ from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.why import verdict_lines
-from dftrace_ai.analysis.why.judging import has_items, judge_rank
+from dftrace_ai.analysis.why.judging import Others, judge_rank
 from dftrace_ai.analysis.why.model import LIMITS
 from dftrace_ai.analysis.why.verdict import verdict_of
 from dftrace_ai.wording import escaped
@@ -166,13 +166,7 @@ class Run:
     def why(self) -> Verdict:
         """What makes its steps slow, as `dftrace why` says it."""
         gathered = self._gathered
-        return verdict_of(
-            gathered.judged,
-            self.traces,
-            self._facts,
-            self._limits,
-            others_have_items=gathered.others_have_items,
-        )
+        return verdict_of(gathered.judged, gathered.others, self.traces, self._facts, self._limits)
 
     @cached_property
     def summary(self) -> Report:
@@ -300,13 +294,13 @@ class Gathered:
 
     Attributes:
         judged: the ranks.
-        others_have_items: processes that work for no rank load items of the data.
+        others: what processes that are no ranks show for those that are.
         last: the rank that was taken in last, where it has steps.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.judged: list[JudgedRank] = []
-        self.others_have_items = False
+        self.others = Others()
         self.last: MeasuredRank | None = None
         self.flame = FlameTree()
         self.counters = CounterCharts()
@@ -324,7 +318,7 @@ class Gathered:
             self.tensors.add(turn, process)
             self.processes.add(turn, process)
         if not isinstance(member, Rank):
-            self.others_have_items |= has_items(member)
+            self.others.add(member)
             return
         steps = measure(member.process)
         self.judged.append(judge_rank(member, steps, self._limits))
@@ -336,7 +330,7 @@ class Gathered:
     def merge(self, other: Gathered) -> None:
         """Take in what another has."""
         self.judged += other.judged
-        self.others_have_items |= other.others_have_items
+        self.others.merge(other.others)
         self.last = other.last
         self.flame.merge(other.flame)
         self.counters.merge(other.counters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from dftrace_ai.analysis.why.model import (
     Drift,
     Finding,
     Input,
+    NonFinite,
     NotAnnotated,
     SlowStep,
     StepFacts,
@@ -58,7 +59,8 @@ GREW: Final[dict[Kind, str]] = {
     "other-heavy": "other",
 }
 DRIFTS: Final[frozenset[Kind]] = frozenset({"slower-and-slower", "slower-since"})
-SEVERITIES: Final = ("critical", "warning", "info")
+# A scaler of losses finds its factor by those that are not finite.
+GRADIENTS: Final = frozenset({"gradient", "dgrad", "wgrad"})
 
 
 class _Signs(NamedTuple):
@@ -87,6 +89,32 @@ class _Used(NamedTuple):
     def mean(self, low_ns: int, high_ns: int) -> float | None:
         inside = self.percent[(self.at_ns >= low_ns) & (self.at_ns <= high_ns)]
         return float(np.mean(inside)) if len(inside) else None
+
+
+class _Mark(NamedTuple):
+    """The first tensor of a process that stopped being finite, and when."""
+
+    at_ns: int
+    told: NonFinite
+
+
+@dataclass(repr=False)
+class Others:
+    """What processes that are no ranks show for those that are."""
+
+    items: bool = False  # they load items of the data
+    marks: list[_Mark] = field(default_factory=list)
+
+    def add(self, process: Process) -> None:
+        """Take in a process."""
+        self.items |= _has_items(process)
+        mark = _first_nonfinite(process, None)
+        self.marks += [mark] if mark else []
+
+    def merge(self, others: Others) -> None:
+        """Take in what others have."""
+        self.items |= others.items
+        self.marks += others.marks
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,6 +155,7 @@ class JudgedRank:
     used: tuple[_Used, ...]
     crowd: _Crowd | None
     steps: JudgedSteps | None
+    nonfinite: _Mark | None
 
     @property
     def number(self) -> int:
@@ -134,7 +163,7 @@ class JudgedRank:
         return self.order[0]
 
 
-def has_items(process: Process) -> bool:
+def _has_items(process: Process) -> bool:
     """Return whether a process says what it does for an item of the data."""
     return bool(process.spans.has("item").any())
 
@@ -148,12 +177,24 @@ def judge_rank(rank: Rank, steps: Steps | None, limits: Limits) -> JudgedRank:
         _Signs(
             loader=any(bool(one.spans.has("wait", "block", *DATA_WORK).any()) for one in processes),
             waits=bool(process.spans.has("wait").any()),
-            items=any(map(has_items, processes)),
+            items=any(map(_has_items, processes)),
         ),
         _used_of(processes),
         None if steps is None else _crowd_of(process, steps),
         None if steps is None else _judged_steps(rank, steps, limits),
+        _first_nonfinite(process, steps),
     )
+
+
+def _first_nonfinite(process: Process, steps: Steps | None) -> _Mark | None:
+    marks = process.nonfinite
+    if all(name.rpartition(":")[2] in GRADIENTS for _, name in marks):
+        return None
+    at_ns, name = marks[0]
+    step = -1 if steps is None else int(steps.within(np.array([at_ns]))[0])
+    number = None if steps is None or step < 0 else int(steps.number[step])
+    at_us = process.ts_us(at_ns)
+    return _Mark(at_ns, NonFinite(name, process.number, number, at_us, len(marks)))
 
 
 def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:

@@ -157,6 +157,25 @@ class SlowStep:
 
 
 @dataclass(frozen=True)
+class NonFinite:
+    """The first tensor of a run that stopped being finite, as tensor inspection marked it.
+
+    Attributes:
+        tensor: its layer and name.
+        rank: where it was.
+        step: number of the step in which it was; None where it was in none.
+        at_us: when, microseconds, as ``ts`` of the trace's lines.
+        marks: how often a tensor of that rank stopped being finite, this one included.
+    """
+
+    tensor: str
+    rank: int
+    step: int | None
+    at_us: float
+    marks: int
+
+
+@dataclass(frozen=True)
 class Abstention:
     """What is not said, and why."""
 
@@ -188,6 +207,8 @@ class Verdict:
             not say from when on they count.
         length_ns: from then to the last moment; None without events.
         running: processes that had not written all of their events when their traces were read.
+        nonfinite: the first tensor that stopped being finite; None where none did but gradients,
+            as those do by which a scaler of losses finds its factor.
     """
 
     verdict: Kind | Literal["none", "abstained"]
@@ -205,6 +226,7 @@ class Verdict:
     began_at: str | None = None
     length_ns: int | None = None
     running: tuple[RunningProcess, ...] = ()
+    nonfinite: NonFinite | None = None
     kind: Literal["dftrace why"] = "dftrace why"
     format: Literal[1] = FORMAT
 

@@ -114,7 +114,9 @@ def _warm_up(finding: Finding, said: _Said) -> _Sentences:
     return _Sentences(
         f"The first {steps} steps cost {said.share} of the training more than later ones, "
         f"{_where(finding.cause)}.",
-        "Compilation, autotuning, first allocations: cache them, fix the shapes.",
+        NEXT_OF_WARM_UP.get(
+            finding.cause, "Compilation, autotuning, first allocations: cache them, fix the shapes."
+        ),
     )
 
 
@@ -403,6 +405,19 @@ def _next_of_input(cause: str, told: Input) -> str:
         cause, "Annotate __getitem__ with ai.data.item to learn what the loader does."
     )
 
+
+OF_LOADING: Final = (
+    "Look at what the loader does first: workers that start, queues that fill, files that no cache "
+    "has yet, a sampler that prepares."
+)
+NEXT_OF_WARM_UP: Final = {
+    "wait": OF_LOADING,
+    "data": OF_LOADING,
+    "transfer": "Look at the first copies: pinned memory that is allocated, contexts of devices.",
+    "comm": "Look at which rank comes last at first: connections are made, and ranks begin apart.",
+    "checkpoint": "Save later, or asynchronously (torch.distributed.checkpoint.async_save).",
+    "none": "Annotate what the first steps do: compiling, imports, caches that fill.",
+}
 
 NEXT_OF_INPUT: Final = {
     "inline": "Set num_workers in the DataLoader, or hold the data in memory.",

@@ -142,12 +142,12 @@ def binomial_tail(hits: int, chances: int, likely: float) -> float:
 
 
 def alike(before: Mapping[Part, float], after: Mapping[Part, float]) -> bool:
-    """Return whether the parts that matter differ by about the same factor."""
-    total = sum(after.values())
+    """Return whether the parts that matter, of either, differ by about the same factor."""
+    least, least_before = (LEAST_SHARE * sum(parts.values()) for parts in (after, before))
     grown = [
-        before[part] / level - 1
+        before[part] / max(level, 1.0) - 1
         for part, level in after.items()
-        if level > 0 and level >= LEAST_SHARE * total
+        if level > least or before[part] > least_before
     ]
     return len(grown) >= 2 and min(grown) >= LEAST_GROWTH * max(grown)
 

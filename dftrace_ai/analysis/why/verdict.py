@@ -12,7 +12,7 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
-from dftrace_ai.analysis.why.judging import has_items, judge_rank
+from dftrace_ai.analysis.why.judging import Others, judge_rank
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
@@ -83,32 +83,34 @@ def judge_traces(traces: TraceSet, limits: Limits | None = None) -> Verdict:
     limits = LIMITS if limits is None else limits
     job = Job(traces)
     judged: list[JudgedRank] = []
-    items = False
+    others = Others()
     for member in job:
         if isinstance(member, Rank):
             judged.append(judge_rank(member, measure(member.process), limits))
         else:
-            items |= has_items(member)
+            others.add(member)
         del member
-    return verdict_of(judged, traces, job.facts, limits, others_have_items=items)
+    return verdict_of(judged, others, traces, job.facts, limits)
 
 
 def verdict_of(
     judged: Iterable[JudgedRank],
+    others: Others,
     traces: TraceSet,
     facts: JobFacts,
     limits: Limits,
-    *,
-    others_have_items: bool,
 ) -> Verdict:
     """Return the verdict on a job."""
-    verdict = _verdict(_JudgedJob(judged, others_have_items), facts, limits)
+    job = _JudgedJob(judged, others)
+    verdict = _verdict(job, facts, limits)
+    marks = [*others.marks, *(rank.nonfinite for rank in job.ranks if rank.nonfinite)]
     skipped = tuple(f"skipped: {file}" for file in traces.skipped)
     return replace(
         verdict,
         notes=(*verdict.notes, *skipped),
         began_at=utc_text(facts.reach.began_ns),
         length_ns=facts.reach.length_ns,
+        nonfinite=min(marks, key=lambda mark: mark.at_ns).told if marks else None,
         limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
     )
 
@@ -127,11 +129,11 @@ class _Of(NamedTuple):
 class _JudgedJob:
     """All ranks in their order, and what they show together."""
 
-    def __init__(self, judged: Iterable[JudgedRank], others_have_items: bool) -> None:
+    def __init__(self, judged: Iterable[JudgedRank], others: Others) -> None:
         self.ranks = sorted(judged, key=lambda rank: rank.order)
         self.has_loader = any(rank.signs.loader for rank in self.ranks)
         self._waits = any(rank.signs.waits for rank in self.ranks)
-        self._others_have_items = others_have_items
+        self._others_have_items = others.items
         self._of_host = Counter(rank.host for rank in self.ranks)
 
     def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> _Of:

@@ -123,7 +123,22 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return [*head, *rest[: max(room, 0)], *tail]
 
 
+def nonfinite_text(verdict: Verdict) -> str:
+    """Return which tensor was the first that is not finite; empty where none is told."""
+    mark = verdict.nonfinite
+    if mark is None:
+        return ""
+    step = "" if mark.step is None else f", in step {mark.step}"
+    rank = f" of rank {mark.rank}" if verdict.ranks > 1 else ""
+    more = f"; {mark.marks - 1:,} more after it" if mark.marks > 1 else ""
+    at = f"--at {mark.at_us / 1e6:.3f}s"
+    tensor = shortened(mark.tensor, ARGUMENT_LETTERS)
+    return f"{tensor}{rank} is the first tensor that is not finite{step} ({at}){more}."
+
+
 def _head(verdict: Verdict) -> Iterator[str]:
+    if nonfinite := nonfinite_text(verdict):
+        yield from ("NOT FINITE", nonfinite, "")
     if not verdict.findings:
         some = " ON MOST RANKS" if verdict.of_some_ranks else ""
         yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT"

@@ -116,7 +116,11 @@ def test_with_too_few_steps_nothing_is_said(tmp_path: Path) -> None:
     done = invoke("diff", long, short)
     assert done.out.startswith(f"NOT JUDGED: {short}: 18 steady steps, 20 are needed\n")
     small = small_trace().write(tmp_path / "c" / "t.pfw")
-    assert "no steps were found" in answer("diff", long, small)["abstained"]
+    assert "0 steady steps, 20 are needed" in answer("diff", long, small)["abstained"]
+    idle = TraceLines()
+    idle.span("forward", "compute", 0, MS)
+    none = answer("diff", long, idle.write(tmp_path / "d.pfw"))
+    assert "no steps were found" in none["abstained"]
 
 
 CONDITIONS = [

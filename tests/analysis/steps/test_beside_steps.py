@@ -98,3 +98,32 @@ def test_so_does_sql(run: Path) -> None:
         level * MB for level in (100, 100, 300, 900, 900)
     ]
     assert sum(row["nonfinite"] for row in rows.values()) == 3
+
+
+def test_what_is_not_finite_comes_first(run: Path, tmp_path: Path) -> None:
+    """Also where nothing else is known; gradients alone are what a scaler of losses looks for."""
+    first = (
+        "fc:out is the first tensor that is not finite, in step 30 (--at 0.603s); 3 more after it."
+    )
+    assert invoke("why", run).out.splitlines()[:3] == ["NOT FINITE", first, ""]
+    value = json.loads(invoke("why", "--json", run).out)
+    assert value["nonfinite"] == {
+        "tensor": "fc:out",
+        "rank": 0,
+        "step": 30,
+        "at_us": 603_000.0,
+        "marks": 4,
+    }
+    assert value["verdict"] != "abstained"
+    page = Run(run).report(tmp_path / "r.html").read_text("utf-8")
+    assert page.index(f"<strong>NOT FINITE</strong> {first}") < page.index("id=verdict")
+    for name in ("fc:activation", "fc:gradient"):
+        trace = TraceLines(pid=200)
+        trace.event("i", name, "nonfinite", 7 * MS, more=',"s":"t"', iteration=3)
+        trace.footer()
+        lines = invoke(
+            "why", trace.write(tmp_path / f"{name[3:]}-host-200.pfw.gz")
+        ).out.splitlines()
+        told = ["NOT FINITE", f"{name} is the first tensor that is not finite (--at 0.007s).", ""]
+        assert lines[:-3] == (told if name == "fc:activation" else [])
+        assert lines[-3] == "NO VERDICT"

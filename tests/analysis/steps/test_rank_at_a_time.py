@@ -104,7 +104,7 @@ def test_partial_results_merge_in_any_order(ranks: Path) -> None:
     for seed in range(20):
         chance = random.Random(seed)
         one = merged_at_random(gathered, chance)
-        verdict = verdict_of(one.judged, traces, whole.facts, LIMITS, others_have_items=True)
+        verdict = verdict_of(one.judged, one.others, traces, whole.facts, LIMITS)
         assert plain(verdict) == wanted
         assert plain(one.flame.graph()) == plain(figures.flame)
         charts, left_out = one.counters.charts(first_ns)

@@ -273,6 +273,26 @@ def test_slow_items_are_helped_by_workers_or_by_more_ahead(
     assert (finding["cause"], finding["next"].endswith(advice)) == ("slow-item", True)
 
 
+@pytest.mark.parametrize("part", ["wait", "forward"])
+def test_what_a_warm_up_needs_depends_on_where_it_is(tmp_path: Path, part: str) -> None:
+    lines, now = Lines(100, rank=0, world_size=1), 0.0
+    for step in range(60):
+        extra = 400e6 if step < 4 else 0
+        wait = 1e6 + extra * (part == "wait")
+        lines.say("dataloader", "fetch.iter", now, wait, 9, count=step + 1)
+        begin = now = now + wait
+        for name, ns in (("forward", 6e6 + extra * (part == "forward")), ("backward", 9e6)):
+            lines.say("compute", name, now, ns)
+            now += ns
+        lines.say("dataloader", "fetch.block", begin, now - begin, 9, count=step + 1)
+    lines.footer()
+    lines.write(tmp_path / "t-host-100.pfw", 10**9)
+    (finding,) = as_json(tmp_path)["findings"]
+    assert (finding["kind"], finding["cause"]) == ("slow-warm-up", part)
+    assert ("Compilation" in finding["next"]) == (part == "forward")
+    assert ("the loader does first" in finding["next"]) == (part == "wait")
+
+
 def test_batches_of_a_marked_step_are_its_micro_batches(tmp_path: Path) -> None:
     main, worker = Lines(100, rank=0, world_size=1), Lines(200, ppid=100)
     for step in range(60):
