@@ -129,7 +129,7 @@ def _table(facts: TraceFacts, width: int) -> Table:
 
 
 def _ending(file: FileFacts) -> str:
-    ended = file.ended or file.state
+    ended = "by its loader" if file.ended == "loader" else file.ended or file.state
     return f"{ended}, not written: {file.write_error}" if file.write_error else ended
 
 

@@ -22,7 +22,7 @@ from dftrace_ai.run.run import current_run
 from dftrace_ai.wording import briefly, escaped, quoted, tell, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
     from dftrace_ai.run.native_types import RunSettings
@@ -121,6 +121,7 @@ def end(run: Run, ended: str, error: BaseException | None) -> None:
         is_complete = not outcome["abandoned"]  # else the directory would not answer either
         if is_complete:
             _complete_traces_of_children(settings, outcome["spool_path"])
+            _complete_workers_at_exit(settings)
     run._over = True
     if is_complete and error is None:
         close_hooks(run)
@@ -155,13 +156,52 @@ def _complete_trace(
     return outcome
 
 
-def _complete_traces_of_children(settings: RunSettings, own: str) -> None:
+def _complete_traces_of_children(
+    settings: RunSettings, own: str, ended_now: tuple[Any, ...] = ()
+) -> None:
     from dftrace_ai.spools.recovery import complete_children
 
     directory = os.path.dirname(settings["prefix"]) or "."
     spool_dir = settings["spool_dir"] or None
-    for line in complete_children(directory, settings["run"], spool_dir, own):
+    by_loader = {*told_to_end, *_told_by_interpreter(ended_now)}
+    for line in complete_children(directory, settings["run"], spool_dir, own, by_loader):
         tell(logging.ERROR, "%s", line)
+
+
+told_to_end: set[int] = set()
+"""Workers that their loaders had to terminate: they never come to complete their traces."""
+
+_TERMINATED = -15
+# Behind all that multiprocessing does at the end of an interpreter: telling workers to end, and
+# waiting for them.
+_LAST = -1000
+
+
+def _workers() -> tuple[Any, ...]:
+    """Return the daemonic processes that this one has started by multiprocessing, while known."""
+    module = sys.modules.get("multiprocessing.process")
+    known = tuple(getattr(module, "_dangling", ()))
+    own = os.getpid()
+    return tuple(one for one in known if one.daemon and one._parent_pid == own and one._popen)
+
+
+def _told_by_interpreter(ended_now: tuple[Any, ...]) -> Iterator[int]:
+    """Yield the workers that have been told to end, as the end of an interpreter does."""
+    for worker in _workers():
+        status = worker._popen.returncode
+        # Those of a loader leave with 0 when their parent terminates them. Nobody else's SIGTERM
+        # has them do that, and who ends by itself has completed its trace.
+        if status == 0 or (worker in ended_now and status == _TERMINATED):
+            yield worker.pid
+
+
+def _complete_workers_at_exit(settings: RunSettings) -> None:
+    """Complete what workers leave that live on: they are told to end when the interpreter does."""
+    living = tuple(one for one in _workers() if one._popen.returncode is None)
+    util = sys.modules.get("multiprocessing.util")
+    if living and util is not None:
+        complete = functools.partial(_complete_traces_of_children, settings, "", living)
+        util.Finalize(None, complete, exitpriority=_LAST)
 
 
 def _tell_of(outcome: WriteOutcome, settings: RunSettings) -> None:

@@ -27,7 +27,7 @@ from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, process_of_spool, 
 from dftrace_ai.wording import described, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 __all__ = [
     "FoundSpool",
@@ -137,11 +137,17 @@ def adopt_in(
     return result
 
 
-def complete_children(directory: str, run: str, spool_dir: str | None, own: str = "") -> list[str]:
+def complete_children(
+    directory: str,
+    run: str,
+    spool_dir: str | None,
+    own: str = "",
+    by_loader: Collection[int] = (),
+) -> list[str]:
     """Finish the traces of the run's dead children; return a line for each that is not complete.
 
     `own`: the spool of this process, where its trace could not be completed: it is told of
-    otherwise, and left to the next reader.
+    otherwise, and left to the next reader. `by_loader`: the children that were told to end.
     """
     # Whoever may write to the directory can put markers and spools there that bear the run's name.
     # Only those of this user are looked at.
@@ -150,7 +156,8 @@ def complete_children(directory: str, run: str, spool_dir: str | None, own: str 
             # Others may name a path that makes whoever looks at it wait.
             found = spools_of(held, run, spool_dir=spool_dir, owner=os.geteuid())
             children = [spool for spool in found if not _is_at(spool.path, own)]
-            result = _adopt_all([one for one in children if one.owner == os.geteuid()], held)
+            ours = [one for one in children if one.owner == os.geteuid()]
+            result = _adopt_all(ours, held, by_loader=by_loader)
             result.failed.extend(_clear_unfinished(directory, run, spool_dir))
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
@@ -174,7 +181,11 @@ def _is_at(path: str, own: str) -> bool:
 
 
 def _adopt_all(
-    found: Iterable[FoundSpool], directory: HeldDirectory, *, anew: bool = False
+    found: Iterable[FoundSpool],
+    directory: HeldDirectory,
+    *,
+    anew: bool = False,
+    by_loader: Collection[int] = (),
 ) -> Recovery:
     result = Recovery.nothing()
     for spool in found:
@@ -187,7 +198,9 @@ def _adopt_all(
         elif original := _original_of(spool, directory):
             _tell_of_copy(spool, original, result)
         else:
-            _adopt(spool, directory, result, anew=anew)
+            process = process_of_spool(spool.path)
+            told = process is not None and process.pid in by_loader
+            _adopt(spool, directory, result, anew=anew, by_loader=told)
     return result
 
 
@@ -312,7 +325,12 @@ def _tell_of_copy(spool: FoundSpool, original: str, result: Recovery) -> None:
 
 
 def _adopt(
-    spool: FoundSpool, directory: HeldDirectory, result: Recovery, *, anew: bool = False
+    spool: FoundSpool,
+    directory: HeldDirectory,
+    result: Recovery,
+    *,
+    anew: bool = False,
+    by_loader: bool = False,
 ) -> None:
     outcome = _native.adopt(
         spool.path,
@@ -321,6 +339,7 @@ def _adopt(
         anew=anew,
         marker=spool.marker.name if spool.marker else "",
         owner=spool.owner,
+        by_loader=by_loader,
     )
     if outcome["state"] == "finished":
         if outcome["trace_path"]:

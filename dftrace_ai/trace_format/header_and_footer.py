@@ -16,7 +16,7 @@ INDEX: Final = "index"
 # The name of a line with a key and a value of the user's; all other `M` lines are the format's.
 CUSTOM_METADATA: Final = "CM"
 
-Ending = Literal["finalize", "exit", "exception", "rotated", "died", "reboot"]
+Ending = Literal["finalize", "exit", "exception", "rotated", "loader", "died", "reboot"]
 """How recording ended, as the footer has it."""
 
 ENDINGS: Final[tuple[Ending, ...]] = get_args(Ending)

@@ -23,6 +23,7 @@ from dftrace_ai.integrations.swapping import (
 )
 from dftrace_ai.run.beginning import join_run_of_parent
 from dftrace_ai.run.emitting import Gated, RecordedCall
+from dftrace_ai.run.ending import told_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +46,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
             swaps.swap(base, "__init__", functools.partial(_noting, options))
         swaps.swap(base, "__next__", functools.partial(_waiting, options))
         swaps.swap(several, "__init__", functools.partial(_starting, options))
+        swaps.swap(several, "_shutdown_workers", _shutting_down)
         record_fetchers(swaps, options)
         _record_workers(options, swaps, _utils.worker)
         swaps.then(once_imported("data", STATEFUL, functools.partial(_record_stateful, options)))
@@ -99,6 +101,27 @@ def _starting(options: AutoOptions, original: Any) -> Any:
             original(self, loader, *args, **kwargs)
 
     return recorded
+
+
+def _shutting_down(original: Any) -> Any:
+    @functools.wraps(original)
+    def recorded(self: Any) -> None:
+        asked(_note_whom_it_terminates, self)
+        original(self)
+
+    return recorded
+
+
+def _note_whom_it_terminates(iterator: Any) -> None:
+    # A loader asks its workers to end, and terminates those that are busy for seconds more.
+    for worker in iterator._workers:
+        terminate = worker.terminate
+
+        def told(pid: int = worker.pid, terminate: Callable[[], None] = terminate) -> None:
+            told_to_end.add(pid)
+            terminate()
+
+        worker.terminate = told
 
 
 PREFIX = "DFTRACE_"

@@ -139,14 +139,16 @@ PyObject* unwritten_in_spool(PyObject*, PyObject* given) {
 }
 
 PyObject* adopt(PyObject*, PyObject* arguments, PyObject* by_name) {
-    static const char* names[] = {"spool", "directory", "descriptor", "anew", "marker", "owner", nullptr};
+    static const char* names[] = {"spool",  "directory", "descriptor", "anew",
+                                  "marker", "owner",     "by_loader",  nullptr};
     PyObject* given[3] = {nullptr, nullptr, nullptr};
     int descriptor = -1;
-    int anew = 0;
+    int anew = 0, by_loader = 0;
     long long owner = -1;
-    const bool well = PyArg_ParseTupleAndKeywords(
-        arguments, by_name, "O&O&|$ipO&L", const_cast<char**>(names), PyUnicode_FSConverter, &given[0],
-        PyUnicode_FSConverter, &given[1], &descriptor, &anew, PyUnicode_FSConverter, &given[2], &owner);
+    const bool well =
+        PyArg_ParseTupleAndKeywords(arguments, by_name, "O&O&|$ipO&Lp", const_cast<char**>(names),
+                                    PyUnicode_FSConverter, &given[0], PyUnicode_FSConverter, &given[1],
+                                    &descriptor, &anew, PyUnicode_FSConverter, &given[2], &owner, &by_loader);
     const Ref path(given[0]), folder(given[1]), marker(given[2]);
     if (!well) return nullptr;
     const std::string spool_path = PyBytes_AS_STRING(path.get());
@@ -154,6 +156,7 @@ PyObject* adopt(PyObject*, PyObject* arguments, PyObject* by_name) {
     terms.directory = PyBytes_AS_STRING(folder.get());
     terms.descriptor = descriptor;
     terms.anew = anew != 0;
+    terms.by_loader = by_loader != 0;
     if (marker) terms.marker = PyBytes_AS_STRING(marker.get());
     if (owner >= 0) terms.owner = static_cast<std::uint32_t>(owner);
     AdoptionResult result;
@@ -216,7 +219,8 @@ PyMethodDef spool_functions[] = {
      "unwritten_events(spool, /): how many events it holds that its trace lacks."},
     {"adopt", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(adopt)),
      METH_VARARGS | METH_KEYWORDS,
-     "adopt(spool, directory, *, descriptor=-1, anew=False, marker='', owner=-1): finish the trace of a "
+     "adopt(spool, directory, *, descriptor=-1, anew=False, marker='', owner=-1, by_loader=False): finish "
+     "the trace of a "
      "process that died."},
     {"spool_trace_directory", spool_trace_directory, METH_O,
      "spool_trace_directory(spool): where the trace of a spool is."},

@@ -263,10 +263,10 @@ std::string how_it_asked(std::uint32_t asked, std::string otherwise) {
     }
 }
 
-Ending ending_of(const SpoolHeader& h) {
+Ending ending_of(const SpoolHeader& h, bool by_loader) {
     const ProcessEnd end = ProcessEnd::of(ProcessIdentity::of(h));
     const auto refused = static_cast<int>(h.write_error.load());
-    Ending ending{end.machine_restarted ? "reboot" : "died"};
+    Ending ending{by_loader ? "loader" : end.machine_restarted ? "reboot" : "died"};
     // It ended its run in order, and only the file could not take it.
     if (refused) ending.how = how_it_asked(h.asked_end.load(), std::move(ending.how));
     ending.write_error = refused > 0 && refused < most_errno ? refused : 0;
@@ -290,11 +290,11 @@ std::uint64_t alive_until(const SpoolHeader& h, std::uint64_t touched_ns, const 
 
 // Writes what the trace lacks; returns its path, empty if there is nothing to tell.
 std::string complete_trace(SpoolView& spool, const TraceSettings& settings, const TracePlace& place,
-                           bool anew, DeadRun& run) {
+                           const AdoptionTerms& terms, DeadRun& run) {
     SpoolHeader& h = spool.header();
     const std::uint64_t touched_ns = spool.touched_ns();
     const std::vector<UnitHeader*> units = spool.units(run.damage);
-    settle_last_write(spool, place, units, anew, run.damage);
+    settle_last_write(spool, place, units, terms.anew, run.damage);
     const ClockMap clock = spool.clock();
     sort_units(spool, units, run);
     TraceWriter writer(settings, h, h.parent_pid);
@@ -322,7 +322,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
         run.damage.push_back(counted(spool.hollow(), "units of names or arguments with holes"));
     if (spool.cut_meanwhile()) run.damage.emplace_back("what was cut off while it was read");
     if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));
-    Ending ending = ending_of(h);
+    Ending ending = ending_of(h, terms.by_loader);
     const std::uint64_t base_us = settings.epoch_us ? 0 : settings.time_base_us;
     const std::uint64_t alive_ns = alive_until(h, touched_ns, clock);
     if (alive_ns / 1000 > base_us) ending.alive_us = alive_ns / 1000 - base_us;
@@ -367,7 +367,7 @@ AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& t
             run.was_complete = true;
             result.outcome.trace_path = h.trace_paths[h.last_mark().part % 2].get();
         } else {
-            result.outcome.trace_path = complete_trace(spool, settings, {shown, directory}, terms.anew, run);
+            result.outcome.trace_path = complete_trace(spool, settings, {shown, directory}, terms, run);
         }
         h.finalized.store(1);
         // Where it cannot be kept, and this process dies right now, the trace tells by its footer.

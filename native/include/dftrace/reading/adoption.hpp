@@ -26,6 +26,7 @@ struct AdoptionTerms {
     // its marker is not, it was lost.
     std::string marker{};
     std::optional<std::uint32_t> owner{};  // the user whose the spool has to be
+    bool by_loader = false;                // the process was told to end by its loader, or with its parent
 };
 
 struct AdoptionResult {

@@ -14,16 +14,16 @@ namespace dftrace {
 
 // How a trace, or a part of it, came to its end, as far as that is known.
 struct Ending {
-    std::string how;                   // "finalize", "exit", "exception", "died", "reboot", "rotated"
-    std::string error = {};            // type of the exception
-    int signal = 0;                    // that killed the process, 0 for none or unknown
-    int exit_status = -1;              // -1 for unknown
-    std::uint64_t damaged = 0;         // pieces of the spool that could not be read
-    std::uint64_t overwritten = 0;     // events that a flight recorder let go
-    std::uint64_t alive_us = 0;        // when the process was last known to live, as `ts`; 0 for unknown
-    std::string details = {};          // of the exception, for the dump: JSON members
-    std::string layout = {};           // of the process among the ranks, where it became known late
-    int write_error = 0;               // why the process could not write the rest itself; an errno
+    std::string how;                // "finalize", "exit", "exception", "loader", "died", "reboot", "rotated"
+    std::string error = {};         // type of the exception
+    int signal = 0;                 // that killed the process, 0 for none or unknown
+    int exit_status = -1;           // -1 for unknown
+    std::uint64_t damaged = 0;      // pieces of the spool that could not be read
+    std::uint64_t overwritten = 0;  // events that a flight recorder let go
+    std::uint64_t alive_us = 0;     // when the process was last known to live, as `ts`; 0 for unknown
+    std::string details = {};       // of the exception, for the dump: JSON members
+    std::string layout = {};        // of the process among the ranks, where it became known late
+    int write_error = 0;            // why the process could not write the rest itself; an errno
     std::uint64_t earlier_events = 0;  // in the parts before
 };
 
