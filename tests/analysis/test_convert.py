@@ -14,8 +14,7 @@ from typing import Any
 import duckdb
 import jsonschema
 import pytest
-from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
-from analysis.training_ranks import training
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace, training
 from perfetto import engine
 from safety.commands import invoke
 

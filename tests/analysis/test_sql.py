@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.trace_lines import TraceLines, small_trace
-from analysis.training_ranks import OWN, training
+from analysis.trace_lines import OWN, TraceLines, small_trace, training
 from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces

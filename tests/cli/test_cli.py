@@ -99,6 +99,14 @@ def test_validate_prints_the_first_ten_faults(tmp_path: Path) -> None:
     assert len(run("validate", path, "--top", 3)[1].splitlines()) == 3
 
 
+def test_validate_a_trace_that_is_being_written(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    path = trace.write(tmp_path / "t.pfw")
+    assert run("validate", path)[0] == 1
+    assert run("validate", path, "--unfinished-ok")[0] == 0
+
+
 @pytest.mark.parametrize(
     "arguments", [["summary"], ["validate", "--no-such"], ["nonsense"], ["demo", "--epochs", "0"]]
 )

@@ -1,4 +1,4 @@
-"""What the suite runs of a slow matrix, and what it does not lose."""
+"""The habits of the tests: samples of slow matrices, and signals of what they start."""
 
 from __future__ import annotations
 
@@ -107,3 +107,28 @@ def test_pytest_runs_the_sample(tmp_path: Path) -> None:
         ["cell[a-1]"],
         ["alone", "cell[a-0]", "cell[a-1]"],
     ]
+
+
+BACKGROUND = "trap '' HUP INT QUIT TERM; exec \"$@\""  # what `nohup ... &` does, and more
+# Signals 32 and 33 are not a program's to set; whoever started the tests may ignore them.
+OF_THE_C_LIBRARY = 0b11 << 31
+PROGRAM = """
+import subprocess
+import conftest
+
+for status in (open("/proc/self/status").read(), subprocess.check_output(["cat", "/proc/self/status"], text=True)):
+    print([line for line in status.splitlines() if line.startswith("SigIgn:")][0].split()[1])
+"""
+
+
+def test_tests_in_the_background_start_programs_that_ignore_nothing() -> None:
+    said = subprocess.run(
+        ["sh", "-c", BACKGROUND, "sh", sys.executable, "-c", PROGRAM],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    of_python, of_a_program = (int(mask, 16) & ~OF_THE_C_LIBRARY for mask in said)
+    assert of_python.bit_count() == 2  # SIGPIPE and SIGXFSZ, which are Python's affair
+    assert of_a_program == 0

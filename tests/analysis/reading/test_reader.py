@@ -1,22 +1,29 @@
-"""Finding trace files, and reading whole, torn and foreign ones."""
+"""Finding and reading whole, torn and foreign files; traces opened together, and their events as columns."""
 
 from __future__ import annotations
 
+import gc
 import gzip
+import json
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
-from analysis.trace_lines import small_trace
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from sampling import SEED, times
 
-from dftrace_ai.analysis.reading import Trace, TraceEnd, open_traces
+from dftrace_ai._reader import EventScanner
+from dftrace_ai.analysis.reading import Trace, TraceEnd, TraceSet, open_traces
+from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.reader import TraceReader
+from dftrace_ai.analysis.reading.trace_set import COLUMNS
 from dftrace_ai.errors import TraceError
 
-NAMES = ("t.pfw", "t.pfw.gz", "t.pfw.zst")
+NAMES = ("a.pfw", "b.pfw.gz", "c.pfw.zst")
 
 
 def opened(path: Path) -> Trace:
@@ -202,3 +209,257 @@ class TestOpenTraces:
         assert lines == []
         assert str(reader.tear) == "the file is empty"
         assert not end_of(path).whole
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for number, name in enumerate(NAMES):
+        small_trace(100 + number).write(tmp_path / name)
+    small_trace(200, timestamps="epoch_us").write(tmp_path / "d.pfw.gz")
+    return tmp_path
+
+
+def rows_of(traces: TraceSet, rows: int = 7) -> list[dict[str, object]]:
+    """The rows of all batches, as the lines have them."""
+    found = []
+    for batch in traces.batches(rows=rows):
+        assert tuple(batch) == COLUMNS
+        sizes = {len(values) for values in batch.values()}
+        assert len(sizes) == 1
+        assert 0 < sizes.pop() <= rows
+        columns = [values.tolist() for values in batch.values()]
+        found += [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+def expected_rows(traces: TraceSet) -> list[dict[str, object]]:
+    """The same from the lines, in Python."""
+    rows = []
+    for number, trace in enumerate(traces):
+        assert trace.header is not None
+        base_ns = (trace.header.time_base_us or 0) * 1000
+        for _, event in trace.events():
+            args = json.dumps(event["args"]) if "args" in event else ""
+            time = round(event["ts"] * 1000) + base_ns if "ts" in event else -1
+            rows.append(
+                {
+                    "file": number,
+                    "ph": event["ph"],
+                    "cat": event["cat"],
+                    "name": event["name"],
+                    "id": event.get("id", 0),
+                    "pid": event["pid"],
+                    "tid": event["tid"],
+                    "start_ns": time,
+                    "dur_ns": round(event["dur"] * 1000) if "dur" in event else -1,
+                    "args": args,
+                }
+            )
+    return rows
+
+
+def plain(rows: list[dict[str, object]]) -> Counter[str]:
+    """Rows whatever their order, and whatever the spaces in their arguments."""
+    same = [{**row, "args": json.loads(str(row["args"]) or "null")} for row in rows]
+    return Counter(json.dumps(row, sort_keys=True) for row in same)
+
+
+def test_batches_hold_every_event_with_all_of_its_digits(directory: Path) -> None:
+    traces = open_traces([directory])
+    rows = rows_of(traces)
+    assert plain(rows) == plain(expected_rows(traces))
+    assert [row["file"] for row in rows] == sorted(row["file"] for row in rows)
+    assert traces.notes == ()
+    types = {name: str(column.dtype) for name, column in next(traces.batches()).items()}
+    assert types == {
+        **dict.fromkeys(("ph", "cat", "name", "args"), "object"),
+        **dict.fromkeys(("pid", "tid", "start_ns", "dur_ns"), "int64"),
+        "file": "uint32",
+        "id": "uint64",
+    }
+
+
+def test_lines_without_an_event_and_odd_phases_are_told(tmp_path: Path) -> None:
+    trace = small_trace()
+    for line in (
+        '{"name":"no phase","ts":1}',
+        '{"name":"torn","ph":"X","ts":1',
+        "[1,2]",
+        '{"name":"two letters","ph":"ab","pid":1,"tid":2,"args":{"a":"\\u00e9\\ud83d\\ude00"}}',
+        '{"name":"a number","ph":2,"ts":-5,"args":{"loss":1e400}},',
+        '{"name":"huge","ph":"X","ts":1e300,"dur":1e300,"id":-1,"args":[1]}',
+    ):
+        trace.add(line)
+    path = trace.write(tmp_path / "t.pfw.gz")
+    traces = open_traces([path])
+    rows = {row["name"]: row for row in rows_of(traces)}
+    assert rows["two letters"]["ph"] == "ab"
+    assert json.loads(rows["two letters"]["args"]) == {"a": "é😀"}
+    assert (rows["a number"]["ph"], rows["a number"]["start_ns"]) == (
+        "C",
+        TIME_BASE_US * 1000 - 5000,
+    )
+    huge = rows["huge"]
+    assert [huge[name] for name in ("id", "dur_ns", "args")] == [0, -1, ""]
+    # Beyond all times: the last of them, that none may be counted on.
+    assert huge["start_ns"] == 4_600_000_000_000_000_000 + TIME_BASE_US * 1000
+    assert traces.notes == (f"{path}: 3 lines without an event",)
+
+
+def test_columns_are_chosen(directory: Path) -> None:
+    traces = open_traces([directory])
+    (batch, *_) = traces.batches(["dur_ns", "cat"])
+    assert list(batch) == ["dur_ns", "cat"]
+    with pytest.raises(ValueError, match="no column is called 'duration'; there are: file, ph"):
+        traces.batches(["duration"])
+    with pytest.raises(ValueError, match="no column is named"):
+        traces.batches([])
+    with pytest.raises(ValueError, match="0 rows"):
+        traces.batches(rows=0)
+
+
+def test_a_relation_is_asked_in_sql(directory: Path) -> None:
+    traces = open_traces([directory])
+    with traces.relation(["file", "ph", "dur_ns"]) as events:
+        found = events.filter("ph = 'X'").aggregate("file, count(*), sum(dur_ns)", "file")
+        assert sorted(found.fetchall()) == [(at, 4, 2855 if at < 3 else 2000) for at in range(4)]
+
+
+def test_numbers_at_the_edges_keep_their_digits(tmp_path: Path) -> None:
+    trace = TraceLines()
+    trace.add(
+        '{"id":18446744073709551615,"name":"flow","cat":"flow","pid":4294967295,"tid":1,'
+        '"ts":3999999999999.999,"ph":"s"}'
+    )
+    trace.add(
+        '{"id":1,"name":"x","cat":"c","pid":1,"tid":1,"ts":0.001,"dur":99999999999999999.999,'
+        '"ph":"X"}'
+    )
+    rows = rows_of(open_traces([trace.write(tmp_path / "t.pfw")]))
+    flow, span = sorted((row for row in rows if row["ph"] != "M"), key=lambda row: str(row["name"]))
+    assert (flow["id"], flow["pid"]) == (2**64 - 1, 2**32 - 1)
+    assert flow["start_ns"] == TIME_BASE_US * 1000 + 3_999_999_999_999_999
+    assert span["start_ns"] == TIME_BASE_US * 1000 + 1
+    # Beyond 64 bits of nanoseconds there is no number.
+    assert span["dur_ns"] == -1
+
+
+def cut(path: Path, missing: int) -> Path:
+    path.write_bytes(path.read_bytes()[:-missing])
+    return path
+
+
+def followed(path: Path) -> Path:
+    """A file with something behind its last block that is no block."""
+    path.write_bytes(path.read_bytes() + bytes(range(1, 200)))
+    return path
+
+
+def miscounted(path: Path) -> Path:
+    """A file whose last gzip block has another checksum than its text."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-8] + bytes(4) + whole[-4:])
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_how_a_file_ends_is_told(tmp_path: Path, name: str) -> None:
+    trace = small_trace()
+
+    def state(path: Path) -> str:
+        (found,) = open_traces([path])
+        return found.end.state
+
+    assert state(trace.write(tmp_path / "whole" / name)) == "complete"
+    assert state(cut(trace.write(tmp_path / "cut" / name), 3)) == "cut off"
+    assert state(followed(trace.write(tmp_path / "behind" / name))) == "damaged"
+    if name.endswith(".gz"):
+        assert state(miscounted(trace.write(tmp_path / "within" / name))) == "damaged"
+    trace.lines.pop()
+    assert state(trace.write(tmp_path / "running" / name)) == "cut off"
+    trace.add("]")
+    assert state(trace.write(tmp_path / "foreign" / name)) == "complete"
+    empty = tmp_path / name
+    empty.touch()
+    assert state(empty) == "cut off"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_torn_file_is_read_as_far_as_it_goes_and_that_is_said(tmp_path: Path, name: str) -> None:
+    cut(small_trace().write(tmp_path / name), 10)
+    small_trace(300).write(tmp_path / "z.pfw")
+    traces = open_traces([tmp_path])
+    for ask in range(2):
+        if ask:
+            with traces.relation() as events:
+                count = len(events.fetchall())
+        else:
+            count = len(rows_of(traces))
+        assert 16 < count < 34
+        (note,) = traces.notes
+        assert note.startswith(f"{tmp_path / name}: torn: ")
+
+
+def test_numbered_phases_and_strange_ones_are_told(tmp_path: Path) -> None:
+    trace = TraceLines()
+    head = f'"pid":{trace.pid},"tid":1,"ts":5.001,"dur":2.000'
+    for ph in ("1", '"1"', '"?!"', '"X"'):
+        trace.add(f'{{"id":1,"name":"forward","cat":"compute",{head},"ph":{ph},"args":[]}}')
+    (columns,) = event_columns(open_traces([trace.write(tmp_path / "t.pfw")]))
+    timed = columns.start_ns >= 0
+    assert bytes(sorted(columns.ph[timed].tolist())) == b"?XXX"
+    assert set(columns.start_ns[timed].tolist()) == {TIME_BASE_US * 1000 + 5001}
+    assert columns.args(int(timed.argmax())) == {}
+
+
+def test_a_column_is_an_array_without_a_copy_and_outlives_what_it_came_from() -> None:
+    noise = random.Random(3)
+    trace = TraceLines()
+    for number in range(500):
+        trace.span(f"n{number % 7}", "compute", number * 1000, noise.randrange(900), step=number)
+    scanner = EventScanner(1 << 20)
+    block = scanner.scan(trace.text)
+    kinds = {
+        "ph": "u1",
+        "label": "u4",
+        "id": "u8",
+        "parent": "u8",
+        "pid": "i8",
+        "start_ns": "i8",
+        "dur_ns": "i8",
+    }
+    arrays = {name: np.asarray(getattr(block, name)) for name in kinds}
+    assert {name: array.dtype for name, array in arrays.items()} == {
+        name: np.dtype(kind) for name, kind in kinds.items()
+    }
+    address = arrays["dur_ns"].__array_interface__["data"]
+    assert np.asarray(block.dur_ns).__array_interface__["data"] == address
+    assert not arrays["dur_ns"].flags.writeable
+    total = int(arrays["dur_ns"][arrays["ph"] == ord("X")].sum())
+    del block, scanner
+    gc.collect()
+    assert int(arrays["dur_ns"][arrays["ph"] == ord("X")].sum()) == total > 0
+
+
+def test_names_have_one_number_in_all_blocks_and_no_more_room_than_was_given() -> None:
+    scanner = EventScanner(4000)
+    first = scanner.scan(b'{"name":"a","cat":"b","ph":"i"}\n')
+    again = scanner.scan(b'{"cat":"b","name":"\\u0061","ph":"X","dur":1}\n')
+    assert list(first.label) == list(again.label) == [0]
+    assert scanner.labels(0) == [("b", "a")]
+    assert scanner.labels(1) == []
+    many = b"".join(b'{"name":"%d","ph":"i"}\n' % number for number in range(1000))
+    with pytest.raises(OverflowError, match="more names"):
+        scanner.scan(many)
+    assert scanner.scan(b"").rows == 0
+
+
+def test_what_is_no_text_of_lines_is_refused() -> None:
+    with pytest.raises(ValueError, match="no end"):
+        EventScanner(100).scan(b"{}")
+    with pytest.raises(ValueError, match="codec"):
+        EventScanner(100).read_block(0, "lz4", 0, 1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        EventScanner(100).read_block(-1, "gzip", 0, 1)
+    with pytest.raises(ValueError, match="at least one"):
+        EventScanner(0)
