@@ -204,7 +204,8 @@ def _variables(
         os.environ.pop(name, None)
     from dftrace_ai.config.model import SETTINGS
     from dftrace_ai.config.sources import load_config, settings_given
-    from dftrace_ai.run.core_settings import LAUNCH_VARIABLE, absolute, check_directory
+    from dftrace_ai.run.core_settings import absolute, check_directory
+    from dftrace_ai.run.run import LAUNCH_VARIABLE
 
     counters = "system_counters_s"
     if counters not in {*given, *settings_given(file, environ)}:

@@ -13,6 +13,7 @@ from dftrace_ai.integrations.checkpoints import Call, recorded
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import once_imported
 from dftrace_ai.run.lifecycle import finalize
+from dftrace_ai.run.run import LAUNCH_VARIABLE, RUN_VARIABLE, SETTINGS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["install", "trace_loop"]
 
 PREFIX = "DFTRACE_"
-# By which the workers of a training have one run, as ranks below `dftrace run` do.
-LAUNCH = "DFTRACE_LAUNCH"
-OF_A_RUN = ("DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
@@ -78,10 +76,11 @@ def trace_loop(train_loop_per_worker: Callable[..., Any], **options: Any) -> Cal
     environment = {
         name: text
         for name, text in os.environ.items()
-        if name.startswith(PREFIX) and name not in OF_A_RUN
+        if name.startswith(PREFIX) and name not in {RUN_VARIABLE, SETTINGS_VARIABLE}
     }
+    # By it the workers of a training have one run, as ranks below `dftrace run` do.
     return _TracedLoop(
-        train_loop_per_worker, {LAUNCH: secrets.token_hex(16), **environment}, **given
+        train_loop_per_worker, {LAUNCH_VARIABLE: secrets.token_hex(16), **environment}, **given
     )
 
 

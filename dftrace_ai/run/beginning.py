@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.run.ending import RUN_VARIABLE, end, end_at_exit
+from dftrace_ai.run.ending import end, end_at_exit
 from dftrace_ai.run.hooks import begin_hooks, fork_hooks
-from dftrace_ai.run.run import PARENT, Run, current_run
+from dftrace_ai.run.run import LAUNCH_VARIABLE, PARENT, RUN_VARIABLE, Run, current_run
 from dftrace_ai.wording import LOGGER, LastWord, tell
 
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ def _tell_of_fork_server() -> None:
     # Its workers have the environment that it was started with, by which they would find the run.
     module = sys.modules.get("multiprocessing.forkserver")
     if getattr(getattr(module, "_forkserver", None), "_forkserver_pid", None) is not None:
-        from dftrace_ai.run.core_settings import LAUNCH_VARIABLE
-
         before = "import torch" if os.environ.get(LAUNCH_VARIABLE) else "call initialize"
         tell(
             logging.WARNING,

@@ -21,7 +21,8 @@ from dftrace_ai.run.header_facts import (
 )
 from dftrace_ai.run.layout import find_layout
 from dftrace_ai.run.ranks import RankInfo, find_rank
-from dftrace_ai.trace_format.file_names import SUFFIX_OF, TRACE_SUFFIXES
+from dftrace_ai.run.run import LAUNCH_VARIABLE, RUN_VARIABLE, SETTINGS_VARIABLE
+from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.native_types import CoreSettings, Fact, RunSettings
 
-
-# What a process leaves in the environment for the programs it starts.
-RUN_VARIABLE = "DFTRACE_RUN"
-SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
-# What `dftrace run` leaves there: a name of this launch.
-LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
 
 # Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
 # microseconds, where three decimals are exact in every reader that goes through a double.
@@ -170,19 +165,6 @@ def core_settings(settings: RunSettings) -> CoreSettings:
         "prefix": settings["prefix"],
         "spool_dir": settings["spool_dir"],
     }
-
-
-def expected_path(settings: RunSettings) -> str:
-    """Return the name that the trace of this process will have if nobody takes it first."""
-    own = settings["made_in"] == os.getpid()
-    pid = (own and settings["of_process"]["shown_pid"]) or os.getpid()
-    stem = f"{settings['prefix']}-{settings['of_process']['host']}-{pid}"
-    suffix = SUFFIX_OF[str(settings["core"]["compression"])]
-    path, number = f"{stem}{suffix}", 0
-    while os.path.lexists(path):
-        number += 1
-        path = f"{stem}-{number}{suffix}"
-    return path
 
 
 def _told_to_core(config: Config) -> CoreSettings:

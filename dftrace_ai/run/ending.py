@@ -18,7 +18,7 @@ from dftrace_ai.run.emitting import is_recording, metadata
 from dftrace_ai.run.hooks import Hook, close_hooks, end_hooks, register
 from dftrace_ai.run.late_import import when_imported
 from dftrace_ai.run.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
-from dftrace_ai.run.run import current_run
+from dftrace_ai.run.run import RUN_VARIABLE, current_run
 from dftrace_ai.wording import briefly, escaped, quoted, tell, warn
 
 if TYPE_CHECKING:
@@ -100,9 +100,6 @@ def _give_up(run: Run) -> None:
 
 
 register(Hook("the parallel layout", _watch, _give_up))
-
-
-RUN_VARIABLE = "DFTRACE_RUN"
 
 
 def end(run: Run, ended: str, error: BaseException | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.spools.outcome_types import WriteOutcome
     from dftrace_ai.trace_format.json_types import JsonObject
+
+# What a process leaves in the environment for the programs it starts.
+RUN_VARIABLE = "DFTRACE_RUN"
+SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
+# What `dftrace run` leaves there: a name of this launch.
+LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
 
 # Holds the run of a child that has not said anything of its own.
 PARENT = "the parent process"
@@ -72,9 +79,7 @@ class Run:
             return str(self._outcome["trace_path"]) or None
         written = _native.stats().get("trace_path")
         if not written:
-            from dftrace_ai.run.core_settings import expected_path
-
-            expected = expected_path(self._settings)
+            expected = _expected_path(self._settings)
             # Made meanwhile, it is itself what has the first name.
             written = _native.stats().get("trace_path") or expected
         return str(written)
@@ -155,3 +160,18 @@ def current_run() -> Run | None:
     """Return the run that is on, or None."""
     run: Run | None = _native.current_run()
     return None if run is None or run._over else run
+
+
+def _expected_path(settings: RunSettings) -> str:
+    """Return the name that the trace of this process will have if nobody takes it first."""
+    from dftrace_ai.trace_format.file_names import SUFFIX_OF
+
+    own = settings["made_in"] == os.getpid()
+    pid = (own and settings["of_process"]["shown_pid"]) or os.getpid()
+    stem = f"{settings['prefix']}-{settings['of_process']['host']}-{pid}"
+    suffix = SUFFIX_OF[str(settings["core"]["compression"])]
+    path, number = f"{stem}{suffix}", 0
+    while os.path.lexists(path):
+        number += 1
+        path = f"{stem}-{number}{suffix}"
+    return path

@@ -10,14 +10,13 @@ import os
 import queue
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai import _native
-from dftrace_ai.run.core_settings import LAUNCH_VARIABLE
 from dftrace_ai.run.emitting import counter
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.late_import import loaded_torch
+from dftrace_ai.run.run import LAUNCH_VARIABLE
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ Counters = dict[str, dict[str, float]]
 
 LOOK_S = 0.0005
 # Where there is an NVIDIA driver: on Linux, in a virtual machine of Windows.
-DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 # What slows a GPU's clocks down, by the bits of NVML's clocks-event reasons (nvml.h of CUDA 12,
 # nvmlClocksEventReason*): power limits in software and hardware, heat in both.
 POWER_REASONS: Final = 0x4 | 0x80
@@ -195,7 +194,7 @@ class _Gpus:
     @classmethod
     def found(cls) -> _Gpus | None:
         """Return what there is; None where no GPU is, or nothing that reads it."""
-        if not any(driver.exists() for driver in DRIVERS):
+        if not any(map(os.path.exists, DRIVERS)):
             return None
         try:
             import pynvml

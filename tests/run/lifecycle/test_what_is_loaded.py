@@ -54,6 +54,17 @@ def test_a_run_loads_no_package_and_no_slow_module(
     assert done.trace().names == {"forward": 1}
 
 
+def test_the_tree_alone_loads_nothing_that_begins_a_run(run_script: RunScript) -> None:
+    done = run_script("""
+        import sys
+        before = set(sys.modules)
+        from dftrace_ai import ai
+        slow = {"pathlib", "dftrace_ai.config", "dftrace_ai.run.core_settings", "dftrace_ai.spools"}
+        print(len(slow & (set(sys.modules) - before)))
+    """)
+    assert done.said == [0]
+
+
 PARENT = """
 import subprocess, sys
 import dftrace_ai

@@ -82,7 +82,7 @@ cuda = types.SimpleNamespace(
     get_device_properties=lambda n: types.SimpleNamespace(uuid="0a1b"),
 )
 sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
-system_counters.DRIVERS = (Path("/dev/null"),)
+system_counters.DRIVERS = ("/dev/null",)
 if sys.argv[1:] == ["without"]:
     sys.modules["pynvml"] = None
 with dftrace_ai.tracing(system_counters_s=60):
