@@ -200,17 +200,14 @@ def test_one_source_many_ends_and_key_types(traced: Traced) -> None:
     assert len({e.id for e in rec.trace.of("s")}) == 3
 
 
-def test_flow_outside_any_span_is_harmless(traced: Traced) -> None:
+def test_flow_outside_any_span_and_marks_without_a_run_are_harmless(traced: Traced) -> None:
+    ai.instant("x")
+    ai.counter("x", values={"x": 1})
+    ai.comm.send.flow_out(1)
+    ai.comm.send.start(metadata=True)
     with traced() as rec:
         ai.comm.send.flow_out("x")
         ai.comm.receive.flow_in("nobody")
         with ai.comm.send:
             pass
     assert rec.trace.names["send"] == 1
-
-
-def test_marks_without_a_run_do_nothing() -> None:
-    ai.instant("x")
-    ai.counter("x", values={"x": 1})
-    ai.comm.send.flow_out(1)
-    ai.comm.send.start(metadata=True)

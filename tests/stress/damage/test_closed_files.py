@@ -8,6 +8,7 @@ import pytest
 from conftest import RunScript, trace_files
 from perfetto.trace_file import read
 
+from dftrace_ai.spools.recovery import adopt_dead
 from stress.conftest import FaultRow
 from stress.damage import TRAINED
 from stress.judge import judge_counts
@@ -190,8 +191,6 @@ print(json.dumps([*answers, run.stats()["error"], run.stats()["lost_lines"]]))
     missing = "No such file or directory"
     assert done.said == [[None, missing, 0, None, missing, 100]]
     assert "100 events are kept in" in done.stderr
-    from dftrace_ai.spools.recovery import adopt_dead
-
     found = adopt_dead(done.folder, spool_dir=done.folder.parent / "spools")
     assert (len(found.finished), found.failed) == (1, [])
     trace = done.trace(perfetto=False)
@@ -216,8 +215,6 @@ with ai.compute.step(step=1):
         status=-9,
     )
     assert done.said == [True]
-    from dftrace_ai.spools.recovery import adopt_dead
-
     assert len(adopt_dead(done.folder).finished) == 1
     trace = done.trace(perfetto=False)
     assert trace.names["forward"] == 10

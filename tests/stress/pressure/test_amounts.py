@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from stress.pressure.program import Pressed
 
 
-RSS = """
-def resident_bytes():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-"""
 MIB = 1 << 20
 
 # The pages of the spool are not among them: of these the spool's own size tells.
@@ -81,17 +77,17 @@ with dftrace_ai.tracing(compression="none", overflow="wait") as run:
 def test_a_hundred_thousand_nodes(pressed: Pressed) -> None:
     """Names are kept, so they cost memory: about a kilobyte each."""
     done = pressed(
-        RSS
+        PRIVATE
         + """
 with dftrace_ai.tracing(overflow="wait") as run:
-    before = resident_bytes()
+    before = private_bytes()
     for n in range(100_000):
         with ai.compute.forward.derive(name=f"part {n}"):
             pass
-    say(rss=resident_bytes() - before, spool=run.stats()["spool_bytes"])
+    say(private=private_bytes() - before, spool=run.stats()["spool_bytes"])
 """
     )
-    assert done.said[0]["rss"] < 256 * MIB
+    assert done.said[0]["private"] < 256 * MIB
     assert done.said[0]["spool"] < 64 * MIB
     lines = lines_of(done)
     names = [line["name"] for line in lines if line["ph"] == "X"]
@@ -197,7 +193,7 @@ def test_a_hundred_thousand_spans_open_at_the_end(pressed: Pressed, threads: int
 def test_a_thousand_threads_come_and_go(pressed: Pressed) -> None:
     """Their units are used again: neither the spool nor the process grows with their number."""
     done = pressed(
-        RSS
+        PRIVATE
         + """
 with dftrace_ai.tracing(flush_interval_ms=5) as run:
     for wave in range(25):
@@ -209,13 +205,13 @@ with dftrace_ai.tracing(flush_interval_ms=5) as run:
         for thread in threads:
             thread.join()
         run.flush()
-        say(rss=resident_bytes(), spool=run.stats()["spool_bytes"])
+        say(private=private_bytes(), spool=run.stats()["spool_bytes"])
 """
     )
     waves = done.said
     # 64 KiB for each of forty; twice as many while the ones before are still being written.
     assert max(wave["spool"] for wave in waves) <= 6 * MIB
-    assert waves[-1]["rss"] - waves[4]["rss"] < 4 * MIB
+    assert waves[-1]["private"] - waves[4]["private"] < 4 * MIB
     trace = done.trace(perfetto=False)
     assert trace.names == {"forward": 5000}
     assert trace.footer["dropped"] == 0

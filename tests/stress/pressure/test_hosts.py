@@ -126,11 +126,10 @@ def programs(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.fixture
 def hosts(pressed_environment: dict[str, str]) -> tuple[Host, Host]:
     """Two hosts."""
-    options = namespaces()
-    return (
-        Host(pressed_environment, "hostname alpha", options),
-        Host(pressed_environment, "hostname beta", options),
+    alpha, beta = (
+        Host(pressed_environment, f"hostname {name}", namespaces()) for name in ("alpha", "beta")
     )
+    return alpha, beta
 
 
 def test_one_number_on_two_hosts(
