@@ -7,7 +7,6 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "check.hpp"
 #include "dead_run.hpp"

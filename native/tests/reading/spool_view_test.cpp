@@ -1,8 +1,6 @@
 // Looking into a dead process's spool: what is cut off or broken is told, and all else is still read.
 #include "dftrace/reading/spool_view.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <vector>
 

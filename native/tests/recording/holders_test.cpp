@@ -161,6 +161,7 @@ TEST(
                 while (run_is_on()) std::this_thread::yield();
                 settings.prefix = other.file("trace");
                 settings.spool_dir = other.path();
+                settings.finish_timeout_ms = 100'000;  // a busy machine may need more than those 10
                 // Completed one after the other, in the order in which they were stopped.
                 std::uint64_t number = start_run(settings);
                 record_one();

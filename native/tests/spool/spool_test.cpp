@@ -1,7 +1,6 @@
 // The spool hands out units of a file that only its owner can read.
 #include "dftrace/spool/spool.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,7 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <set>
-#include <system_error>
 #include <thread>
 #include <vector>
 

@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>

@@ -1,7 +1,6 @@
 // Overlapping intervals are spread over lanes on which any two nest or are apart.
 #include "dftrace/writing/tracks.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <vector>

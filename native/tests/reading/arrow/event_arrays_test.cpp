@@ -2,7 +2,6 @@
 #include "dftrace/reading/arrow/event_arrays.hpp"
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>

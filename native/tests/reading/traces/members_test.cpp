@@ -10,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
-#include <memory>
 #include <mutex>
 #include <random>
 #include <stdexcept>

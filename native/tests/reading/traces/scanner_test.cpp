@@ -2,9 +2,7 @@
 #include "dftrace/reading/traces/scanner.hpp"
 
 #include <cstring>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "check.hpp"
 #include "dftrace/reading/traces/general_line.hpp"

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <stdexcept>
 #include <string>
 #include <thread>

@@ -1,6 +1,5 @@
 // A flight recorder that is killed: whoever adopts its spool writes the last events that it held.
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -9,7 +9,6 @@
 #include <functional>
 #include <latch>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <map>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 

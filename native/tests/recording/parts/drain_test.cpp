@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <functional>
 #include <latch>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
