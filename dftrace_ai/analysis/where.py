@@ -10,10 +10,10 @@ import numpy as np
 from dftrace_ai.conditions import (
     MISSING,
     OPERATORS,
-    Both,
     Comparison,
     Condition,
     Grammar,
+    Joined,
     Not,
     condition_of,
 )
@@ -59,11 +59,12 @@ def _held(condition: Condition, columns: EventColumns, rows: Integers) -> Intege
     """Return which of some events meet a condition."""
     if isinstance(condition, Not):
         return ~_held(condition.inner, columns, rows)
-    if isinstance(condition, Both):
-        held = _held(condition.first, columns, rows)
-        # The second is asked only where it matters: arguments are slow to read.
-        open_rows = np.flatnonzero(~held if condition.any else held)
-        held[open_rows] = _held(condition.second, columns, rows[open_rows])
+    if isinstance(condition, Joined):
+        held = _held(condition.conditions[0], columns, rows)
+        for further in condition.conditions[1:]:
+            # It is asked only where it matters: arguments are slow to read.
+            open_rows = np.flatnonzero(~held if condition.any else held)
+            held[open_rows] = _held(further, columns, rows[open_rows])
         return held
     return _compared(condition, columns, rows)
 

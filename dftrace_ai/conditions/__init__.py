@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING",
     "OPERATORS",
-    "Both",
     "Comparison",
     "Condition",
     "Grammar",
+    "Joined",
     "Not",
     "Written",
     "all_of",
@@ -153,15 +153,14 @@ class Not:
 
 
 @dataclass(frozen=True)
-class Both:
-    """Both hold, or for `any` one of them."""
+class Joined:
+    """All hold, or for `any` one of them."""
 
-    first: Condition
-    second: Condition
+    conditions: tuple[Condition, ...]
     any: bool
 
 
-Condition: TypeAlias = "Comparison | Not | Both"
+Condition: TypeAlias = "Comparison | Not | Joined"
 
 
 class Grammar(NamedTuple):
@@ -242,12 +241,15 @@ class _Reader:
         self._grammar = grammar
         self._tokens: list[_Token] = []
         self._next = 0
-        at = 0
-        while text[at:].strip():
+        at, end = 0, len(text.rstrip())
+        while at < end:
             match = _TOKEN.match(text, at)
             if match is None:
-                raise self._wrong(at + len(text[at:]) - len(text[at:].lstrip()))
-            self._tokens.append(_token(match))
+                raise self._wrong(at)
+            try:
+                self._tokens.append(_token(match))
+            except ValueError as error:  # Python reads no whole number of so many digits
+                raise self._wrong(at) from error
             at = match.end()
         self._tokens.append(_Token("end", "", len(text)))
 
@@ -257,21 +259,18 @@ class _Reader:
             raise ConfigError(
                 f"{self._grammar.option}: more than {_MOST_DEPTH} parentheses within each other"
             )
-        condition = self._both(depth)
-        while self._takes("or"):
-            condition = Both(condition, self._both(depth), any=True)
-        return condition
+        return self._joined("or", lambda: self._joined("and", lambda: self._single(depth)))
 
     def end(self) -> None:
         """Refuse what stands behind the condition."""
         if self._token.kind != "end":
             raise self._wrong(self._token.at)
 
-    def _both(self, depth: int) -> Condition:
-        condition = self._single(depth)
-        while self._takes("and"):
-            condition = Both(condition, self._single(depth), any=False)
-        return condition
+    def _joined(self, word: str, read: Callable[[], Condition]) -> Condition:
+        conditions = [read()]
+        while self._takes(word):
+            conditions.append(read())
+        return Joined(tuple(conditions), any=word == "or") if len(conditions) > 1 else conditions[0]
 
     def _single(self, depth: int) -> Condition:
         negated = False

@@ -75,6 +75,13 @@ CASES: dict[str, Any] = {
     ),
     "not not cat = 'comm'": lambda e, a: e["cat"] == "comm",
     "dur_us = 'long'": lambda e, a: False,
+    # Programs write conditions, too.
+    "tid = 5 or " * 3_000 + "cat = 'comm'": lambda e, a: e["cat"] == "comm",
+    "tid != 5 and " * 3_000 + "cat = 'comm'": lambda e, a: e["cat"] == "comm",
+    "not " * 3_000 + "cat = 'comm'": lambda e, a: e["cat"] == "comm",
+    "not (tid = 5 or tid != 5 and " * 50 + "cat = 'comm'" + ")" * 50: lambda e, a: (
+        e["cat"] == "comm"
+    ),
 }
 
 
@@ -105,6 +112,7 @@ def test_events_are_chosen(columns: EventColumns, text: str) -> None:
         ("args. = 5", "there is no 'args.'"),
         ("cat = 'a'; drop", "at '; drop'"),
         ("(" * 60 + "cat = 'a'" + ")" * 60, "more than 50 parentheses"),
+        ("tid = " + "9" * 5_000, "at '999"),
     ],
 )
 def test_what_is_no_condition_is_told_in_a_line(text: str, said: str) -> None:
