@@ -115,7 +115,7 @@ class Reading:
         )
 
         # What does not exist is left for the command to complain of.
-        given = matching_paths(self.paths)
+        given = matching_paths(self.paths, and_beside=True)
         with shown_progress("completing traces of processes that died"):
             spools = complete_directories(given)
         whole = set(spools.ended_in_order)

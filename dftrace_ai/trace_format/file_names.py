@@ -69,6 +69,11 @@ def is_spool(name: str) -> bool:
     return name.startswith(SPOOL_PREFIX) and name.endswith(SPOOL_SUFFIX)
 
 
+def is_beside_traces(name: str) -> bool:
+    """Return whether a file is called as what lies beside traces and is none, whoever reads it."""
+    return name.endswith((MARKER_SUFFIX, INDEX_FILE_SUFFIX)) or is_spool(name)
+
+
 def is_of_a_run(name: str) -> bool:
     """Return whether a file is called as what runs leave: a trace, a marker or a spool."""
     return name.endswith((MARKER_SUFFIX, SPOOL_SUFFIX, *TRACE_SUFFIXES))

@@ -13,6 +13,7 @@ import pytest
 from conftest import RunScript, clean_environment
 from perfetto.trace_file import read
 from printed_json import checked
+from safety.commands import invoke
 
 from dftrace_ai import _native
 from dftrace_ai.errors import TraceError
@@ -73,6 +74,16 @@ def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
     before = Path(path).read_bytes()
     assert recover(folder) == (0, "nothing to recover\n", "")
     assert Path(path).read_bytes() == before
+
+
+def test_a_pattern_that_matches_the_marker_alone_finds_the_trace(dead: tuple[Path, Path]) -> None:
+    folder, _ = dead
+    (marker,) = folder.iterdir()
+    refused = invoke("summary", folder / "*", "--no-recover")
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err == f"dftrace: {marker}: not a trace file, but one that lies beside a trace\n"
+    report = json.loads(invoke("summary", folder / "*", "--json").out)
+    assert (len(report["files"]), report["events"]) == (1, 5001)
 
 
 def test_a_cut_spool_gives_what_is_left_of_it(dead: tuple[Path, Path]) -> None:

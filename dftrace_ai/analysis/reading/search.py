@@ -23,6 +23,7 @@ from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import (
     PROFILE_SUFFIXES,
     TRACE_SUFFIXES,
+    is_beside_traces,
     trace_name,
     trace_of_profile,
 )
@@ -298,8 +299,14 @@ def _traces_under(directory: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[
 WILD = "*?["
 
 
-def matching_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return paths, for each pattern (`*`, `?`, `[ab]`, `**`) those that it matches, sorted."""
+def matching_paths(
+    paths: Iterable[str | os.PathLike[str]], *, and_beside: bool = False
+) -> list[Path]:
+    """Return paths, for each pattern (`*`, `?`, `[ab]`, `**`) those that it matches, sorted.
+
+    `and_beside`: also markers, indexes and spools; without it they are passed over, as are
+    profiles of traces that the same pattern matches.
+    """
     found: list[Path] = []
     for given in paths:
         text = os.fspath(given)
@@ -309,5 +316,11 @@ def matching_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
         names = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - may be absolute
         if not names:
             raise TraceError(f"{text}: no file matches this pattern")
-        found += map(Path, names)
-    return found
+        matching = list(map(Path, names))
+        beside = set(profiles_beside(matching))
+        found += [path for path in matching if path not in beside]
+    # The shell's patterns match them, too.
+    traces = [path for path in found if and_beside or not is_beside_traces(path.name)]
+    if found and not traces:
+        raise TraceError(f"{found[0]}: not a trace file, but one that lies beside a trace")
+    return traces

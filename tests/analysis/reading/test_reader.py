@@ -463,3 +463,24 @@ def test_what_is_no_text_of_lines_is_refused() -> None:
         EventScanner(100).read_block(-1, "gzip", 0, 1)
     with pytest.raises(ValueError, match="at least one"):
         EventScanner(0)
+
+
+def test_a_pattern_passes_over_what_lies_beside_traces(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t-host7-1.pfw.gz", 1)
+    beside = [
+        tmp_path / "t-host7-1.spool-at",
+        tmp_path / "t-host7-1.dfindex",
+        tmp_path / "dftrace-0123456789abcdef-1-host7-2.spool",
+    ]
+    profile = tmp_path / "t-host7-1.profile-0.pt.trace.json"
+    for file in (*beside, profile):
+        file.write_text("of no trace")
+    assert [file.path for file in open_traces([tmp_path / "*host7*"])] == [path]
+    # A shell's own patterns give all of them by name.
+    assert [file.path for file in open_traces([path, *beside])] == [path]
+    for given in ([tmp_path / "*.dfindex"], beside):
+        with pytest.raises(TraceError, match="not a trace file, but one that lies beside a trace"):
+            open_traces(given)
+    # By a pattern of its own a profile is read.
+    with pytest.raises(TraceError, match="profile-0"):
+        open_traces([tmp_path / "*.profile-*"])
