@@ -1,6 +1,7 @@
 // Spans that one thread begins and another ends: while one is open it stands among the open spans of a
 // track that is no thread's, in the spool, and its record is stored there.
 #include <new>
+#include <optional>
 #include <string>
 
 #include "annotation/span.hpp"
@@ -54,27 +55,28 @@ void end(ApartSpan* span, PyObject* more, std::uint32_t error) {
     span->generation = 0;
     Thread* track = span->track;
     Session* session = track->session;
-    if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
     const std::uint32_t first = span->open.args;
-    const std::uint32_t last = again ? session->put_arguments(members) : first;
-    if (Record* record = track->reserve()) {
+    const std::optional<std::uint32_t> last = again ? session->put_arguments(members) : first;
+    if (!last) session->count_dropped();
+    if (Record* record = last ? track->reserve() : nullptr) {
         *record = Record{};
         record->start = span->open.start;
         record->end = track->tick();
         record->id = span->open.id;
         record->parent = span->open.parent;
         record->node = span->open.node;
-        record->args = last;
+        record->args = *last;
         record->error = error;
         record->level = span->open.level;
         record->kind = Kind::span;
         record->flags = RecordFlag::overlaps;
         track->commit();
+        session->count_sanitised(sanitised);
     }
     // Killed before, it stands in both places, and a reader takes it for ended.
     track->give_task_slot(span->slot);
     session->release_arguments(first);
-    if (last != first) session->release_arguments(last);
+    if (last && *last != first) session->release_arguments(*last);
 }
 
 // The session in which the calling thread records, nullptr where there is none.
@@ -112,11 +114,15 @@ void begin(ApartSpan* span, PyObject* category, PyObject* name, PyObject* argume
         count_event_without_thread();
         return;
     }
-    if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
     session->define_names(number);
-    const std::uint32_t args = session->put_arguments(members);
+    const std::optional<std::uint32_t> args = session->put_arguments(members);
+    if (!args) {
+        session->count_dropped();
+        return;
+    }
+    session->count_sanitised(sanitised);
     span->open = {
-        track->new_id(), 0, around.id, number, args, 0, static_cast<std::uint16_t>(around.level + 1), 1};
+        track->new_id(), 0, around.id, number, *args, 0, static_cast<std::uint16_t>(around.level + 1), 1};
     span->open.start = track->tick();
     span->track = track;
     span->slot = track->take_task_slot(span->open);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "arguments/json_args.hpp"
@@ -62,11 +63,11 @@ std::uint32_t lane_of(const Place& place, const Content& content) {
     return content.kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
 }
 
-void put_record(const Place& place, const Content& content, Kind kind, std::uint64_t start,
+bool put_record(const Place& place, const Content& content, Kind kind, std::uint64_t start,
                 std::uint32_t args) {
     const std::uint32_t lane = lane_of(place, content);
     Record* r = place.thread->reserve();
-    if (!r) return;
+    if (!r) return false;
     *r = Record{};
     r->start = start;
     r->end = content.end_tick ? content.end_tick : content.end_ns;
@@ -80,6 +81,7 @@ void put_record(const Place& place, const Content& content, Kind kind, std::uint
     r->value = content.value;
     r->kind = kind;
     place.thread->commit();
+    return true;
 }
 
 void record(const Content& content) {
@@ -97,23 +99,25 @@ void record(const Content& content) {
     // An arrow needs a span to start or end in; Perfetto counts an error for one that has none.
     const bool is_flow = content.kind == Kind::flow_in || content.kind == Kind::flow_out;
     if (is_flow && !place.around.id) {
-        place.thread->session->header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
+        place.thread->session->count_sanitised(1);
         return;
     }
     Session* session = place.thread->session;
-    if (content.sanitised)
-        session->header().args_sanitised.fetch_add(content.sanitised, std::memory_order_relaxed);
     session->define_names(content.name);
-    const std::uint32_t args = session->put_arguments(content.members);
+    const std::optional<std::uint32_t> args = session->put_arguments(content.members);
+    if (!args) {
+        session->count_dropped();
+        return;
+    }
     const std::uint64_t start = content.end_tick ? content.start_tick
                                 : content.end_ns ? content.start_ns
                                                  : place.thread->tick();
     // Perfetto ties an arrow to the slice of the track that began last, though it may have ended, and
     // turns the arrow round when the slice at its head began before the other: so each end has a mark
     // of its moment to hold it.
-    if (is_flow) put_record(place, content, Kind::instant, start, args);
-    put_record(place, content, content.kind, start, args);
-    session->release_arguments(args);
+    if (is_flow) put_record(place, content, Kind::instant, start, *args);
+    if (put_record(place, content, content.kind, start, *args)) session->count_sanitised(content.sanitised);
+    session->release_arguments(*args);
     if (content.kind == Kind::metadata) session->wake(true);
 }
 
@@ -303,8 +307,7 @@ PyObject* log_between(PyObject*, PyObject* arguments) {
 }
 
 void count_dropped() noexcept {
-    if (Session* session = current_session())
-        session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+    if (Session* session = current_session()) session->count_dropped();
 }
 
 // `function`, for which too little memory is no reason to fail the training: its event is dropped.

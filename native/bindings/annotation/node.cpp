@@ -80,10 +80,12 @@ bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t version = here ? here->version : 0;
     if (by_thread && node->told_generation == generation && node->told_version == version) return true;
     if (NumberSet* const told = here ? set_with(here->numbers, node) : nullptr) {
-        snapshot.number = snapshot_of(told, as<Arguments>(node->arguments), thread);
+        const bool stored = snapshot_of(told, as<Arguments>(node->arguments), thread, snapshot.number);
         drop_numbers(std::exchange(node->numbers_of_one, told));
+        if (!stored) return false;
     } else if (node->numbers) {
-        snapshot.number = snapshot_of(node->numbers, as<Arguments>(node->arguments), thread);
+        if (!snapshot_of(node->numbers, as<Arguments>(node->arguments), thread, snapshot.number))
+            return false;
     } else if (node->arguments) {
         // Held: what converts the values is the user's code, and may give the node others.
         Ref held(Py_NewRef(node->arguments));

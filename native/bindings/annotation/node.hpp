@@ -35,7 +35,8 @@ struct Node {
 
 extern PyTypeObject node_type;
 
-// Makes name and arguments known to the session of `thread`. False if that session ended meanwhile.
+// Makes name and arguments known to the session of `thread`. False where there is no room for the arguments,
+// and the event counted as dropped; or if that session ended meanwhile.
 [[nodiscard]] bool prepare_slow(Node* node, Thread* thread);
 [[nodiscard]] inline bool prepare(Node* node, Thread* thread) {
     return node->args_generation == thread->generation || prepare_slow(node, thread);

@@ -242,19 +242,19 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
     TaskSpan* task = std::exchange(state.task, nullptr);
     Ref keep(object_of(task));
     // Begun before a fork or in a run that is over: the process or run that began it tells of it.
-    const bool ours = thread && state.generation == thread->generation;
-    state.generation = 0;
-    if (!ours) return;
+    const std::uint64_t generation = std::exchange(state.generation, 0);
+    if (!thread || generation != thread->generation) return;
     std::uint32_t lane = 0;
     if (task) {
         if (!leave_task(task, thread, flags)) return;
         lane = task->lane;
     }
-    if (!prepare(node, thread)) return;
+    const bool prepared = prepare(node, thread);
+    if (!prepared && *detail::live_generation != generation) return;
     const bool innermost = thread->depth && thread->top()->id == state.id;
     if (!task && !innermost) flags |= RecordFlag::overlaps;
     const OpenSpanGuard leaves_open_spans{thread, task, state.id, innermost};
-    Record* record = thread->reserve();
+    Record* record = prepared ? thread->reserve() : nullptr;
     if (!record) return;
     *record = Record{};
     record->start = state.start;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "annotation/node.hpp"
 #include "python.hpp"
@@ -26,6 +27,10 @@ void open_nowhere(SpanState& state) noexcept;
 void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
                 std::uint64_t count, std::uint8_t flags);
 bool in_task(PyObject* context);
+// Takes a span that gets no record off the open ones, where its session is there still.
+inline void leave_unrecorded(std::uint64_t generation, Thread* thread, std::uint64_t id) noexcept {
+    if (*detail::live_generation == generation) thread->remove(id);
+}
 
 inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
     const OpenSpan* span = thread->push(name, node->args_id);
@@ -62,9 +67,11 @@ inline void close_span(Node* node, std::uint32_t name, SpanState& state, std::ui
     Thread* thread = recording_thread();
     if (thread && thread->generation == state.generation && !state.task && thread->depth &&
         thread->top()->id == state.id) [[likely]] {
-        state.generation = 0;
-        if (!prepare(node, thread)) [[unlikely]]
+        const std::uint64_t generation = std::exchange(state.generation, 0);
+        if (!prepare(node, thread)) [[unlikely]] {
+            leave_unrecorded(generation, thread, state.id);
             return;
+        }
         // Stored first and taken off the stack then: killed between the two it has ended, and killed
         // before it is still open.
         Record* record = thread->reserve();

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -241,9 +242,12 @@ void append_over(std::string& out, const PlainText& plain, const Numbers& number
 
 }  // namespace
 
-std::uint32_t snapshot_of(NumberSet* set, Arguments* over, Thread* thread) {
+bool snapshot_of(NumberSet* set, Arguments* over, Thread* thread, std::uint32_t& snapshot) {
     const std::uint64_t generation = thread->generation;
-    if (set->stored && set->generation == generation) return set->snapshot;
+    if (set->stored && set->generation == generation) {
+        snapshot = set->snapshot;
+        return true;
+    }
     static std::string members;  // no code of the user runs between here and where it is stored
     std::uint64_t sanitised = 0;
     try {
@@ -257,12 +261,18 @@ std::uint32_t snapshot_of(NumberSet* set, Arguments* over, Thread* thread) {
         sanitised = 1;
     }
     Session* session = thread->session;
-    if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
-    const std::uint32_t before = set->generation == generation ? set->snapshot : 0;
-    set->snapshot = session->put_arguments(members, before);
+    if (set->generation != generation) set->snapshot = 0;
     set->generation = generation;
+    set->stored = false;
+    const std::optional<std::uint32_t> stored = session->put_arguments(members, set->snapshot);
+    if (!stored) {
+        session->count_dropped();
+        return false;
+    }
+    session->count_sanitised(sanitised);
+    snapshot = set->snapshot = *stored;
     set->stored = true;
-    return set->snapshot;
+    return true;
 }
 
 }  // namespace dftrace::py

@@ -39,7 +39,7 @@ struct NumberSet {
     Numbers numbers;
     std::uint64_t over;        // `number` of the Arguments, 0 for none
     std::uint64_t generation;  // session that has the snapshot; 0 for none
-    std::uint32_t snapshot;    // its number there; 0 where there was no room
+    std::uint32_t snapshot;    // its number there; 0 where it was too large
     bool stored;               // else the snapshot is one of other numbers, to be released with the next
     std::uint32_t users;
     std::uint64_t merge;  // the last that went over it, and what that made of it
@@ -58,6 +58,7 @@ inline void drop_numbers(NumberSet* set) noexcept {
 // can be made at any time without the user's code.
 bool is_plain(Arguments* arguments);
 // Number of the snapshot in the session of `thread`, stored there if need be. `over` is what the set says.
-std::uint32_t snapshot_of(NumberSet* set, Arguments* over, Thread* thread);
+// False where there is no room for it: the event that asks is dropped, and has been counted.
+[[nodiscard]] bool snapshot_of(NumberSet* set, Arguments* over, Thread* thread, std::uint32_t& snapshot);
 
 }  // namespace dftrace::py

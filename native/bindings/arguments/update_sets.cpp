@@ -2,6 +2,7 @@
 #include "arguments/update_sets.hpp"
 
 #include <new>
+#include <optional>
 #include <string>
 
 #include "arguments/json_args.hpp"
@@ -66,11 +67,16 @@ bool take_snapshot(Arguments* arguments, Thread* thread, Snapshot& snapshot) {
         }
         if (*detail::live_generation != generation) return false;
         Session* session = thread->session;
-        if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
         // The user's code may have let another thread do it meanwhile.
         if (!is_there()) {
             give_back(arguments);
-            arguments->snapshot = session->put_arguments(members);
+            const std::optional<std::uint32_t> stored = session->put_arguments(members);
+            if (!stored) {
+                session->count_dropped();
+                return false;
+            }
+            session->count_sanitised(sanitised);
+            arguments->snapshot = *stored;
             arguments->generation = generation;
             // What the very values record while they are converted has them by their types alone.
             arguments->settled = !Converting::under_way();

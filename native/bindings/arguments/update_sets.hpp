@@ -15,7 +15,7 @@ struct Arguments {
     enum class Kind : std::uint8_t { unknown, plain, other };
     PyObject_HEAD PyObject* values;  // dict, of which nobody else has a reference
     std::uint64_t generation;        // session that has the snapshot; 0 for none
-    std::uint32_t snapshot;          // its number there; 0 where there was no room
+    std::uint32_t snapshot;          // its number there; 0 where it was too large
     bool settled;                    // good for more than one span
     Kind kind;                       // see `is_plain`
     std::uint64_t merge;             // the last that went over it, and what that made of it
@@ -34,8 +34,9 @@ struct Snapshot {
     std::uint32_t number = 0;
     bool settled = true;  // other spans may name it, too
 };
-// Stores the set where the session of `thread` has not got it. False if that session ended meanwhile: a
-// value's __str__ is the user's code, and another thread may run during it.
+// Stores the set where the session of `thread` has not got it. False where there is no room, as
+// `snapshot_of`, or if that session ended meanwhile: a value's __str__ is the user's code, and another thread
+// may run then.
 [[nodiscard]] bool take_snapshot(Arguments* arguments, Thread* thread, Snapshot& snapshot);
 
 // The text of a set that `is_plain`, for the session of that generation; adds what it could not hold as it

@@ -9,15 +9,27 @@
 
 namespace dftrace {
 
+namespace {
+
+constexpr std::size_t bytes_of_blob(std::string_view text) noexcept {
+    return (sizeof(BlobHeader) + text.size() + 7) & ~std::size_t{7};
+}
+
+constexpr std::uint32_t units_of_blob(std::string_view text) noexcept {
+    return static_cast<std::uint32_t>((bytes_of_blob(text) + sizeof(UnitHeader) + unit_bytes - 1) /
+                                      unit_bytes);
+}
+
+}  // namespace
+
 bool BlobStore::append(std::vector<UnitHeader*>& chain, UnitKind unit_kind, BlobKind kind, std::uint32_t id,
                        std::string_view text) {
-    const std::size_t needed = (sizeof(BlobHeader) + text.size() + 7) & ~std::size_t{7};
+    const std::size_t needed = bytes_of_blob(text);
     UnitHeader* unit = chain.empty() ? nullptr : chain.back();
     std::uint32_t at = unit ? unit->committed.load(std::memory_order_relaxed) : 0;
     if (!unit || at + needed > unit->capacity) {
-        const std::size_t units = (needed + sizeof(UnitHeader) + unit_bytes - 1) / unit_bytes;
         chain.reserve(chain.size() + 1);
-        unit = units_.take(unit_kind, 0, static_cast<std::uint32_t>(units));
+        unit = units_.take(unit_kind, 0, units_of_blob(text));
         if (!unit) return false;
         chain.push_back(unit);
         at = 0;
@@ -88,6 +100,10 @@ std::optional<std::uint32_t> BlobStore::put_arguments(std::string_view json_memb
         return true;
     });
     return stored ? std::optional(id) : std::nullopt;
+}
+
+bool BlobStore::would_take(std::string_view json_members) const noexcept {
+    return units_.could_give(4 * units_of_blob(json_members));
 }
 
 void BlobStore::release_arguments(std::uint32_t id) noexcept {

@@ -274,8 +274,7 @@ std::shared_ptr<Session> held_session() noexcept {
 
 void count_event_without_thread() noexcept {
     if (*detail::live_generation == 0) return;
-    if (Session* session = current_session())
-        session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+    if (Session* session = current_session()) session->count_dropped();
 }
 
 std::uint64_t epoch_ns() noexcept {

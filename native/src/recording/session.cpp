@@ -39,12 +39,15 @@ Session::~Session() = default;
 Thread* Session::attach(std::uint32_t tid, std::string_view name) noexcept {
     const std::uint64_t given_back = retention_->times_given_back();
     Thread* thread = threads_.attach(*retention_, tid, name);
-    if (thread) {
+    if (thread)
         too_many_threads_ = SIZE_MAX;
-    } else if (asked_for_room_.exchange(given_back + 1) != given_back + 1) {
-        drain_.wake(true);
-    }
+    else
+        ask_for_room(given_back);
     return thread;
+}
+
+void Session::ask_for_room(std::uint64_t given_back) noexcept {
+    if (asked_for_room_.exchange(given_back + 1) != given_back + 1) drain_.wake(true);
 }
 
 bool Session::wait_to_attach(Patience& patience) noexcept {
@@ -95,11 +98,13 @@ UnitHeader* Session::next_unit(Thread& thread) noexcept {
             unit = retention_->next_unit(thread);
         }
     }
-    if (!unit) header().dropped.fetch_add(1, std::memory_order_relaxed);
+    if (!unit) count_dropped();
     return unit;
 }
 
-std::uint32_t Session::put_arguments(std::string_view json_members, std::uint32_t instead_of) noexcept {
+std::optional<std::uint32_t> Session::put_arguments(std::string_view json_members,
+                                                    std::uint32_t& instead_of) noexcept {
+    const std::uint64_t given_back = retention_->times_given_back();
     std::optional<std::uint32_t> stored = blobs_.put_arguments(json_members, instead_of);
     if (!stored && settings_.wait_on_overflow) {
         header().waits.fetch_add(1, std::memory_order_relaxed);
@@ -111,8 +116,13 @@ std::uint32_t Session::put_arguments(std::string_view json_members, std::uint32_
             stored = blobs_.put_arguments(json_members, instead_of);
         }
     }
-    if (!stored) header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
-    return stored.value_or(0);
+    if (stored) return stored;
+    if (!blobs_.would_take(json_members)) {
+        count_sanitised(1);
+        return 0;
+    }
+    ask_for_room(given_back);
+    return std::nullopt;
 }
 
 void Session::finish(Ending ending, Outcome& outcome) {

@@ -49,7 +49,10 @@ bool Thread::next_unit() noexcept {
 
 void Thread::announce_lane(std::uint32_t lane, std::uint32_t name) noexcept {
     Record* r = reserve();
-    if (!r) return;
+    if (!r) {
+        session->header().dropped.fetch_sub(1, std::memory_order_relaxed);  // it was no event
+        return;
+    }
     *r = Record{};
     r->kind = Kind::lane_name;
     r->lane = lane;

@@ -48,7 +48,7 @@ std::string dead_spool(const ScratchDir& dir) {
         start_run(quiet_settings(dir));
         EventName outer("pipeline", "train"), inner("compute", "forward");
         recording_thread();
-        const std::uint32_t args = current_session()->put_arguments(",\"step\":7");
+        const std::uint32_t args = current_session()->put_arguments(",\"step\":7").value_or(0);
         SpanScope a(outer, args);
         for (int i = 0; i < 2500; ++i) SpanScope b(inner, args);
         SpanScope c(inner, args);

@@ -111,7 +111,7 @@ inline bool record_now(dftrace::Kind kind, EventName& name, std::string_view mem
         return false;
     }
     const std::uint32_t node = name.in(*thread);
-    const std::uint32_t args = thread->session->put_arguments(members);
+    const std::uint32_t args = thread->session->put_arguments(members).value_or(0);
     const dftrace::OpenSpan* around = thread->top();
     dftrace::Record* record = thread->reserve();
     if (record) {

@@ -69,7 +69,7 @@ void record_on(int number, std::atomic<std::uint64_t>& confirmed) {
                 if (n / 64 != batch) {
                     session->release_arguments(snapshot);
                     batch = n / 64;
-                    snapshot = session->put_arguments(",\"batch\":" + std::to_string(batch));
+                    snapshot = session->put_arguments(",\"batch\":" + std::to_string(batch)).value_or(0);
                 }
                 SpanScope span(name, snapshot);
                 if (span.close({0, n, RecordFlag::has_count})) confirmed.store(n);

@@ -115,6 +115,59 @@ with dftrace_ai.tracing(overflow="wait", spool_bytes=1 << 20, flush_interval_ms=
     assert lines[-1]["args"]["args_sanitised"] == 0
 
 
+def test_what_a_full_spool_has_no_room_for_is_dropped_whole(pressed: Pressed) -> None:
+    """An event is there with all that it says of itself, or it is counted as dropped, once."""
+    made_by_thread, threads, tasks = 8 * 4_000, 3, 500
+    done = pressed(
+        f"""
+import asyncio
+from dftrace_ai.run.emitting import begin
+
+@ai.data.preprocess(n=-1)
+def preprocess(n):
+    pass
+
+def work(thread):
+    for n in range(4_000):
+        with ai.compute.forward(n=n, thread=thread):
+            ai.instant("mark", args={{"n": n, "pad": "x" * (n % 700)}})
+        ai.comm.update(args={{"n": n, "text": f"{{n}}" * (n % 50)}})
+        with ai.comm.all_reduce:
+            ai.data.item.start(n=n)
+            ai.data.item.stop()
+            ai.comm.update(args={{"n": n, "late": n}})  # the open span ends with this
+        ai.counter("count", values={{"n": n}})
+        ai.instant("odd", args={{"n": n, "odd": float("nan")}})
+        begin("save", {{"n": n}}, category="checkpoint", track="saves").end({{"late": n}} if n % 2 else None)
+        preprocess(n=n)
+
+async def task(n):
+    with ai.device.transfer(n=n):
+        await asyncio.sleep(0)
+
+async def tasks():
+    await asyncio.gather(*[task(n) for n in range({tasks})])
+
+with dftrace_ai.tracing(spool_bytes=1 << 20, flush_interval_ms=1000, compression="none") as run:
+    others = [threading.Thread(target=work, args=(n,)) for n in range(1, {threads})]
+    for other in others:
+        other.start()
+    work(0)
+    asyncio.run(tasks())
+    for other in others:
+        other.join()
+"""
+    )
+    *lines, end = lines_of(done)
+    events = [line for line in lines if line["ph"] != "M"]
+    footer = end["args"]
+    assert footer["dropped"] > 0
+    assert len(events) + footer["dropped"] == threads * made_by_thread + tasks
+    names = Counter(line["name"] for line in events)
+    assert all("n" in line["args"] for line in events), names
+    assert footer["args_sanitised"] == names["odd"]
+
+
 def test_names_of_a_megabyte(pressed: Pressed) -> None:
     done = pressed(
         """

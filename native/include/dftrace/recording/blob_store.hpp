@@ -25,6 +25,8 @@ class BlobStore {
     // released with it, at less than what a release by itself costs, and is 0 then.
     std::optional<std::uint32_t> put_arguments(std::string_view json_members,
                                                std::uint32_t& instead_of) noexcept;
+    // Whether a spool of which much is free would have room for them.
+    bool would_take(std::string_view json_members) const noexcept;
     void release_arguments(std::uint32_t id) noexcept;
 
     std::uint32_t new_lane() noexcept { return next_lane_.fetch_add(1, std::memory_order_relaxed); }

@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,9 +79,20 @@ class Session {
     UnitHeader* next_unit(Thread& thread) noexcept;
 
     void define_names(std::uint32_t upto) noexcept { blobs_.define_names(upto); }
-    // Stores a snapshot of arguments, in place of another one, which is released; 0 where there is no room,
-    // counted as sanitised.
-    std::uint32_t put_arguments(std::string_view json_members, std::uint32_t instead_of = 0) noexcept;
+    // Stores a snapshot of arguments, in place of another one, which is released and then 0. Nothing where
+    // there is no room by now: what would bear them is to be dropped, by the caller. 0 where they would take
+    // too much of it ever: counted as sanitised, for an event is worth more than what it says of itself.
+    std::optional<std::uint32_t> put_arguments(std::string_view json_members,
+                                               std::uint32_t& instead_of) noexcept;
+    std::optional<std::uint32_t> put_arguments(std::string_view json_members) noexcept {
+        std::uint32_t none = 0;
+        return put_arguments(json_members, none);
+    }
+    void count_dropped() noexcept { header().dropped.fetch_add(1, std::memory_order_relaxed); }
+    // Values and keys of an event that is recorded.
+    void count_sanitised(std::uint64_t values) noexcept {
+        if (values) header().args_sanitised.fetch_add(values, std::memory_order_relaxed);
+    }
     void release_arguments(std::uint32_t id) noexcept { blobs_.release_arguments(id); }
     std::uint32_t new_lane() noexcept { return blobs_.new_lane(); }
     std::uint32_t lane_named(Thread& thread, std::uint32_t name) noexcept {
@@ -112,6 +124,9 @@ class Session {
     std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }
 
   private:
+    // Has the drain thread write out, once for what was refused while so many units had come back.
+    void ask_for_room(std::uint64_t given_back) noexcept;
+
     // Takes the spool away again where its session does not come about.
     struct UnlessBegun {
         Spool& spool;

@@ -20,6 +20,8 @@ class UnitSupply {
                              std::uint64_t before = 0) {
         return spool_.acquire(kind, owner, units, before);
     }
+    // So many in a row could be had if all others came back.
+    bool could_give(std::uint32_t units) const noexcept { return spool_.could_give(units); }
     void give_back(UnitHeader* unit) {
         spool_.release(unit);
         tell_of_room();
