@@ -87,7 +87,7 @@ class AimLogint(BaseLogint):
     def log_params(self, params: records.Params) -> None:
         """Set them, nested as they are, under ``hparams``."""
         for name, value in params.items():
-            self.experiment["hparams", name] = value
+            self.experiment["hparams", name] = _with_wide_told(value)
 
     def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Track a distribution, whose bins Aim takes to be of one width; the edges as a text."""
@@ -160,3 +160,13 @@ class AimLogint(BaseLogint):
         # The bytes as they are: encoded again, a clip would lose its speed.
         picture.storage["data"] = BLOB(data=data)
         self._track(picture, name, step)
+
+
+def _with_wide_told(value: Any) -> Any:
+    """Return hyper-parameters with whole numbers of more than 64 bits as texts: Aim has none."""
+    if isinstance(value, dict):
+        return {name: _with_wide_told(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_wide_told(one) for one in value]
+    wide = isinstance(value, int) and not -(1 << 63) <= value < 1 << 63
+    return str(value) if wide else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from decimal import Decimal
@@ -69,7 +70,8 @@ def plain_params(value: Any, depth: int = 0) -> Param:
     if isinstance(value, Enum):
         return plain_params(value.value, depth)
     if isinstance(value, int):
-        return int(value)
+        # Trackers make a float of it; one that is too large would cost them the whole record.
+        return int(value) if abs(value) <= sys.float_info.max else _text(value)
     if isinstance(value, float | Decimal | Fraction):
         return float(value)
     if depth < MOST_DEPTH:

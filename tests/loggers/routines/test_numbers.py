@@ -405,6 +405,7 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
         "f16": (np.float16(0.1), 0.0999755859375),
         "long": (np.longdouble("0.1"), 0.1),
         "i64": (np.int64(2**63 - 1), 2**63 - 1),
+        "wide": (2**64, 2**64),
         "u8": (np.uint8(255), 255),
         "bool": (np.bool_(True), True),
         "array": (np.array(5), 5),
@@ -424,6 +425,8 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
         # And these are none.
         "complex": (torch.tensor(1j), "1j"),
         "date": (np.datetime64("2020-01-01"), "2020-01-01"),
+        "large": (10**400, str(10**400)),
+        "too large": ([-(10**5000)], ["a int"]),
         "text": (np.str_("x"), "x"),
         "shape": (torch.empty((), device="meta"), "tensor(..., device='meta', size=())"),
     }

@@ -19,6 +19,8 @@ PARAMS = {
     "nothing": None,
     "model": {"width": 8, "act": {"name": "relu"}, "layers": [3, 5]},
 }
+# No float holds it; among the first, since the record is lost from there on where it cannot be kept.
+HUGE = 10**400
 VALUES = np.concatenate([np.linspace(-2.0, 3.0, 999), [0.5, math.nan]])
 BINS = 16
 STEP = 3
@@ -56,7 +58,7 @@ def log(loggers, folder) -> None:
             data["odd"] = ODD[step]
         if step == STEP:
             data |= {
-                "hparams": PARAMS,
+                "hparams": {"huge": HUGE, **PARAMS},
                 "acts": VALUES,
                 "views/render": {"image": IMAGE, "caption": "a caption"},
                 "clip": {"video": FRAMES, "fps": FPS},
@@ -96,7 +98,7 @@ def expected() -> dict[str, Any]:
                 "system/cpu_percent": [[40, 12.5]],
                 **{name: [[STEP, value]] for name, value in NAMED.items()},
             },
-            "params": PARAMS,
+            "params": {"huge": str(HUGE), **PARAMS},
             "histogram": histogram(),
             "image": {"step": STEP, "pixels": IMAGE.tolist(), "caption": "a caption"},
             "video": {"step": STEP, "sha": sha(gif_bytes(FRAMES, FPS))},
