@@ -51,7 +51,7 @@ LINE_COLUMNS: Final = (
 )
 """Of the stream ``read.lines``."""
 
-_WHERE: Final = {"process": "INTEGER", "rank": "INTEGER", "pid": "BIGINT", "tid": "BIGINT"}
+_WHERE: Final = {"process": "INTEGER", "rank": "BIGINT", "pid": "BIGINT", "tid": "BIGINT"}
 _IDS: Final = {"id": "UBIGINT", "parent_id": "UBIGINT"}
 _CALLED: Final = {"cat": "VARCHAR", "name": "VARCHAR"}
 
@@ -66,7 +66,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
     "instants": _WHERE | _IDS | _CALLED | {"at_ns": "BIGINT", "args": "JSON"},
     "counters": {
         "process": "INTEGER",
-        "rank": "INTEGER",
+        "rank": "BIGINT",
         "pid": "BIGINT",
         "name": "VARCHAR",
         "series": "VARCHAR",
@@ -75,7 +75,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
     },
     "tensor_stats": {
         "process": "INTEGER",
-        "rank": "INTEGER",
+        "rank": "BIGINT",
         "at_ns": "BIGINT",
         "iteration": "BIGINT",
         "layer": "VARCHAR",
@@ -86,7 +86,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
     },
     "processes": {
         "process": "INTEGER",
-        "rank": "INTEGER",
+        "rank": "BIGINT",
         "world_size": "BIGINT",
         "local_rank": "BIGINT",
         "host": "VARCHAR",
@@ -102,7 +102,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
     },
     "steps": {
         "process": "INTEGER",
-        "rank": "INTEGER",
+        "rank": "BIGINT",
         "step": "BIGINT",
         "start_ns": "BIGINT",
         "end_ns": "BIGINT",
@@ -134,7 +134,7 @@ _MADE_OF: Final = {
     "tensor_stats": {
         # The rank that the statistic is of: that of a reduced one is told in it alone.
         "rank": "coalesce(CASE WHEN json_type(args, 'rank') = 'UBIGINT' "
-        "THEN TRY_CAST(args->>'rank' AS INTEGER) END, rank)",
+        "THEN TRY_CAST(args->>'rank' AS BIGINT) END, rank)",
         "at_ns": "start_ns",
         "iteration": "CASE WHEN json_type(args, 'iteration') IN ('UBIGINT', 'BIGINT') "
         "THEN TRY_CAST(args->>'iteration' AS BIGINT) END",
@@ -344,11 +344,9 @@ class TraceTables:
         execute("CREATE SCHEMA read; CREATE TABLE read.pids (file INT, pid BIGINT, process INT)")
         self._insert("pids", self._processes.pids())
         rows = [self._processes.whole.get(trace.path) for trace in self.traces]
-        for name, values in (
-            ("process_of_file", [row and row.number for row in rows]),
-            ("rank_of_file", [row and row.rank for row in rows]),
-        ):
-            execute(f"SET VARIABLE {name} = ?::INTEGER[]", [values])
+        numbers = [row and row.number for row in rows]
+        execute("SET VARIABLE process_of_file = ?::INTEGER[]", [numbers])
+        execute("SET VARIABLE rank_of_file = ?::BIGINT[]", [[row and row.rank for row in rows]])
         lines = self._show(self.traces.files)
         for view, columns in VIEWS.items():
             if view in TABLES:
@@ -409,7 +407,7 @@ class TraceTables:
             count = len(steps)
             columns = {
                 "process": np.full(count, number, np.int32),
-                "rank": np.full(count, -1 if known is None or known >= 2**31 else known, np.int32),
+                "rank": np.full(count, -1 if known is None else known, np.int64),
                 "step": steps.number,
                 "start_ns": steps.start_ns,
                 "end_ns": steps.end_ns,
@@ -474,7 +472,7 @@ class _Process:
     def rank(self) -> int | None:
         """Its rank; None where none is known."""
         rank = self.owner.header.rank
-        return None if rank is None or rank >= 2**31 else rank
+        return None if rank is None or rank >= 2**63 else rank
 
     def values(self) -> tuple[Any, ...]:
         """Return its row of the view `processes`."""

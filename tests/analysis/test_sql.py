@@ -128,6 +128,24 @@ def test_processes_are_numbered_by_rank_and_each_row_knows_its_own(job: Path) ->
     assert counts == [(0, 100, 200), (1, 101, 200), (2, 7, 1), (3, 9, 1)]
 
 
+def test_numbers_of_63_bits_are_ranks_and_steps(tmp_path: Path) -> None:
+    numbers = [2**62 - 1, 2**62, 2**62 + 1, 2**63 - 2, 2**63 - 1, "9223372036854775806", -5]
+    for rank in (2**31, 2**63 - 1):
+        trace = TraceLines(rank % 1000, rank=rank)
+        for at, step in enumerate(numbers):
+            trace.span("forward", "compute", at * 10_000, 8_000, step=step)
+        trace.footer()
+        trace.write(tmp_path / f"{rank}-host-{rank % 1000}.pfw")
+    ranks, steps = asked(
+        tmp_path,
+        "SELECT DISTINCT rank FROM spans ORDER BY rank",
+        "SELECT rank, count(*), min(found_by) FROM steps GROUP BY rank ORDER BY rank",
+    )
+    assert ranks == [(2**31,), (2**63 - 1,)]
+    count = len(numbers)
+    assert steps == [(2**31, count, "step numbers"), (2**63 - 1, count, "step numbers")]
+
+
 def test_steps_are_those_that_why_finds(job: Path) -> None:
     (rows,) = asked(
         job,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE: Final = 65_536
 READ_AT_ONCE: Final = 10_000
-MOST_INTEGER: Final = 2**62
 
 NO_INTEGER: Final = -(2**63)
 """In place of a whole number, where arguments have none."""
@@ -139,13 +138,13 @@ def _taken(column: Integers, which: Integers | slice) -> Integers:
 
 def integer(value: Any) -> int | None:
     """Return a whole number that stands in arguments as a number or, by dftracer, as text."""
-    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 19:
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= len("-9" * 10):
         return int(value)
     return value if type(value) is int else None
 
 
 def _bounded(value: int | None) -> int:
-    return NO_INTEGER if value is None else max(-MOST_INTEGER, min(value, MOST_INTEGER))
+    return value if value is not None and NO_INTEGER < value < -NO_INTEGER else NO_INTEGER
 
 
 SpanColumns = dict[str, "Integers"]

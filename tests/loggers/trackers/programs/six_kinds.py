@@ -11,6 +11,8 @@ import numpy as np
 LOSSES = [1.5, 0.1 + 0.2, 1e-300, -7.25, math.pi]
 ODD = [math.nan, math.inf, -math.inf]
 PARAMS = {
+    # No float holds it: where it cannot be kept, the record is lost from there on.
+    "huge": 10**400,
     "lr": 0.1,
     "steps": 7,
     "level": 3,
@@ -19,8 +21,6 @@ PARAMS = {
     "nothing": None,
     "model": {"width": 8, "act": {"name": "relu"}, "layers": [3, 5]},
 }
-# No float holds it; among the first, since the record is lost from there on where it cannot be kept.
-HUGE = 10**400
 VALUES = np.concatenate([np.linspace(-2.0, 3.0, 999), [0.5, math.nan]])
 BINS = 16
 STEP = 3
@@ -58,7 +58,7 @@ def log(loggers, folder) -> None:
             data["odd"] = ODD[step]
         if step == STEP:
             data |= {
-                "hparams": {"huge": HUGE, **PARAMS},
+                "hparams": PARAMS,
                 "acts": VALUES,
                 "views/render": {"image": IMAGE, "caption": "a caption"},
                 "clip": {"video": FRAMES, "fps": FPS},
@@ -98,7 +98,7 @@ def expected() -> dict[str, Any]:
                 "system/cpu_percent": [[40, 12.5]],
                 **{name: [[STEP, value]] for name, value in NAMED.items()},
             },
-            "params": {"huge": str(HUGE), **PARAMS},
+            "params": PARAMS | {"huge": str(PARAMS["huge"])},
             "histogram": histogram(),
             "image": {"step": STEP, "pixels": IMAGE.tolist(), "caption": "a caption"},
             "video": {"step": STEP, "sha": sha(gif_bytes(FRAMES, FPS))},
