@@ -84,7 +84,7 @@ class Config(Settings):
         default=True,
         alias="DFTRACER_INC_METADATA",
         core="user_args",
-        about="Write the user's arguments (epoch, step, ...) with every event.",
+        about="Write the user's arguments (epoch, step, ...) with every span.",
     )
     ids: bool = setting(
         default=True,

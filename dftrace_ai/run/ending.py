@@ -214,9 +214,14 @@ def _tell_of(outcome: WriteOutcome, settings: RunSettings) -> None:
             f"the spool of {limit} bytes was full; {_against_losses(settings)}"
             if full
             else f"the spool could not grow beyond {outcome['spool_bytes']} bytes "
-            f"({outcome['spool_refusal'] or 'a file system without room'}); choose another place "
-            "with spool_dir",
+            f"({outcome['spool_refusal'] or 'a file system without room'}); {_for_room(outcome)}",
         )
+
+
+def _for_room(outcome: WriteOutcome) -> str:
+    if "RLIMIT_FSIZE" in (outcome["spool_refusal"] or ""):
+        return "raise that limit, which holds in every place"
+    return "choose another place with spool_dir"
 
 
 def _against_losses(settings: RunSettings) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dftrace_ai.analysis.summary.figures import summarise
 from stress.judge import judge_counts
 from stress.pressure.test_disk import NO_SPACE, complaints
 
@@ -58,6 +59,8 @@ def test_the_trace_reaches_the_limit_of_file_sizes(pressed: Pressed) -> None:
     assert trace.names["backward"] == 50
     (complaint,) = complaints(done.stderr, os.strerror(errno.EFBIG))
     assert "files of 409600 bytes at most (RLIMIT_FSIZE, ulimit -f)" in complaint
+    (told,) = (line for line in summarise(done.files).warnings() if "LOST" in line)
+    assert "or the limit of files (ulimit -f)" in told
 
 
 @pytest.mark.parametrize("soft", [100 * 1024, 400 * 1024], ids=["first-unit", "later"])
@@ -85,6 +88,11 @@ def test_the_signal_of_that_limit_is_not_the_trainings(
         """
     )
     assert done.said == [{"heard": []}]
+    # Another place would be of no use, nor would more room that was allowed.
+    dropped = [line for line in done.stderr.splitlines() if "events were dropped" in line]
+    advice = "(RLIMIT_FSIZE, ulimit -f)); raise that limit, which holds in every place"
+    assert all(line.endswith(advice) for line in dropped)
+    assert len(dropped) == (soft > 200 * 1024)
 
 
 @pytest.mark.parametrize("action", ["SIG_DFL", "SIG_IGN"])
