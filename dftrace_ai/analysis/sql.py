@@ -405,9 +405,9 @@ class TraceTables:
             number = self._processes.number_of(process.owner.files[0], process.pid)
             known = process.header.rank if process.header else None
             count = len(steps)
-            columns = {
+            columns: Columns = {
                 "process": np.full(count, number, np.int32),
-                "rank": np.full(count, -1 if known is None else known, np.int64),
+                "rank": np.full(count, -1 if known is None or known >= 2**63 else known, np.int64),
                 "step": steps.number,
                 "start_ns": steps.start_ns,
                 "end_ns": steps.end_ns,

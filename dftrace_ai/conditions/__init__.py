@@ -190,10 +190,9 @@ def holds(condition: Condition, value_of: Callable[[str], Any]) -> bool:
     """Return whether a condition is met by something of which a name is `MISSING` or a value."""
     if isinstance(condition, Not):
         return not holds(condition.inner, value_of)
-    if isinstance(condition, Both):
-        if holds(condition.first, value_of) is condition.any:
-            return condition.any
-        return holds(condition.second, value_of)
+    if isinstance(condition, Joined):
+        joined = any if condition.any else all
+        return joined(holds(each, value_of) for each in condition.conditions)
     value = value_of(condition.name)
     return value is not MISSING and condition.holds(value)
 
@@ -205,8 +204,8 @@ def names_in(condition: Condition) -> Iterator[str]:
     elif isinstance(condition, Not):
         yield from names_in(condition.inner)
     else:
-        yield from names_in(condition.first)
-        yield from names_in(condition.second)
+        for each in condition.conditions:
+            yield from names_in(each)
 
 
 def condition_of(text: str, grammar: Grammar) -> Condition:

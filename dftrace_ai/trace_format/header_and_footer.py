@@ -63,8 +63,8 @@ LOSSES: Final = (
     Loss(
         "dropped",
         "event",
-        "LOST {}, the spool was full; raise spool_bytes or set overflow to 'wait'; if its file could "
-        "not grow so far, see to its disk (spool_dir) or the limit of files (ulimit -f)",
+        "LOST {}, the spool was full; raise spool_bytes or set overflow to 'wait'; if its file "
+        "could not grow so far, see to its disk (spool_dir) or the limit of files (ulimit -f)",
     ),
     Loss("waits", "time", "threads waited {} for a full spool; durations hold those waits"),
     Loss("unmatched_stops", "stop()", "{} without a start()"),

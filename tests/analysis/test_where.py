@@ -96,7 +96,6 @@ def test_events_are_chosen(columns: EventColumns, text: str) -> None:
         ("", "at its end"),
         ("cat", "at its end"),
         ("cat = ", "at its end"),
-        ("cat = comm", "at 'comm'"),
         ("cat = 'comm", 'at "\'comm"'),
         ("cat = 'comm' and", "at its end"),
         ("cat = 'comm' 'x'", "at \"'x'\""),

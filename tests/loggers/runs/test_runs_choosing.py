@@ -57,6 +57,7 @@ CHOICES = {
     ("--status", "failed", "--status", "running"): "d",
     ("--where", "lr > 0.01"): "ac",
     ("--where", "lr>=0.01"): "abc",
+    ("--where", "lr = 7 or " * 1500 + "lr > 0.01"): "ac",
     ("--where", "lr = 1.0"): "c",
     ("--where", "lr != 1"): "abd",
     ("--where", "lr = auto"): "d",

@@ -148,7 +148,10 @@ async def task(n):
 async def tasks():
     await asyncio.gather(*[task(n) for n in range({tasks})])
 
-with dftrace_ai.tracing(spool_bytes=1 << 20, flush_interval_ms=1000, compression="none") as run:
+with dftrace_ai.tracing(
+    spool_bytes=1 << 20, flush_interval_ms=1000, compression="none", max_arg_bytes=8 << 20
+) as run:
+    ai.instant("too large for any spool", args={{"text": "x" * (4 << 20)}})
     others = [threading.Thread(target=work, args=(n,)) for n in range(1, {threads})]
     for other in others:
         other.start()
@@ -162,10 +165,12 @@ with dftrace_ai.tracing(spool_bytes=1 << 20, flush_interval_ms=1000, compression
     events = [line for line in lines if line["ph"] != "M"]
     footer = end["args"]
     assert footer["dropped"] > 0
-    assert len(events) + footer["dropped"] == threads * made_by_thread + tasks
+    assert len(events) + footer["dropped"] == 1 + threads * made_by_thread + tasks
     names = Counter(line["name"] for line in events)
-    assert all("n" in line["args"] for line in events), names
-    assert footer["args_sanitised"] == names["odd"]
+    assert [line["name"] for line in events if "n" not in line["args"]] == [
+        "too large for any spool"
+    ]
+    assert footer["args_sanitised"] == names["odd"] + 1
 
 
 def test_names_of_a_megabyte(pressed: Pressed) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.summary.table import summarise
 from stress.judge import judge_counts
 from stress.pressure.test_disk import NO_SPACE, complaints
 
