@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.
-SPARED = ("p95", "mean", "p50", "p99", "max", "share", "self")
+SPARED = ("p95", "mean", "p50", "p99", "max", "self", "share")
 
 TREE_TIMES = ("total", "self", "mean", "p50", "p95", "p99", "max")
 INDENT = "  "

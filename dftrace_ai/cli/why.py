@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, Thresholds
 from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 from dftrace_ai.errors import needs_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from dftrace_ai.analysis.why import Verdict
+
+# Of a line that has a name: where its text begins, and from which width on the rest of it does so.
+TEXT_AT: Final = 12
+HANGS_FROM: Final = 36
+NARROW_INDENT: Final = "    "
+
+STYLES: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
+NOTHING: Final = "bold green"
 
 
 class Severity(str, Enum):
@@ -52,10 +68,42 @@ def command(
     if json:
         write_json(verdict)
     else:
-        from rich.text import Text
-
-        lines = [Text(shown(line), overflow="fold") for line in verdict_lines(verdict)]
-        print_all(console(), lines)
+        out = console()
+        print_all(out, laid_out(verdict, verdict_lines(verdict), out))
     severe = {finding.severity for finding in verdict.findings}
     failing = {"warning", "critical"} if fail_on is Severity.warning else {"critical"}
     reading.end(failed=fail_on is not None and bool(severe & failing))
+
+
+def laid_out(verdict: Verdict, lines: Iterable[str], out: Console) -> Iterator[Text]:
+    """Yield the lines of a verdict, as wide as there is room, with the severity in colour."""
+    from rich.text import Text
+
+    findings = (*verdict.findings, *verdict.of_some_ranks)
+    for number, line in enumerate(lines):
+        told = shown(line)
+        if not line.startswith("  "):
+            yield Text(told, _style_of_head(verdict) if number == 0 else "", overflow="fold")
+            continue
+        name, text = told[:TEXT_AT], told[TEXT_AT:]
+        beside = (
+            one
+            for one in findings
+            if name.strip() == "also" and line[TEXT_AT:].startswith(one.what)
+        )
+        style = STYLES[next((one.severity for one in beside), "info")]
+        wide = out.width >= HANGS_FROM
+        if not wide:
+            yield Text(name.rstrip(), style)
+        indent = " " * TEXT_AT if wide else NARROW_INDENT
+        pieces = Text(text).wrap(out, out.width - len(indent), overflow="fold")
+        for place, piece in enumerate(pieces):
+            piece.rstrip()
+            first = wide and place == 0
+            yield Text.assemble((name, style) if first else indent, piece)
+
+
+def _style_of_head(verdict: Verdict) -> str:
+    if verdict.findings:
+        return STYLES[verdict.findings[0].severity]
+    return NOTHING if verdict.verdict == "none" else STYLES["info"]

@@ -99,7 +99,7 @@ def test_figures_give_way_to_a_narrow_terminal_and_that_is_said(steps: Path, wid
     said = " ".join(text.split())
     assert ("no room for" in said) == (width < 120)
     if width == 50:
-        assert "no room for share, mean, p50, p95, p99, max;" in said
+        assert "no room for self, mean, p50, p95, p99, max;" in said
 
 
 def test_what_is_not_whole_stands_below_the_table(tmp_path: Path) -> None:
