@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import resource
@@ -11,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from conftest import clean_environment
@@ -79,6 +81,20 @@ def answer(command: str, *words: object, status: int = 0) -> Any:
     done = invoke(command, "--json", *words)
     assert done.status == status, done.err
     return checked(done.out, command)
+
+
+def read_by(reader: str, folder: Path) -> tuple[dict[str, list[Any]], int]:
+    """What a reader says of each file of a folder, and the MiB that its process took."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("reading.py"), reader, *sorted(folder.iterdir())],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout)
+    return said["found"], said["peak_mib"]
 
 
 def at_terminal(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:

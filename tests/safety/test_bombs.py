@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 from analysis.trace_lines import TraceLines, small_trace
-from conftest import clean_environment
 from docs.pages import DOCS, section, table
 
 from dftrace_ai import database
+from dftrace_ai.analysis import validating
 from dftrace_ai.analysis.reading import decompression, index_file, reader
 from dftrace_ai.analysis.reading.importing import archives
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import table as summary
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.validating import rules, validate
+from dftrace_ai.analysis.validating import rules
 from dftrace_ai.cli import summary as summary_command
-from safety.commands import invoke
+from safety.commands import invoke, read_by
 
 MIB = 1 << 20
 
@@ -86,19 +82,6 @@ def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(text)
         file.truncate(1 << 40)
     return folder
-
-
-def read_by(reader: str, folder: Path) -> tuple[dict[str, list[Any]], int]:
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("reading.py"), reader, *sorted(folder.iterdir())],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
-    return told["found"], told["peak_mib"]
 
 
 def test_validate_names_each_fault(bombs: Path) -> None:
@@ -199,7 +182,7 @@ def test_the_page_tells_the_limits() -> None:
         # A block of zstd is at least four bytes and gives 128 KiB at most.
         f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
         str(rules.MOST_DEPTH),
-        f"{validate.MOST_SPANS:,}",
+        f"{validating.MOST_SPANS:,}",
         f"{adding.MOST_BYTES // MIB // 1024} GiB",
         f"{figure_mib()} MiB",
         f"{index_file.MOST_BYTES // MIB} MiB",
@@ -232,13 +215,13 @@ def test_names_beyond_the_limit_are_counted(
 def test_spans_beyond_the_limit_are_not_sorted_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validate, "MOST_SPANS", 3)
+    monkeypatch.setattr(validating, "MOST_SPANS", 3)
     trace = TraceLines()
     for number in range(5):
         trace.span("s", "compute", number * 100, 150)
     trace.footer()
     path = trace.write(tmp_path / "t.pfw")
-    (check,) = validate.validate_traces([path]).files
+    (check,) = validating.validate_traces([path]).files
     assert check.fault_count == 1
     assert check.notes == (
         "whether spans nest was checked for the first 3 of them only; 2 spans more",

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import resource
-import socket
 import struct
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from perfetto.trace_file import read
 
 from dftrace_ai.spools.recovery import adopt_dead
 from safety.commands import invoke
+from safety.test_markers import make_socket
 
 NEIGHBOUR = 12345
 
@@ -66,18 +66,12 @@ def given(path: Path) -> None:
     os.chown(path, NEIGHBOUR, NEIGHBOUR)
 
 
-def bound(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made, pytest.MonkeyPatch.context() as patch:
-        patch.chdir(path.parent)
-        made.bind(path.name)
-
-
 @pytest.mark.parametrize(
     "plant",
     [
         os.mkfifo,
         os.mkdir,
-        bound,
+        make_socket,
         linked,
         lambda path: path.symlink_to("/etc/passwd"),
         lambda path: path.write_text("precious"),

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import json
 import random
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,8 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from analysis.trace_lines import TraceLines, small_trace
-from conftest import clean_environment
-from safety.commands import invoke
+from safety.commands import invoke, read_by
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import TraceSet, open_traces
@@ -28,7 +24,6 @@ from dftrace_ai.analysis.validating import validate_traces
 from dftrace_ai.errors import TraceError
 
 PLAIN = small_trace(100).text
-READING = Path(__file__).parents[2] / "safety" / "reading.py"
 
 
 def tar_of(members: dict[str, bytes], kind: str = "", form: int = tarfile.PAX_FORMAT) -> bytes:
@@ -213,19 +208,11 @@ def test_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
     header.size = 1 << 40
     (bombs / "zeros.tar.gz").write_bytes(gzip.compress(header.tobuf() + zeros))
     (bombs / "names.tar").write_bytes(endless_name(b"x") + endless_name(b"L"))
-    done = subprocess.run(
-        [sys.executable, READING, "summary", *sorted(bombs.iterdir())],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = json.loads(done.stdout)
+    found, peak_mib = read_by("summary", bombs)
     for name in ("zeros.zip", "zeros.tar.gz"):
-        assert "unpacks to more than 200 times its size" in said["found"][name][0], name
-    assert "the name of a member is endless" in said["found"]["names.tar"][0]
-    assert said["peak_mib"] < 250
+        assert "unpacks to more than 200 times its size" in found[name][0], name
+    assert "the name of a member is endless" in found["names.tar"][0]
+    assert peak_mib < 250
 
 
 def test_an_archive_that_is_cut_gives_what_comes_before(tmp_path: Path) -> None:

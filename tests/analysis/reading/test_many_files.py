@@ -1,4 +1,4 @@
-"""A thousand files, few open at a time, none kept in memory; and parts that a recorder deletes while they are read."""
+"""Hundreds of files, few open at a time, none kept in memory; and parts that a recorder deletes while they are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dftrace_ai.analysis.trace_facts import facts_of
 from dftrace_ai.analysis.why import why
 from dftrace_ai.errors import TraceError
 
-FILES = 1000
+FILES = 500
 SPANS = 20
 MOST_OPEN = 40
 
@@ -69,12 +69,12 @@ def read_by(command: str, folder: Path) -> tuple[bytes, int]:
 
 
 @pytest.fixture(scope="module")
-def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_files(tmp_path_factory.mktemp("thousand"), FILES, seed=1)
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("many"), FILES, seed=1)
 
 
-def test_few_are_open_at_a_time_and_memory_stays(thousand: Path, tmp_path: Path) -> None:
-    out, peak = read_by("summary", thousand)
+def test_few_are_open_at_a_time_and_memory_stays(many: Path, tmp_path: Path) -> None:
+    out, peak = read_by("summary", many)
     report = json.loads(out)
     assert report["events"] == FILES * SPANS
     assert {row["name"]: row["count"] for row in report["spans"]} == {
@@ -90,15 +90,15 @@ def test_few_are_open_at_a_time_and_memory_stays(thousand: Path, tmp_path: Path)
     assert peak - peak_of_few < FILES * 16 * 1024
 
 
-def test_their_order_is_that_of_their_names(thousand: Path, tmp_path: Path) -> None:
+def test_their_order_is_that_of_their_names(many: Path, tmp_path: Path) -> None:
     again = write_files(tmp_path / "again", FILES, seed=2)
     one, other = ([str(trace.path.relative_to(folder)) for trace in open_traces([folder])]
-                  for folder in (thousand, again))  # fmt: skip
+                  for folder in (many, again))  # fmt: skip
     assert one == other == sorted(one)
     open_before = len(os.listdir("/proc/self/fd"))
     most_open = 0
     pids = []
-    for batch in open_traces([thousand]).arrow(["file", "pid"]):
+    for batch in open_traces([many]).arrow(["file", "pid"]):
         most_open = max(most_open, len(os.listdir("/proc/self/fd")) - open_before)
         pids.append(int(np.asarray(batch.block.pid)[0]))
     assert most_open <= 2
@@ -106,7 +106,7 @@ def test_their_order_is_that_of_their_names(thousand: Path, tmp_path: Path) -> N
     assert first_of_file == [int(name.split("-")[2].split(".")[0]) for name in one]
     text, told = (
         read_by("summary --by rank", folder)[0].replace(str(folder).encode(), b"")
-        for folder in (thousand, again)
+        for folder in (many, again)
     )
     assert text == told
 
