@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from setting_values import agreements, alternatives, as_read
+from typing_extensions import TypedDict
 
 from dftrace_ai.config.model import SETTINGS
 from dftrace_ai.trace_format.json_types import JsonObject
@@ -164,13 +165,15 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.analysis.validating import Validation
     from dftrace_ai.analysis.why import Verdict as WhyVerdict
     from dftrace_ai.cli import demo
-    from dftrace_ai.cli.inspect import Report
+    from dftrace_ai.cli.inspect import Features, Report
     from dftrace_ai.cli.migrate import Migration
     from dftrace_ai.live.stuck import Verdict
-    from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunReport
+    from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunsReport
     from dftrace_ai.spools.completing import RecoveryReport
 
-    installation = dict[Literal["versions", "native core", "environment", "settings"], JsonObject]
+    headings = dict.fromkeys(("versions", "native core", "environment", "settings"), JsonObject)
+    kind = Literal["dftrace installation"]
+    installation: Any = TypedDict("Installation", {"kind": kind, **headings})  # type: ignore[misc]
     # Commands are to load without what judges steps; pydantic looks there for its type.
     vars(demo)["Verdict"] = WhyVerdict
     printed: dict[str, tuple[Any, str]] = {
@@ -183,10 +186,10 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
         "recover": (RecoveryReport, "dftrace recover --json"),
         "demo": (demo.DemoReport, "dftrace demo --json"),
         "stuck": (Verdict, "dftrace stuck --json"),
-        "runs": (list[RunReport], "dftrace runs --json"),
+        "runs": (RunsReport, "dftrace runs --json"),
         "runs-compare": (ComparisonReport, "dftrace runs --compare --json"),
         "inspect-check": (Report, "dftrace inspect check --json"),
-        "inspect-features": (dict[str, str], "dftrace inspect features --json"),
+        "inspect-features": (Features, "dftrace inspect features --json"),
         "installation": (installation, "dftrace info --json"),
     }
     of = {"installation": " of an installation", "info": " of traces"}

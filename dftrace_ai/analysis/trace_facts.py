@@ -103,6 +103,7 @@ class TraceFacts:
         runs: how many runs they are of.
         missing_ranks: ranks of a run of which there is no file, by run.
         notes: what a reader has to know, one line each.
+        kind: ``dftrace info``, by which its JSON is known.
     """
 
     format: Literal[1]
@@ -112,6 +113,7 @@ class TraceFacts:
     runs: int
     missing_ranks: dict[str, tuple[int, ...]]
     notes: tuple[str, ...]
+    kind: Literal["dftrace info"] = "dftrace info"
 
 
 def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:

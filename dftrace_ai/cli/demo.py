@@ -32,6 +32,7 @@ class DemoReport:
         traces: the files that were written.
         verdict: as of `dftrace why`; null where nothing was recorded.
         format: version of this form; it grows when a member goes or means something else.
+        kind: ``dftrace demo``, by which its JSON is known.
     """
 
     losses: list[float]
@@ -40,6 +41,7 @@ class DemoReport:
     traces: list[str]
     verdict: Verdict | None
     format: Literal[1] = 1
+    kind: Literal["dftrace demo"] = "dftrace demo"
 
 
 def command(

@@ -72,7 +72,7 @@ def command(
         return
     facts = collect()
     if json:
-        write_json(facts)
+        write_json({"kind": "dftrace installation", **facts})
     else:
         from rich import box
         from rich.table import Table

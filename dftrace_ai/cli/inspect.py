@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -111,11 +111,19 @@ class ProblemReport(TypedDict):
 class Report(TypedDict):
     """What a config does."""
 
+    kind: Literal["dftrace inspect check"]
     config: str
     sections: list[SectionReport]
     disabled: list[str]
     layers_in_no_section: list[str] | None
     problems: list[ProblemReport]
+
+
+class Features(TypedDict):
+    """The features that a config can name, with what they do."""
+
+    kind: Literal["dftrace inspect features"]
+    features: dict[str, str]
 
 
 app = typer.Typer(
@@ -197,7 +205,8 @@ def features(
     _register(feature_dirs)
     found = explanations(names) if names else summaries()
     if json:
-        write_out(_as_json(found))
+        report: Features = {"kind": "dftrace inspect features", "features": found}
+        write_out(_as_json(report))
     elif names:
         write_out("\n".join(f"{name}\n{text}\n" for name, text in found.items()))
     else:
@@ -283,6 +292,7 @@ def _report_of(
     selected = _selected(config, layers, found) if config and layers is not None else None
     sections = config.sections.values() if config else ()
     return {
+        "kind": "dftrace inspect check",
         "config": path,
         "sections": [
             _section(section, None if selected is None else selected[section.name], steps)

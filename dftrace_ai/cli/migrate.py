@@ -89,6 +89,7 @@ class Migration:
         read: how many files were looked at.
         files: those that change.
         left: what has to be changed by hand.
+        kind: ``dftrace migrate``, by which its JSON is known.
     """
 
     format: Literal[1]
@@ -96,6 +97,7 @@ class Migration:
     read: int
     files: tuple[ChangedFile, ...]
     left: tuple[LeftPlace, ...]
+    kind: Literal["dftrace migrate"] = "dftrace migrate"
 
 
 def command(

@@ -102,7 +102,7 @@ def command(
         files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell
     ) as server:
         if json:
-            said = {"address": server.address, "files": len(files)}
+            said = {"kind": "dftrace view", "address": server.address, "files": len(files)}
             write_out(json_line({**said, "skipped": list(map(str, found.skipped))}) + "\n")
         else:
             typer.echo(server.address)

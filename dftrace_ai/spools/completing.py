@@ -32,6 +32,7 @@ class RecoveryReport:
         ended_in_order: those of `finished` that their own processes had completed.
         waiting: spools of the dead with events that could not be written, as on a full disk.
         format: version of this form; it grows when a member goes or means something else.
+        kind: ``dftrace recover``, by which its JSON is known.
     """
 
     finished: list[str]
@@ -41,6 +42,7 @@ class RecoveryReport:
     ended_in_order: list[str]
     waiting: list[str]
     format: Literal[1] = 1
+    kind: Literal["dftrace recover"] = "dftrace recover"
 
 
 def report_of(found: Recovery) -> RecoveryReport:

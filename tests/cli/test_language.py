@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -185,6 +186,25 @@ def test_the_page_of_commands_has_every_word_that_several_have() -> None:
             *before, _ = next(words for words in EVERY if words[-1] == command)
             called = " ".join([*before, command])
             assert f"| `{called} {former}` | `{' '.join(now)}` |" in page
+
+
+# Rows that a query of the user's asks for have the members that it says.
+NO_KIND = {"sql"}
+
+
+def test_every_json_says_of_which_command_it_is() -> None:
+    schemas = Path(__file__).parents[2] / "schemas"
+    page = (GUIDE.parent / "read-traces.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([\w ]+)` \| (.*schemas/.*) \|$", page, re.MULTILINE)
+    kinds = {}
+    for _, files in table:
+        for file in re.findall(r"schemas/([\w-]+\.schema\.json)", files):
+            described = json.loads((schemas / file).read_text(encoding="utf-8"))
+            kinds[file] = described["properties"]["kind"]["const"]
+    assert len({*kinds.values()}) == len(kinds)
+    told = {" ".join(command.split()) for command, _ in table} | {"info"}
+    ours = {command for word, command, _ in OPTIONS if word == "--json"}
+    assert ours - told == {*NO_KIND, "view"}
 
 
 def completed(words: str, cursor: int | None = None) -> list[str]:

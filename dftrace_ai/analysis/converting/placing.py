@@ -54,6 +54,7 @@ class Converted:
         lines: of all files.
         files: each of them.
         notes: what could not be read, or was changed, one line each.
+        kind: ``dftrace convert``, by which its JSON is known.
     """
 
     format: Literal[1]
@@ -62,6 +63,7 @@ class Converted:
     lines: int
     files: tuple[ConvertedFile, ...]
     notes: tuple[str, ...]
+    kind: Literal["dftrace convert"] = "dftrace convert"
 
 
 MANIFEST: Final = "dftrace-convert.json"

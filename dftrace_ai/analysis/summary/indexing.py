@@ -61,10 +61,12 @@ class IndexReport:
     Attributes:
         processes: what became of each.
         format: version of this form; it grows when a member goes or means something else.
+        kind: ``dftrace index``, by which its JSON is known.
     """
 
     processes: tuple[IndexedProcess, ...]
     format: Literal[1] = 1
+    kind: Literal["dftrace index"] = "dftrace index"
 
 
 def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess]:

@@ -76,6 +76,7 @@ class Report:
             known, as of traces that do not say from when on they count.
         length_us: from then to the last moment, microseconds; null where that is not known.
         running: processes that had not written all of their events when their traces were read.
+        kind: ``dftrace summary``, by which its JSON is known.
     """
 
     format: int
@@ -97,6 +98,7 @@ class Report:
     began_at: str | None = None
     length_us: float | None = None
     running: tuple[RunningProcess, ...] = ()
+    kind: Literal["dftrace summary"] = "dftrace summary"
 
     def with_running(self, found: Iterable[RunningProcess]) -> Report:
         """Return it with what is to be said of processes that still run."""

@@ -83,12 +83,14 @@ class Validation:
         files: each file, by path.
         notes: what is to be said of clocks, of several runs, and of files that contradict each
             other.
+        kind: ``dftrace validate``, by which its JSON is known.
     """
 
     format: Literal[1]
     fault_count: int
     files: tuple[FileCheck, ...]
     notes: tuple[str, ...] = ()
+    kind: Literal["dftrace validate"] = "dftrace validate"
 
     def first_faults(self, limit: int) -> list[Fault]:
         """Return the first faults, file by file."""

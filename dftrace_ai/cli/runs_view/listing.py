@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dftrace_ai.loggers.runs.reading import Runs
+    from dftrace_ai.loggers.runs.report_types import RunsReport
     from dftrace_ai.loggers.runs.tables import Rows
 
 __all__ = ["print_comparison", "print_list", "print_rows"]
@@ -31,7 +32,8 @@ __all__ = ["print_comparison", "print_list", "print_rows"]
 def print_list(runs: Runs, metrics: Sequence[str], asked: Sequence[str], as_json: bool) -> None:
     """Print a row for each run, with columns for metrics by patterns, and for what was asked."""
     if as_json:
-        write_json([exact(run.as_dict()) for run in runs])
+        report: RunsReport = {"kind": "dftrace runs", "runs": [run.as_dict() for run in runs]}
+        write_json(exact(report))
         return
     names = [*dict.fromkeys([*asked, *(metric_names(runs, metrics) if metrics else ())])]
     heads = ["duration", "step", *(_name(name) for name in names)]

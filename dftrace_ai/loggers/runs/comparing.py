@@ -35,6 +35,7 @@ class Comparison(NamedTuple):
     def as_dict(self) -> ComparisonReport:
         """Return it by plain names; what a run has not got is None."""
         return {
+            "kind": "dftrace runs --compare",
             "runs": [run.facts() for run in self.runs],
             "params": {
                 name: [None if value is MISSING else value for value in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic evaluates it
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 # That of `typing` does not tell pydantic enough before Python 3.12.
 from typing_extensions import TypedDict
@@ -56,9 +56,17 @@ class RunReport(RunFacts):
     notes: list[str]
 
 
+class RunsReport(TypedDict):
+    """The runs that were chosen, in their order."""
+
+    kind: Literal["dftrace runs"]
+    runs: list[RunReport]
+
+
 class ComparisonReport(TypedDict):
     """Runs side by side: what `--compare` prints."""
 
+    kind: Literal["dftrace runs --compare"]
     runs: list[RunFacts]
     params: dict[str, list[object]]
     """By name a value for each run; null where a run has none."""

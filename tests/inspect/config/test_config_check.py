@@ -378,7 +378,7 @@ def test_features_are_listed_and_explained() -> None:
         "transformer_engine.LogTensorStats",
     ]
     assert "quant_format: FP8E4M3 or FP8E5M2" in out
-    assert len(checked(run("features", "all", "--json")[1], "inspect-features")) == 7
+    assert len(checked(run("features", "all", "--json")[1], "inspect-features")["features"]) == 7
     status, _, err = run("features", "FakeQuan\x1b[2J")
     assert status == 2
     assert "transformer_engine.FakeQuant" in err

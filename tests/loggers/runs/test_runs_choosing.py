@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listed(root: Path, *words: object) -> list[str]:
     done = invoke("runs", root, "--json", *words)
     assert done.status == 0, done.err
-    return [run["run"].rpartition("/")[2] for run in checked(done.out, "runs")]
+    return [run["run"].rpartition("/")[2] for run in checked(done.out, "runs")["runs"]]
 
 
 CHOICES = {
@@ -103,7 +103,7 @@ def test_runs_are_sorted_by_anything(root: Path) -> None:
 
 
 def test_json_has_everything_exactly(root: Path) -> None:
-    (run,) = json.loads(invoke("runs", root, "--json", "--name", "a").out)
+    (run,) = json.loads(invoke("runs", root, "--json", "--name", "a").out)["runs"]
     assert run["params"] == {"lr": 0.1, "opt": "adam", "model/width": 8}
     assert run["metrics"]["val/loss"] == {
         "last": 2.0,
@@ -114,7 +114,7 @@ def test_json_has_everything_exactly(root: Path) -> None:
         "non_finite": 0,
     }
     assert (run["status"], run["duration_s"], run["tags"]) == ("finished", 5.0, ["x"])
-    (run,) = json.loads(invoke("runs", root, "--json", "--name", "c").out)
+    (run,) = json.loads(invoke("runs", root, "--json", "--name", "c").out)["runs"]
     assert run["metrics"]["val/loss"] == {
         "last": "NaN",
         "min": "NaN",
