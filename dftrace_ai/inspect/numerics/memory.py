@@ -88,25 +88,33 @@ def _unreadable(error: RuntimeError) -> InspectTypeError:
 
 
 def _check_memory(tensor: Tensor) -> None:
-    """Raise where a tensor's memory has been freed; even torch's own operations do not look."""
+    """Raise where memory of a tensor has been freed; even torch's own operations do not look."""
+    if not tensor.numel():
+        return
     try:
         held = tensor.untyped_storage().nbytes()
     except RuntimeError as error:
         raise _unreadable(error) from error
-    if not held and tensor.numel():
-        raise InspectTypeError("the memory of this tensor has been freed")
+    # A view may begin behind what is left of the memory that it is a part of.
+    reach = tensor.numel()
+    if not tensor.is_nested:  # whose rows lie one behind the other
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        reach = int(tensor.storage_offset()) + int(last) + 1
+    if held < reach * tensor.element_size():
+        part = " in part, or is elsewhere" if held else ""
+        raise InspectTypeError(f"the memory of this tensor has been freed{part}")
 
 
 def address_of(tensor: Tensor) -> int:
     """Return where the elements of a tensor begin."""
     # They fill a stretch of memory.
+    _check_memory(tensor)
     try:
-        held, address = tensor.untyped_storage().nbytes(), tensor.data_ptr()
+        address = tensor.data_ptr()
     except RuntimeError as error:
         raise _unreadable(error) from error
-    if held < tensor.nbytes or (held and not address):
-        _check_memory(tensor)
-        raise InspectTypeError("the memory of this tensor has been freed in part, or is elsewhere")
+    if tensor.numel() and not address:
+        raise InspectTypeError("the memory of this tensor is elsewhere")
     return address
 
 

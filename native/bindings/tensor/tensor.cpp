@@ -57,6 +57,7 @@ constexpr std::uint8_t floating_point = 2, brain_floating_point = 4;
 PyObject* plain_classes[2] = {nullptr, nullptr};
 int (*describe)(void* object, Described* out) = nullptr;
 PyObject* storage_method = nullptr;
+PyObject* offset_method = nullptr;
 
 bool element_of(const Described& tensor, Element& element) noexcept {
     if (tensor.lanes != 1) return false;
@@ -75,12 +76,16 @@ std::size_t count_in_order(const Described& tensor) noexcept {
     return static_cast<std::size_t>(count);
 }
 
-// The bytes that are really there: sharded training frees those of parameters that it does not need.
-Py_ssize_t bytes_held(PyObject* tensor) {
+// The bytes that are really there from a tensor's first element on: sharded training frees those of
+// parameters that it does not need, and of a view that begins late there may be none where its size would
+// still fit.
+Py_ssize_t bytes_held(PyObject* tensor, std::size_t element_bytes) {
     const Ref storage(PyObject_CallMethodNoArgs(tensor, storage_method));
     const Py_ssize_t bytes = storage ? PyObject_Size(storage.get()) : -1;
-    if (bytes < 0) forget_error();
-    return bytes;
+    const Ref offset(bytes < 0 ? nullptr : PyObject_CallMethodNoArgs(tensor, offset_method));
+    const Py_ssize_t elements = offset ? PyLong_AsSsize_t(offset.get()) : -1;
+    if (elements < 0) forget_error();
+    return elements < 0 ? -1 : bytes - elements * static_cast<Py_ssize_t>(element_bytes);
 }
 
 // plain_tensors_are(class, class): of these two classes exactly. Tells whether they say what they hold.
@@ -94,6 +99,7 @@ PyObject* plain_tensors_are(PyObject*, PyObject* arguments) {
     while (exchange && exchange->major_version > 1) exchange = exchange->older;
     if (!exchange || exchange->major_version != 1 || !exchange->describe) Py_RETURN_FALSE;
     if (!storage_method && !(storage_method = PyUnicode_InternFromString("untyped_storage"))) return nullptr;
+    if (!offset_method && !(offset_method = PyUnicode_InternFromString("storage_offset"))) return nullptr;
     describe = exchange->describe;
     plain_classes[0] = Py_NewRef(first);
     plain_classes[1] = Py_NewRef(second);
@@ -120,7 +126,8 @@ bool find_plain(PyObject* object, PlainTensor& found) {
     found.data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
     found.count = count_in_order(tensor);
     if (found.count < 2) return false;
-    return bytes_held(object) >= static_cast<Py_ssize_t>(found.count * bytes_of(found.element));
+    const std::size_t element_bytes = bytes_of(found.element);
+    return bytes_held(object, element_bytes) >= static_cast<Py_ssize_t>(found.count * element_bytes);
 }
 
 // Tuples to records and back.

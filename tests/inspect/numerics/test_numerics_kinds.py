@@ -33,10 +33,10 @@ def same(found: Record | None, numbers: Tensor) -> None:
     assert found == pytest.approx(collect(numbers), nan_ok=True)
 
 
-def freed(view: Callable[[Tensor], Tensor]) -> Tensor:
-    """What sharded training leaves of a parameter between its uses: a shape without memory."""
+def freed(view: Callable[[Tensor], Tensor], left: int = 0) -> Tensor:
+    """What sharded training leaves of a parameter between its uses: a shape without its memory."""
     tensor = view(torch.ones(40, 50))
-    tensor.untyped_storage().resize_(0)
+    tensor.untyped_storage().resize_(left)
     return tensor
 
 
@@ -49,9 +49,22 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_memory_that_was_freed_is_not_read(layout: str) -> None:
-    tensor = freed(LAYOUTS[layout])
+# Of the 8,000 bytes as many are left as a view may have by itself, and none of them are its own.
+LAYOUTS_IN_PART: dict[str, Callable[[Tensor], Tensor]] = {
+    "its end": lambda x: x[30:],
+    "its end, transposed": lambda x: x[30:].t(),
+    "its end, strided": lambda x: x[30:, ::2],
+    "its last number": lambda x: x[39, 49],
+    "its end, expanded": lambda x: x[39:].expand(9, 50),
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "left"),
+    [*((name, 0) for name in LAYOUTS), *((name, 5000) for name in LAYOUTS_IN_PART)],
+)
+def test_memory_that_was_freed_is_not_read(layout: str, left: int) -> None:
+    tensor = freed({**LAYOUTS, **LAYOUTS_IN_PART}[layout], left)
     with pytest.raises(InspectTypeError, match="freed"):
         collect(tensor)
     with pytest.raises(InspectTypeError, match="freed"):
