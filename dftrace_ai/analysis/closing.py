@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 from itertools import takewhile
@@ -84,6 +85,57 @@ def _readable(paths: Iterable[Path]) -> Iterator[Trace]:
         except TraceError:
             continue  # its process is writing the first line, or has gone
         yield trace
+
+
+# Of a run whose end is told in a second of a processor.
+MOST_BYTES_AT_END: Final = 6 * 1000 * 1000
+MOST_LINES_AT_END: Final = 8
+ROWS_AT_END: Final = ("step", "because", "do next", "at best", "also", "silent")
+
+
+def print_end(words: Sequence[str]) -> int:
+    """Print in eight lines what is known of a run that has ended; nothing where it is too large."""
+    prefix, began_ns = Path(words[0]), int(words[1])
+    paths = [
+        path
+        for path in prefix.parent.glob(f"{glob.escape(prefix.name)}-*")
+        if trace_name(path.name) and path.stat().st_mtime_ns >= began_ns
+    ]
+    if len(paths) > MOST_FILES or _size(paths) > MOST_BYTES_AT_END:
+        return 0
+    traces = list(_readable(sorted(paths)))
+    if traces:
+        _print(list(_at_end(traces))[:MOST_LINES_AT_END])
+    return 0
+
+
+def _at_end(traces: list[Trace]) -> Iterator[str]:
+    from dftrace_ai.analysis.why import verdict_lines
+    from dftrace_ai.analysis.why.verdict import judge_traces
+
+    verdict = judge_traces(TraceSet(tuple(traces)))
+    lines = verdict_lines(verdict)
+    head = ": ".join(lines[:2] if verdict.findings else lines[:1])
+    yield f"dftrace: {head}"
+    ends = list(_early_ends(Owners(traces)))
+    if ends:
+        more = f" and {len(ends) - MOST_SPANS:,} more" if len(ends) > MOST_SPANS else ""
+        yield f"  {'ended':<10}{', '.join(ends[:MOST_SPANS])}{more}"
+    lost = [note for note in verdict.notes if ": LOST " in note]
+    yield from (f"  {'lost':<10}{note}" for note in lost[:1])
+    yield from (line for line in lines[1:] if line.strip().startswith(ROWS_AT_END))
+
+
+def _early_ends(owners: Owners) -> Iterator[str]:
+    """Yield which processes did not end in order, those left out that others had started."""
+    for owner in owners.all:
+        footer = owner.files[-1].end.footer
+        ended = footer and {"exception": "by an exception", "died": "killed"}.get(
+            footer.ended or ""
+        )
+        if ended and owner.is_last and owners.parent(owner) is None:
+            rank = owner.header.rank
+            yield f"{'the program' if rank is None else f'rank {rank}'} {ended}"
 
 
 def write_report(words: Sequence[str]) -> int:

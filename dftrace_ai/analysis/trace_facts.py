@@ -22,11 +22,11 @@ from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator
 
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 FORMAT: Final = 1
 
@@ -116,7 +116,7 @@ class TraceFacts:
     kind: Literal["dftrace info"] = "dftrace info"
 
 
-def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
+def facts_of(paths: TracePaths) -> TraceFacts:
     """Return what traces say of themselves, by first and last lines and the heads of blocks."""
     traces = open_traces(paths)
     files, times, readable, skipped = [], [], [], list(traces.skipped)

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, force_option, json_option, out_option
+from dftrace_ai.cli.reading import (
+    Paths,
+    Reading,
+    Recover,
+    Run,
+    force_option,
+    json_option,
+    out_option,
+)
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
@@ -23,7 +31,8 @@ class Form(str, Enum):
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
+    *,
     to: Annotated[
         Form,
         typer.Option(
@@ -42,6 +51,7 @@ def command(
     json: Annotated[
         bool, json_option("Print JSON of what was written instead of its names.")
     ] = False,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Write traces as files for other tools.
@@ -53,11 +63,10 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.converting import convert
-        from dftrace_ai.analysis.reading.identity import Owners
 
-        reading = Reading(paths, recover=recover)
+        reading = Reading(paths, recover=recover, run=run)
         with reading.progress("converting"):
-            traces = reading.open()
+            traces = reading.traces
             made = convert(traces, to.value, out, force=force)
     if json:
         write_json(made)
@@ -67,5 +76,5 @@ def command(
     notes = [*reading.skipped, *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
-    reading.warn([*Owners(traces).told("converted"), *notes])
+    reading.warn([*traces.owners.told("converted"), *notes])
     reading.end(failed=bool(notes))

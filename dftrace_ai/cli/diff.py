@@ -48,9 +48,16 @@ class By(str, Enum):
 
 def command(
     before: Annotated[
-        Path, typer.Argument(metavar="A", help="Trace file of the first run, or its directory.")
-    ],
-    after: Annotated[Path, typer.Argument(metavar="B", help="The same of the second run.")],
+        Path | None,
+        typer.Argument(
+            metavar="[A",
+            help="Trace file of the first run, or its directory. Without A and B: the last two "
+            "runs below the current directory.",
+        ),
+    ] = None,
+    after: Annotated[
+        Path | None, typer.Argument(metavar="B]", help="The same of the second run.")
+    ] = None,
     json: Json = False,
     by: Annotated[
         By,
@@ -86,9 +93,11 @@ def command(
         from dftrace_ai.analysis.diff import conditions_of, diff
 
     conditions = conditions_of(fail_if or ())
-    reading = Reading([before, after], recover=recover)
+    if before is not None and after is None:
+        raise typer.BadParameter("two runs are compared: A and B, or none for the last two")
+    reading = Reading([path for path in (before, after) if path], recover=recover)
     with reading.progress():
-        found = diff(before, after, conditions)
+        found = diff(*reading.last_two(), conditions)
     if json:
         write_json(found.to_dict())
     else:

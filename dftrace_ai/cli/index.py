@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.wording import counted
 
@@ -14,8 +14,9 @@ LEFT_OUT = 1
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
     json: Annotated[bool, json_option("Print JSON instead of lines.")] = False,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Make index files beside traces that have none, for a summary without reading them.
@@ -31,9 +32,9 @@ def command(
     """
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
 
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run or ("all" if paths else "last"))
     with reading.progress():
-        found = index_traces(paths)
+        found = index_traces(reading.traces)
     if json:
         write_json(IndexReport(tuple(found)))
     for process in found:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from dftrace_ai.cli.reading import PATHS_HELP, Reading, Recover, json_option
+from dftrace_ai.cli.reading import PATHS_HELP, Reading, Recover, Run, json_option
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
@@ -55,6 +55,7 @@ def command(
         ),
     ] = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Show versions, compression libraries, clock, environment and the settings in effect.
@@ -68,7 +69,7 @@ def command(
     when files of a directory were skipped, 2 when nothing can be read.
     """
     if paths:
-        _show_traces(paths, as_json=json, recover=recover)
+        _show_traces(paths, run, as_json=json, recover=recover)
         return
     facts = collect()
     if json:
@@ -90,12 +91,12 @@ def command(
         raise typer.Exit(FAULTS_FOUND)
 
 
-def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
+def _show_traces(paths: list[Path], run: str | None, *, as_json: bool, recover: bool) -> None:
     from dftrace_ai.analysis.trace_facts import facts_of
 
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run or "all")
     with shown_progress("reading"):
-        facts = facts_of(paths)
+        facts = facts_of(reading.traces)
     if as_json:
         write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)))
     else:

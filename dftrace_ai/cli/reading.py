@@ -7,6 +7,8 @@ is, traces are opened, what is missing is warned of, and the exit status says so
 
 from __future__ import annotations
 
+import os
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 FAILED: Final = 1
 
 PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."
+
+NOTHING_HERE: Final = (
+    "there are no traces below the current directory; dftrace run SCRIPT makes some, or name "
+    "where they are"
+)
 
 RECOVER_HELP = (
     "Complete the traces of processes that died first. Without it nothing is written to the "
@@ -83,12 +90,39 @@ def not_together(given: Mapping[str, bool]) -> None:
         raise typer.BadParameter(f"{names[0]} and {names[1]} cannot be given together")
 
 
-Paths = Annotated[list[Path], typer.Argument(metavar="PATHS...", help=PATHS_HELP)]
+Paths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[PATHS]...",
+        help=f"{PATHS_HELP} Without any: the newest run below the current directory.",
+    ),
+]
+Run = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID|last|all",
+        help="Of several runs the one to read, by its folder or the beginning of its name; by "
+        "default the last that was begun.",
+    ),
+]
 Recover = Annotated[bool, typer.Option(help=RECOVER_HELP)]
 Json = Annotated[bool, json_option("Print JSON instead of text.")]
 Thresholds = Annotated[
     list[str] | None, typer.Option("--threshold", metavar="NAME=W[,C]", help=THRESHOLDS_HELP)
 ]
+
+
+def folders_here(*, every: bool = False) -> list[Path]:
+    """Return the folder below the current directory that was written last, or all with runs."""
+    from dftrace_ai.analysis.reading.search import folders_of_runs
+    from dftrace_ai.errors import TraceError
+
+    folders = [folder.path for folder in folders_of_runs(Path(), bounded=True)]
+    if not folders:
+        raise TraceError(NOTHING_HERE)
+    if not every:
+        complain(f"looking at {folders[0]}, what was written last below the current directory")
+    return folders if every else folders[:1]
 
 
 class Reading:
@@ -98,13 +132,30 @@ class Reading:
     has lines for files that were no traces, once these are opened.
     """
 
-    def __init__(self, paths: Sequence[Path], *, recover: bool) -> None:
-        self.paths = paths
+    def __init__(
+        self, paths: Sequence[Path] | None, *, recover: bool, run: str | None = None
+    ) -> None:
+        self._run = run or "last"
+        self._older = 0
+        self._is_here = not paths
+        self.paths = list(paths or self._newest_here())
         self.running: list[RunningProcess] = []
         self.waiting = 0
         self.skipped: list[str] = []
         if recover:
             self._complete_dead_traces()
+
+    def _newest_here(self) -> list[Path]:
+        """Return the folders of the newest runs below the current directory."""
+        from dftrace_ai.analysis.reading.search import folders_of_runs, newest_folders
+        from dftrace_ai.errors import TraceError
+
+        folders = folders_of_runs(Path(), bounded=True)
+        if not folders:
+            raise TraceError(NOTHING_HERE)
+        taken = [each.path for each in folders] if self._run == "all" else newest_folders(folders)
+        self._older = len(folders) - len(taken)
+        return taken
 
     def _complete_dead_traces(self) -> None:
         from dftrace_ai.analysis.reading.search import matching_paths
@@ -117,7 +168,7 @@ class Reading:
         # What does not exist is left for the command to complain of.
         given = matching_paths(self.paths, and_beside=True)
         with shown_progress("completing traces of processes that died"):
-            spools = complete_directories(given)
+            spools = complete_directories(given, deep=not self._is_here)
         whole = set(spools.ended_in_order)
         for finished in spools.finished:
             # How a process ended is not known, only that it did not complete its trace.
@@ -151,13 +202,56 @@ class Reading:
         """Show how much of the files has been read, where it takes long."""
         return shown_progress(what, self.paths)
 
-    def open(self) -> TraceSet:
-        """Open what was given; a directory's files that are no traces are `skipped`."""
-        from dftrace_ai.analysis.reading import open_traces
-
-        traces = open_traces(self.paths)
+    @cached_property
+    def traces(self) -> TraceSet:
+        """What was given; a directory's files that are no traces are `skipped`."""
+        traces = self._opened()
         self.skipped = [f"skipped: {file}" for file in traces.skipped]
+        self._tell_which(traces)
         return traces
+
+    def last_two(self) -> tuple[TraceSet, TraceSet]:
+        """Return the newest run of each of two paths; without any the last but one and the last."""
+        from dftrace_ai.analysis.reading import open_traces
+        from dftrace_ai.analysis.reading.trace_set import last_runs
+        from dftrace_ai.errors import TraceError
+
+        if self._is_here:
+            self._run = "all"
+            runs = last_runs(self._opened())
+            if len(runs) < 2:
+                raise TraceError("there is one run below the current directory; name the other one")
+            complain(f"comparing the last two runs: {runs[0].run}, and {runs[1].run}")
+            return runs[0], runs[1]
+        before, after = (open_traces([path], self._run) for path in self.paths)
+        for path, traces in zip(self.paths, (before, after), strict=True):
+            if traces.other_runs:
+                self._tell_which(traces)
+            traces.run = traces.run or str(path)
+        return before, after
+
+    def _opened(self) -> TraceSet:
+        from dftrace_ai.analysis.reading import open_traces
+        from dftrace_ai.analysis.reading.trace_set import open_folders
+        from dftrace_ai.trace_format.file_names import is_recorded
+
+        if not self._is_here:
+            return open_traces(self.paths, self._run)
+        # In others nothing is written yet.
+        here = [path for path in self.paths if any(map(is_recorded, os.listdir(path)))]  # noqa: PTH208
+        return open_folders(here or self.paths[:1], self._run)
+
+    def _tell_which(self, traces: TraceSet) -> None:
+        others = traces.other_runs + self._older
+        if not self._is_here and not others:
+            return
+        name = traces.run or str(traces.files[0].path.parent)
+        place = "below the current directory" if self._is_here else "of these"
+        what = f"reading {name}, the newest run {place}" if self._run == "last" else ""
+        if self._run == "all" or (not what and not others):
+            return
+        more = f"; {counted(others, 'older one')}: --run ID, or --run all" if others else ""
+        complain(f"{what or f'reading {name}'}{more if what else ''}")
 
     def warn(self, notes: Iterable[object]) -> None:
         """Write notes to the error stream, in red where events were lost."""

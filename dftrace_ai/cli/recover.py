@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.reading import folders_here, json_option
 from dftrace_ai.cli.terminal import shown, shown_progress, write_json
 
 NOT_ALL_RECOVERED = 1
@@ -17,9 +17,13 @@ NOT_ALL_RECOVERED = 1
 
 def command(
     directories: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Directories to search for traces, to any depth."),
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="[DIR]...",
+            help="Directories to search for traces, to any depth. Without any: all runs below the "
+            "current directory.",
+        ),
+    ] = None,
     spool_dir: Annotated[
         Path | None,
         typer.Option(
@@ -48,10 +52,12 @@ def command(
     from dftrace_ai.spools.recovery import adopt_orphans
     from dftrace_ai.wording import counted
 
+    deep = bool(directories)
+    directories = directories or folders_here(every=True)
     for directory in directories:
         _check_listable(directory)
     with shown_progress("recovering"):
-        found = complete_directories(directories, spool_dir, anew=orphans)
+        found = complete_directories(directories, spool_dir, anew=orphans, deep=deep)
         if orphans:
             found.add(adopt_orphans(directories[0]))
     if json:

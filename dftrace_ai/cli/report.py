@@ -11,6 +11,7 @@ from dftrace_ai.cli.reading import (
     Paths,
     Reading,
     Recover,
+    Run,
     Thresholds,
     force_option,
     json_option,
@@ -23,7 +24,7 @@ PAGE = "report.html"
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
     out: Annotated[
         Path | None, out_option("FILE", f"Where it is written; by default {PAGE}.")
     ] = None,
@@ -39,6 +40,7 @@ def command(
         bool,
         json_option("Print JSON of the figures; a page only where -o names it."),
     ] = False,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Write one page on a run: verdict, steps, where the time goes, loader, tensors, counters.
@@ -54,7 +56,7 @@ def command(
     with needs_numpy():
         from dftrace_ai.analysis.report.files import check_page, check_plots
         from dftrace_ai.analysis.report.page import json_text
-        from dftrace_ai.analysis.report.run import Run
+        from dftrace_ai.analysis.report.run import Run as ShownRun
         from dftrace_ai.analysis.why import limits_of
 
     limits = limits_of(threshold or ())
@@ -64,17 +66,17 @@ def command(
         check_page(page, force=force)
     if plots is not None:
         check_plots(plots)
-    reading = Reading(paths, recover=recover)
-    run = Run(paths, limits)
+    reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
-        figures = run.figures
+        shown_run = ShownRun(reading.paths, limits, traces=reading.traces)
+        figures = shown_run.figures
     if page is not None:
-        made = run.report(page, force=force)
+        made = shown_run.report(page, force=force)
         if not json:
             typer.echo(shown(made))
     if plots is not None:
-        run.write_plots(plots, force=force)
+        shown_run.write_plots(plots, force=force)
     if json:
         write_out(json_text(figures) + "\n")
-    reading.warn(run.losses)
-    reading.end(failed=bool(run.summary.skipped))
+    reading.warn(shown_run.losses)
+    reading.end(failed=bool(shown_run.summary.skipped))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import os
 import re
 import secrets
@@ -11,18 +14,23 @@ import signal
 import site
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dftrace_ai.cli.commands import QuickCommand
+from dftrace_ai.cli.reading import not_together
 from dftrace_ai.cli.terminal import complain, shown
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from dftrace_ai.run.ranks import JobName
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -43,8 +51,19 @@ WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 # The program gets what this one was given: what reads and prints here changes some of it.
 _environ = dict(os.environ)
 
+FOLDER = "traces"
+# In it: which folder a job has whose ranks have no parent in common that says it.
+JOBS = ".jobs"
+STEM = "trace"
+NAME_LETTERS = 40
+# So far apart ranks of a job start, and so long what they find each other by is kept.
+STARTED_WITHIN_S = 600.0
+JOBS_KEPT_S = 7 * 24 * 3600.0
+
 # Of a run that is on where the launcher is called: what it starts has a run of its own.
 OF_ANOTHER_RUN = ("DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
+# Who says how the run was, for the program itself, which gives it the time to.
+END_VARIABLE = "DFTRACE_LAUNCH_END"
 
 
 class Command(QuickCommand):
@@ -79,9 +98,18 @@ def command(
             show_default=False,
         ),
     ],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Where the traces go; else into a new folder of its own, traces/DATE_TIME-SCRIPT.",
+        ),
+    ] = None,
     log_file: Annotated[
         str | None,
-        typer.Option("--log-file", "-o", metavar="PREFIX", help="Where the traces go."),
+        typer.Option("--log-file", metavar="PREFIX", help="The same, and how their names begin."),
     ] = None,
     parts: Annotated[
         str | None,
@@ -142,6 +170,9 @@ def command(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file of settings.")
     ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Say nothing of the run when it has ended.")
+    ] = False,
 ) -> None:
     """Run a PyTorch or Keras training that traces itself, without a change of its code.
 
@@ -162,8 +193,9 @@ def command(
         "args": args,
         "summary": summary,
     }
+    not_together({"--out": out is not None, "--log-file": log_file is not None})
     given = {
-        "log_file": log_file,
+        "log_file": log_file if out is None else os.path.join(out, ""),
         "auto_parts": parts,
         "auto_steps": steps,
         "auto_depth": depth,
@@ -175,9 +207,10 @@ def command(
         **_others(settings or ()),
     }
     line = _command_line(program)
+    label = _label(line if program[0] == "--" else program)
     environ = {name: text for name, text in _environ.items() if name not in OF_ANOTHER_RUN}
     told = {name: text for name, text in given.items() if text is not None}
-    variables = _variables(environ, told, config)
+    variables = _variables(environ, told, config, label, quiet=quiet)
     if variables is not None:
         environ.update(variables)
         reason = _why_silent(line, environ)
@@ -197,7 +230,12 @@ def _others(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _variables(
-    environ: Mapping[str, str], given: Mapping[str, str], file: Path | None
+    environ: Mapping[str, str],
+    given: Mapping[str, str],
+    file: Path | None,
+    label: str,
+    *,
+    quiet: bool,
 ) -> dict[str, str] | None:
     """Return the variables that give the program its settings; None where it shall not record."""
     for name in OF_ANOTHER_RUN:
@@ -205,7 +243,8 @@ def _variables(
     from dftrace_ai.config.model import SETTINGS
     from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import absolute, check_directory
-    from dftrace_ai.run.run import LAUNCH_VARIABLE
+    from dftrace_ai.run.ranks import find_rank, job_name
+    from dftrace_ai.run.run import LAUNCH_VARIABLE, OF_JOB
 
     counters = "system_counters_s"
     if counters not in {*given, *settings_given(file, environ)}:
@@ -218,19 +257,151 @@ def _variables(
     if not config.enabled:
         return None
     _check_parts(config.auto_parts)
+    job = job_name(environ)
+    launch = _named_alike(OF_JOB, job.name) if job and job.is_own else secrets.token_hex(16)
+    if "log_file" not in config._values_given():
+        folder = _new_folder(label, job, environ)
+        config = config._with({"log_file": folder / STEM})
+        if job:
+            launch = _named_alike(OF_JOB, job.name, folder.name)
     check_directory(config)
     # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
     variables = {SETTINGS[name].variable: text for name, text in given.items()}
     # A name of the launch, and which process is the program itself: this one, by then.
-    variables[LAUNCH_VARIABLE] = f"{secrets.token_hex(16)}.{os.getpid()}"
+    variables[LAUNCH_VARIABLE] = f"{launch}.{os.getpid()}"
     variables.update(
         (SETTINGS[name].variable, str(absolute(place))) for name, place in places.items() if place
     )
+    if not quiet and not config.summary and find_rank(environ).rank in (None, 0):
+        variables[END_VARIABLE] = str(_speaker_of_the_end(absolute(config.log_file)))
     named = file or environ.get("DFTRACE_CONFIG")
     if named:
         variables["DFTRACE_CONFIG"] = str(absolute(Path(named)))
     return variables
+
+
+def _speaker_of_the_end(prefix: Path) -> int:
+    """Start what says how the run was when this process has ended, as whatever program it then is.
+
+    Returns its number; 0 where there is none.
+    """
+    from dftrace_ai.interpreters import clean_environment, paths
+
+    home = ""
+    with contextlib.suppress(OSError):  # it was removed
+        home = str(Path.cwd())
+    facts = str(os.getpid()), str(time.time_ns()), str(prefix), home, paths()
+    line = [sys.executable, "-I", "-S", str(Path(__file__).with_name("run_end.py")), *facts]
+    ours, its = os.pipe()
+    try:
+        between = os.fork()
+    except OSError:
+        return 0  # so many processes are not allowed
+    if between:
+        os.close(its)
+        os.waitpid(between, 0)
+        with os.fdopen(ours, "rb") as said:
+            return int(said.read() or b"0")
+    # No child of the program, which may wait for any; nor in its session, by which it is signalled.
+    with contextlib.suppress(BaseException):
+        if not os.fork():
+            os.setsid()
+            os.write(its, str(os.getpid()).encode())
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, 0)
+            os.dup2(nowhere, 1)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            os.chdir("/")
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # until it is ready
+            os.execve(line[0], line, clean_environment())  # noqa: S606 - this interpreter
+    os._exit(0)
+
+
+def _named_alike(beginning: str, *words: str) -> str:
+    return beginning + hashlib.sha256("\n".join(words).encode(errors="replace")).hexdigest()[:32]
+
+
+def _label(words: Sequence[str]) -> str:
+    """Return what a run is called by its program: the script that it is about in the end."""
+    scripts = [word for word in words if word.endswith(".py")]
+    name = Path(scripts[0]).stem if scripts else Path(words[0]).name
+    if not scripts and words[0].startswith("-"):
+        name = (words[0][2:] or next(iter(words[1:]), "")) if words[0].startswith("-m") else ""
+    return re.sub(r"[^\w.+-]+", "-", name, flags=re.ASCII)[:NAME_LETTERS].strip("-.") or "python"
+
+
+def _new_folder(label: str, job: JobName | None, environ: Mapping[str, str]) -> Path:
+    """Make the folder of a run, or find that of its job."""
+    from dftrace_ai.run.core_settings import absolute
+
+    try:
+        return _made_folder(absolute(Path(FOLDER)), label, job, environ)
+    except OSError as error:
+        place = Path(tempfile.gettempdir(), f"dftrace-{os.geteuid()}")
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+            # What anybody may write to, another user may have made beforehand.
+            if place.is_symlink() or place.stat().st_uid != os.geteuid():
+                raise PermissionError
+            folder = _made_folder(place / FOLDER, label, job, environ)
+        except OSError:
+            raise error from None
+        complain(
+            f"run: there can be no {FOLDER} here ({error.strerror}): "
+            f"the trace goes to {quoted(str(folder))}; -o says where else"
+        )
+        return folder
+
+
+def _made_folder(traces: Path, label: str, job: JobName | None, environ: Mapping[str, str]) -> Path:
+    traces.mkdir(parents=True, exist_ok=True)
+    now = time.strftime("%Y-%m-%d_%H-%M-%S")
+    if job is not None:
+        return _folder_of_job(traces, f"{now}-{label}", job, environ)
+    for number in range(1, 1000):
+        with contextlib.suppress(FileExistsError):
+            folder = traces / (f"{now}-{label}" + (f"-{number}" if number > 1 else ""))
+            folder.mkdir()
+            return folder
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(traces))
+
+
+def _folder_of_job(traces: Path, name: str, job: JobName, environ: Mapping[str, str]) -> Path:
+    """Return the folder of a job, which the first of its ranks has named and made.
+
+    A link says it: it is made at once, with what it says, or not at all, on network file systems,
+    too. Each rank of each start of the job leaves another one; where that is there, the folder is
+    of an earlier launch under the same name.
+    """
+    from dftrace_ai.run.ranks import find_rank, restart_of
+
+    jobs = traces / JOBS
+    jobs.mkdir(exist_ok=True)
+    key = hashlib.sha256(job.name.encode(errors="replace")).hexdigest()[:16]
+    own = f"{find_rank(environ).rank}.{restart_of(environ) or 0}"
+    for number in range(10_000):
+        link = jobs / f"{key}.{number}"
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(f"../{name}-{key[:6]}" + (f"-{number}" if number else ""))
+            _forget_old(jobs)
+        folder, made = traces / link.readlink().name, link.lstat()
+        in_time = job.is_own or time.time() - made.st_mtime < STARTED_WITHIN_S
+        if made.st_uid == os.geteuid() and in_time:
+            with contextlib.suppress(FileExistsError):
+                (jobs / f"{link.name}.{own}").symlink_to(f"../{folder.name}")
+                folder.mkdir(exist_ok=True)
+                return folder
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(jobs))
+
+
+def _forget_old(jobs: Path) -> None:
+    until_s = time.time() - JOBS_KEPT_S
+    with contextlib.suppress(OSError):
+        for link in jobs.iterdir():
+            if link.name.count(".") == 1 and link.lstat().st_mtime < until_s:
+                for one in (*jobs.glob(f"{link.name}.*"), link):  # the ranks first
+                    one.unlink(missing_ok=True)
 
 
 def _check_parts(text: str) -> None:

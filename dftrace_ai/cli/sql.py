@@ -10,6 +10,7 @@ from dftrace_ai.cli.reading import (
     Paths,
     Reading,
     Recover,
+    Run,
     csv_option,
     json_option,
     not_together,
@@ -38,7 +39,8 @@ LINES_AT_ONCE = 1000
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
+    *,
     query: Annotated[
         str,
         typer.Argument(
@@ -52,6 +54,7 @@ def command(
     ] = False,
     csv: Annotated[bool, csv_option("Print CSV instead of a table.")] = False,
     top: Annotated[int | None, top_option("Only the first N rows, of the answer.")] = None,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Ask SQL of the events of traces, with times in nanoseconds and arguments as JSON.
@@ -66,13 +69,12 @@ def command(
 
     not_together({"--json": json, "--csv": csv})
     with needs_numpy():
-        from dftrace_ai.analysis.reading.identity import Owners
         from dftrace_ai.analysis.sql import TraceTables
     duckdb_module()
     ask_alone()
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
-        traces = reading.open()
+        traces = reading.traces
     with TraceTables(traces) as tables:
         with reading.progress():
             answer = tables.query(query)
@@ -83,7 +85,7 @@ def command(
         else:
             _print_table(answer, top)
         notes = [*reading.skipped, *tables.notes]
-    reading.warn([*Owners(traces).told("in the tables"), *notes])
+    reading.warn([*traces.owners.told("in the tables"), *notes])
     reading.end(failed=bool(notes))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json  # noqa: TC001 - typer evaluates the annotations
+from dftrace_ai.cli.reading import Json, folders_here
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
@@ -19,13 +19,14 @@ STUCK = 1
 
 def command(
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
-            metavar="PATHS...",
+            metavar="[PATHS]...",
             help="Directories in which processes write traces, and snapshots of other hosts, "
-            "made there by `dftrace top --once --json`.",
+            "made there by `dftrace top --once --json`. Without any: what was written last below "
+            "the current directory.",
         ),
-    ],
+    ] = None,
     idle: Annotated[
         float,
         typer.Option(
@@ -51,10 +52,11 @@ def command(
     from dftrace_ai.live.stuck import died_in
 
     try:
+        paths = paths or folders_here()
         verdict = find_stuck(snapshot(paths), idle)
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
-        for line, _ in finding_lines(died_in(paths)):
+        for line, _ in finding_lines(died_in(paths or ())):
             typer.echo(line, err=True)
         raise typer.Exit(BAD_INPUT) from error
     _print(verdict, as_json=json)

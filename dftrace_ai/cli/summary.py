@@ -12,6 +12,7 @@ from dftrace_ai.cli.reading import (
     Paths,
     Reading,
     Recover,
+    Run,
     csv_option,
     json_option,
     not_together,
@@ -82,7 +83,7 @@ class Sort(str, Enum):
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
     csv: Annotated[
         bool, csv_option("Print CSV of the rows of spans, with all figures, in microseconds.")
@@ -111,6 +112,7 @@ def command(
             "host, pid, tid, dur_us and args.NAME; self is still without all that lies inside"
         ),
     ] = None,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Count events and add up their durations, by category and name.
@@ -136,9 +138,9 @@ def command(
     for option, is_given in {"--sort": sort is not None, "--csv": csv}.items():
         not_together({f"--by {form}": by in (By.tree, By.tensor), option: is_given})
     not_together({"--by tensor": by is By.tensor, "--top": top is not None})
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
-        report = reported(paths, form, sort.value if sort else None, top, all_of(where))
+        report = reported(reading.traces, form, sort.value if sort else None, top, all_of(where))
     report = report.with_running(reading.running)
     report = replace(report, losses={**report.losses, **reading.losses})
     if json:

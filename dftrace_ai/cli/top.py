@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.reading import folders_here, json_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 def command(
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
-            metavar="DIR...",
-            help="Directories in which processes write traces; also saved snapshots.",
+            metavar="[DIR]...",
+            help="Directories in which processes write traces; also saved snapshots. Without any: "
+            "what was written last below the current directory.",
         ),
-    ],
+    ] = None,
     interval: Annotated[
         float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")
     ] = 1.0,
@@ -49,7 +50,7 @@ def command(
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import Observer
 
-    observer = Observer(paths, window)
+    observer = Observer(paths or folders_here(), window)
     if json:
         from dftrace_ai.cli.terminal import write_out
         from dftrace_ai.live import snapshot_json

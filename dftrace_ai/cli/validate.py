@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, top_option
+from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, Run, top_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.wording import counted
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
     top: Annotated[int, top_option("Only the first N rows, of faults; all are counted.")] = 10,
     unfinished_ok: Annotated[
         bool,
@@ -21,6 +21,7 @@ def command(
         ),
     ] = False,
     json: Json = False,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Check every line, the framing, the nesting of spans and the counts of trace files.
@@ -34,9 +35,9 @@ def command(
     """
     from dftrace_ai.analysis.validating import validate_traces
 
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run or ("all" if paths else "last"))
     with reading.progress():
-        found = validate_traces(paths, limit=top, unfinished_ok=unfinished_ok)
+        found = validate_traces(reading.traces, limit=top, unfinished_ok=unfinished_ok)
     if json:
         write_json(found)
         reading.end(failed=bool(found.fault_count))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option, not_together
+from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option, not_together
 from dftrace_ai.cli.terminal import json_line, shown, write_out
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
     browser: Annotated[
         bool, typer.Option(help="Open a browser, or only print the address.")
     ] = True,
@@ -58,6 +58,7 @@ def command(
         bool,
         json_option("Print JSON, a line with the address, instead of the address alone."),
     ] = False,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Open traces in Perfetto: its offline UI where installed, else ui.perfetto.dev.
@@ -81,9 +82,9 @@ def command(
     not_together({"--at": at is not None, "--steps": steps is not None})
     window = None if at is None else parsed_window(at)
     wanted = None if ranks is None else parsed_ranks(ranks)
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
-        found = reading.open()
+        found = reading.traces
     for skipped in reading.skipped:
         _tell(skipped)
     files = found.files if wanted is None else of_ranks(found.files, wanted)

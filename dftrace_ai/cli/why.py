@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, Thresholds
+from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, Run, Thresholds
 from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 from dftrace_ai.errors import needs_numpy
 
@@ -37,13 +37,14 @@ class Severity(str, Enum):
 
 
 def command(
-    paths: Paths,
+    paths: Paths = None,
     json: Json = False,
     threshold: Thresholds = None,
     fail_on: Annotated[
         Severity | None,
         typer.Option(help="End with status 1 where a finding is at least that severe."),
     ] = None,
+    run: Run = None,
     recover: Recover = True,
 ) -> None:
     """Tell in plain words why the steps of a run are slow, or that nothing stands out.
@@ -60,9 +61,9 @@ def command(
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
 
     limits = limits_of(threshold or ())
-    reading = Reading(paths, recover=recover)
+    reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
-        verdict = why(paths, limits)
+        verdict = why(reading.traces, limits)
     notes = (*reading.waiting_notes(), *verdict.notes)
     verdict = replace(verdict, running=tuple(reading.running), notes=notes)
     if json:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 # Names under the prefix that are not settings: the YAML file, the run a child joins, and that
 # `dftrace run` has started the program.
-RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS", "DFTRACE_LAUNCH")
+RESERVED = (
+    "DFTRACE_CONFIG",
+    "DFTRACE_RUN",
+    "DFTRACE_RUN_SETTINGS",
+    "DFTRACE_LAUNCH",
+    "DFTRACE_LAUNCH_END",
+)
 
 _told = ToldOnce()
 

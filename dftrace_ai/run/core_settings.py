@@ -20,8 +20,8 @@ from dftrace_ai.run.header_facts import (
     short_text,
 )
 from dftrace_ai.run.layout import find_layout
-from dftrace_ai.run.ranks import RankInfo, find_rank
-from dftrace_ai.run.run import LAUNCH_VARIABLE, RUN_VARIABLE, SETTINGS_VARIABLE
+from dftrace_ai.run.ranks import RankInfo, find_rank, is_on_one_host
+from dftrace_ai.run.run import LAUNCH_VARIABLE, OF_JOB, RUN_VARIABLE, SETTINGS_VARIABLE
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -202,11 +202,17 @@ def _block_bytes(config: Config) -> int:
 
 def _run_id() -> str:
     """The same for all ranks of a job where the launcher has a name for it, else random."""
-    names: tuple[str, ...] = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE")
-    if find_rank().rank is not None:
-        names = (*names, LAUNCH_VARIABLE)
-    for variable in names:
-        name = os.environ.get(variable)
+    environ = os.environ
+    variables = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE")
+    names = {variable: environ.get(variable, "") for variable in variables}
+    is_rank = find_rank().rank is not None
+    launch = environ.get(LAUNCH_VARIABLE, "")
+    if launch and (is_rank or any(names.values())):
+        # Launchers and schedulers have one name for all that is run in an allocation, or again.
+        is_of_all = not is_rank or launch.startswith(OF_JOB) or is_on_one_host(environ)
+        own = {LAUNCH_VARIABLE: launch}
+        names = own | names if is_of_all else names | own
+    for variable, name in names.items():
         if name and name != "none":
             import hashlib
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai._version import __version__
 from dftrace_ai.masking import masked_words
+from dftrace_ai.run.ranks import restart_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +115,6 @@ _JOBS = (
     ("kubernetes", "JOB_NAME"),
 )
 _NODES = ("SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME", "RAY_NODE_ID")
-_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
 def job_facts(environ: Mapping[str, str]) -> dict[str, str | int]:
@@ -132,11 +132,9 @@ def job_facts(environ: Mapping[str, str]) -> dict[str, str | int]:
     node = next(filter(None, (_named(environ, variable) for variable in _NODES)), "")
     if node:
         facts["node"] = node
-    for variable in _RESTARTS:
-        count = environ.get(variable, "").strip()
-        if count.isascii() and count.isdecimal() and len(count) < 10:
-            facts["restarts"] = int(count)
-            break
+    restarts = restart_of(environ)
+    if restarts is not None:
+        facts["restarts"] = restarts
     return facts
 
 

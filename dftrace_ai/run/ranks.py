@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -48,3 +49,76 @@ def find_rank(environ: Mapping[str, str] | None = None) -> RankInfo:
             found, _number(variables.get(size)), _number(variables.get(local)), launcher
         )
     return RankInfo()
+
+
+class JobName(NamedTuple):
+    """What the ranks of a job have in common, by which they find each other without a parent."""
+
+    name: str
+    is_own: bool
+    """Whether it is of this start of a job; else one of another day may have it, too."""
+
+
+# How many ranks are on this host, by launchers that say it.
+_LOCAL_SIZES = (
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "PMIX_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+)
+_JOB_NAMES = ("TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "MASTER_ADDR", "MASTER_PORT")
+_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+
+
+def restart_of(environ: Mapping[str, str]) -> int | None:
+    """Return how often the job was started again; None where nobody counts it."""
+    for variable in _RESTARTS:
+        count = environ.get(variable, "").strip()
+        if count.isascii() and count.isdecimal() and len(count) < 10:
+            return int(count)
+    return None
+
+
+def is_on_one_host(environ: Mapping[str, str]) -> bool:
+    """Return whether all ranks of the job are on this host, as its launcher says."""
+    size = find_rank(environ).world_size
+    return size is not None and any(_number(environ.get(name)) == size for name in _LOCAL_SIZES)
+
+
+def job_name(environ: Mapping[str, str]) -> JobName | None:
+    """Return the name of the job of which this is a rank; None where it is one of no others."""
+    found = find_rank(environ)
+    if found.rank is None or (found.world_size or 1) < 2:
+        return None
+    step = environ.get("SLURM_STEP_ID", "")
+    if found.launcher == "slurm" and step:
+        job = environ.get("SLURM_JOB_ID", "")
+        return JobName(f"slurm {environ.get('SLURM_CLUSTER_NAME', '')} {job}.{step}", is_own=True)
+    size = f"{found.launcher} {found.world_size}"
+    if is_on_one_host(environ):
+        return JobName(f"{size} {_launching_process(found)}", is_own=True)
+    named = [environ.get(name, "") for name in _JOB_NAMES]
+    return JobName(f"{size} {' '.join(named)}", is_own=False) if any(named) else None
+
+
+def _launching_process(found: RankInfo) -> str:
+    """Return the boot, number and start of the process that has made this one a rank."""
+    variable = next(name for launcher, name, *_ in _LAUNCHERS if launcher == found.launcher)
+    own = f"{variable}={found.rank}".encode()
+    pid = os.getppid()
+    try:
+        # What a script between the launcher and this process was started with says the rank, too.
+        while pid > 1 and own in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            pid = int(_state(pid)[1])
+    except OSError:
+        pass  # another user's, as launchers that belong to the system are
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {pid} {_state(pid)[19]}"
+    except OSError:
+        return str(pid)
+
+
+def _state(pid: int) -> list[str]:
+    """Return what the system tells of a process behind its name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -22,6 +22,8 @@ RUN_VARIABLE = "DFTRACE_RUN"
 SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
 # What `dftrace run` leaves there: a name of this launch.
 LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
+# How that name begins where all ranks of a job have it, though each has its own `dftrace run`.
+OF_JOB = "job-"
 
 # Holds the run of a child that has not said anything of its own.
 PARENT = "the parent process"

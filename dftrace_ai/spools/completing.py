@@ -51,11 +51,16 @@ def report_of(found: Recovery) -> RecoveryReport:
 
 
 def complete_directories(
-    paths: Iterable[Path], spool_dir: Path | None = None, *, anew: bool = False
+    paths: Iterable[Path],
+    spool_dir: Path | None = None,
+    *,
+    anew: bool = False,
+    deep: bool = True,
 ) -> Recovery:
     """Complete what dead processes left at or below directories, and around trace files.
 
-    `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
+    `anew`: where a trace is gone, or was cut, another file gets what its spool holds. Not `deep`:
+    nothing below directories.
     """
     found = Recovery.nothing()
     seen: set[tuple[int, int]] = set()
@@ -72,7 +77,7 @@ def complete_directories(
                     if identity not in seen:
                         found.add(adopt_in(directory, spool_dir=spool_dir, anew=anew))
                     seen.add(identity)
-                if not is_directory:
+                if not (is_directory and deep):
                     break
         except OSError:
             continue  # no directory: who reads the traces complains of it

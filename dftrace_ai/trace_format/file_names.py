@@ -79,6 +79,12 @@ def is_of_a_run(name: str) -> bool:
     return name.endswith((MARKER_SUFFIX, SPOOL_SUFFIX, *TRACE_SUFFIXES))
 
 
+def is_recorded(name: str) -> bool:
+    """Return whether a trace is called as by the recorder, and not by who has converted it."""
+    named = trace_name(name)
+    return named is not None and re.search(r"-\d{1,9}$", named.base, re.ASCII) is not None
+
+
 def without_suffix(name: str) -> str:
     """Return the name of a trace without its suffix; any other name or path as it is."""
     for suffix in TRACE_SUFFIXES:

@@ -52,8 +52,8 @@ def put(folder: Path, **traces: TraceLines) -> Path:
     return folder
 
 
-def asked(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    done = invoke("sql", folder, query, "--json")
+def asked(folder: Path, query: str, run: str = "last") -> list[tuple[Any, ...]]:
+    done = invoke("sql", folder, query, "--json", "--run", run)
     assert done.status == 0, done.err
     return [tuple(row.values()) for row in json.loads(done.out)]
 
@@ -136,7 +136,7 @@ def test_a_rank_that_was_started_again_is_one_rank(tmp_path: Path) -> None:
         assert "rank 5 was started 4 times" in said(command, folder), command
 
 
-def said(command: str, folder: Path) -> str:
+def said(command: str, folder: Path, run: str = "last") -> str:
     """What a command says of traces, of itself and in its page."""
     page = folder.with_suffix(".html")
     page.unlink(missing_ok=True)
@@ -147,7 +147,8 @@ def said(command: str, folder: Path) -> str:
         "diff": [folder],
         "view": ["--steps", "999"],
     }
-    done = invoke(command, folder, *more.get(command, []))
+    chosen = [] if command == "diff" else ["--run", run]
+    done = invoke(command, folder, *more.get(command, []), *chosen)
     text = page.read_text() if command == "report" else ""
     return " ".join((done.out + done.err + text).split())
 
@@ -162,10 +163,12 @@ def test_two_runs_are_never_ranks_of_one(tmp_path: Path) -> None:
     verdict = judged(folder)
     assert (verdict["ranks"], verdict["steps"]["count"]) == (1, STEPS)
     assert verdict["slowest"][0]["at_us"] >= (START_NS + 9 * SECOND_NS) / 1000
+    assert verdict["notes"] == []
     told = "these are traces of 3 runs, and not of ranks of one"
-    assert told in verdict["notes"][0]
-    for command in ("summary", "info", "report", "sql", "convert", "view", "diff", "validate"):
-        assert told in said(command, folder), command
+    for command in ("summary", "info", "report", "sql", "convert", "view", "validate"):
+        assert told in said(command, folder, "all"), command
+        assert "the newest run of these; 2 older ones" in said(command, folder), command
+    assert "the newest run of these; 2 older ones" in said("diff", folder)
 
 
 def test_ranks_that_know_no_name_of_their_run_are_of_one(tmp_path: Path) -> None:
@@ -187,11 +190,8 @@ def test_ranks_that_know_no_name_of_their_run_are_of_one(tmp_path: Path) -> None
     )
     verdict = judged(folder)
     assert verdict["ranks"] == 2
-    assert "traces of 2 runs" in verdict["notes"][0]
-    assert asked(folder, "select rank, run from processes order by run")[2:] == [
-        (1, "cc"),
-        (0, "dd"),
-    ]
+    assert asked(folder, "select rank, run from processes order by run") == [(1, "cc"), (0, "dd")]
+    assert len(asked(folder, "select run from processes", "all")) == 4
 
 
 def test_workers_are_of_the_rank_in_whose_container_they_are(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dftrace_ai.analysis.diff.model import Change, Diff, Judged, Row, RunFacts
 from dftrace_ai.analysis.diff.sampling import Sampling
-from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.why.statistics import Figure, alike, difference, steps_needed
 from dftrace_ai.analysis.why.words import time_text
@@ -222,14 +222,14 @@ TOLD_FIRST: Final[tuple[Kind, ...]] = (
 
 
 def diff(
-    before: str | os.PathLike[str],
-    after: str | os.PathLike[str],
+    before: str | os.PathLike[str] | TraceSet,
+    after: str | os.PathLike[str] | TraceSet,
     conditions: Sequence[Condition] = (),
 ) -> Diff:
     """Compare the steps of two runs by their traces.
 
     Args:
-        before: a file or directory of the first run.
+        before: a file or directory of the first run, or its traces where they are open.
         after: of the second.
         conditions: what is judged beside, see `conditions_of`.
 
@@ -251,9 +251,10 @@ def diff(
     return compare(read_run(before, notes), read_run(after, notes), conditions, notes)
 
 
-def read_run(path: str | os.PathLike[str], notes: list[str]) -> SampledRun:
+def read_run(path: str | os.PathLike[str] | TraceSet, notes: list[str]) -> SampledRun:
     """Return the steps of a run; what a reader has to know of its traces is added to the notes."""
-    traces = open_traces([path])
+    traces = path if isinstance(path, TraceSet) else open_traces([path])
+    name = traces.run or str(path)
     job, sampling = Job(traces), Sampling()
     for member in job:
         sampling.add(member)
@@ -262,8 +263,8 @@ def read_run(path: str | os.PathLike[str], notes: list[str]) -> SampledRun:
     notes += job.facts.notes
     if sampling.lost:
         lost = counted(sampling.lost, "event")
-        notes.append(f"{path}: LOST {lost}: what is missing is in no row")
-    return sampling.run(str(path))
+        notes.append(f"{name}: LOST {lost}: what is missing is in no row")
+    return sampling.run(name)
 
 
 def compare(

@@ -67,6 +67,15 @@ class Owner:
         return joined(map(_reach_of, self.files)) or NOWHERE
 
 
+@dataclass(frozen=True)
+class KnownRun:
+    """A run by its files, those of a job that was started again among them."""
+
+    id: str
+    began_ns: int
+    files: tuple[Trace, ...]
+
+
 class Owners:
     """The processes whose files are looked at together, and the runs that they are of.
 
@@ -131,6 +140,27 @@ class Owners:
         """The files of the last run, of the last start of each rank, in the order of paths."""
         files = (trace for owner in self.all if owner.is_last for trace in owner.files)
         return tuple(sorted(files, key=lambda trace: trace.path))
+
+    @property
+    def known_runs(self) -> list[KnownRun]:
+        """The runs that have a name, the oldest first; files that name none are of no run."""
+        jobs: list[list[_Run]] = []
+        for run in self._runs:
+            if run.name is not None:
+                earlier = (job for job in reversed(jobs) if run.goes_on_from(job[-1]))
+                job = next(earlier, None)
+                if job is None:
+                    jobs.append([run])
+                else:
+                    job.append(run)
+        found = []
+        for job in jobs:
+            files = tuple(file for run in job for owner in run.owners for file in owner.files)
+            reach = joined(run.reach for run in job) or NOWHERE
+            # A run of which nothing is written yet has been begun all the same.
+            began_ns = reach.first_ns if reach != NOWHERE else max(map(_changed_ns, files))
+            found.append(KnownRun(job[-1].name or "", began_ns, files))
+        return sorted(found, key=lambda run: run.began_ns)
 
     @cached_property
     def missing_ranks(self) -> dict[str, tuple[int, ...]]:
@@ -315,6 +345,11 @@ class _Run:
             and not lie_apart(self.reach, other.reach)
         )
 
+    def goes_on_from(self, other: _Run) -> bool:
+        """Return whether the launcher, or the scheduler, has started the same job again."""
+        again = self.owners[0].header.restarts or 0, other.owners[0].header.restarts or 0
+        return self.job == other.job and again[0] > again[1]
+
     @property
     def launchers(self) -> set[Hashable]:
         return {(owner.host, owner.header.ppid) for owner in self.owners}
@@ -475,6 +510,13 @@ def _reach_of(trace: Trace) -> Reach:
     except TraceError:
         return NOWHERE  # whoever reads it tells why it cannot be read
     return reach
+
+
+def _changed_ns(trace: Trace) -> int:
+    try:
+        return trace.path.stat().st_mtime_ns
+    except OSError:
+        return 0  # a member of an archive, or gone
 
 
 def _begin(reach: Reach) -> int:

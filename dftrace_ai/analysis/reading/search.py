@@ -21,9 +21,11 @@ from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile, SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import (
+    MARKER_SUFFIX,
     PROFILE_SUFFIXES,
     TRACE_SUFFIXES,
     is_beside_traces,
+    is_recorded,
     trace_name,
     trace_of_profile,
 )
@@ -151,15 +153,17 @@ class TraceSearch:
     skipped: tuple[SkippedFile, ...]
 
 
-def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
+def search_traces(paths: Iterable[str | os.PathLike[str]], *, deep: bool = True) -> TraceSearch:
     """Find the traces that files and directories hold, past those that cannot be read.
+
+    Not `deep`: of a directory what the recorder has put into it, and nothing below.
 
     Raises:
         TraceError: as of `open_traces`.
     """
     given = list(paths)
     for last in (*(False,) * MOST_LISTINGS, True):
-        listed = _listed(given)
+        listed = _listed(given, deep)
         held, gone = held_parts([*listed.asked.values(), *listed.inside.values()])
         if last or not gone:
             break
@@ -174,7 +178,7 @@ class _Listed(NamedTuple):
     skipped: list[SkippedFile]
 
 
-def _listed(paths: Iterable[str | os.PathLike[str]]) -> _Listed:
+def _listed(paths: Iterable[str | os.PathLike[str]], deep: bool) -> _Listed:
     asked: dict[str, Path] = {}
     inside: dict[str, Path] = {}
     skipped: list[SkippedFile] = []
@@ -188,7 +192,8 @@ def _listed(paths: Iterable[str | os.PathLike[str]]) -> _Listed:
             continue
         # A run that was profiled, too, would be there twice.
         suffixes = (TRACE_SUFFIXES, PROFILE_SUFFIXES)
-        found = next(filter(None, (list(_traces_under(path, ends)) for ends in suffixes)), None)
+        under = (list(_traces_under(path, ends, deep)) for ends in suffixes)
+        found = next(filter(None, under), None)
         if found is None:
             raise TraceError(
                 f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this directory"
@@ -276,13 +281,17 @@ def _is_directory(path: Path) -> bool:
         raise TraceError(f"{path}: not a path: {error}") from error
 
 
-def _traces_under(directory: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
+def _traces_under(
+    directory: Path, suffixes: tuple[str, ...], deep: bool
+) -> Iterator[tuple[Path, str]]:
     """Yield what a directory holds that is called a trace, and why it cannot be one, or ""."""
     problems: list[OSError] = []
     root = os.path.realpath(directory)
-    for folder, _, names in os.walk(directory, onerror=problems.append):
+    for folder, below, names in os.walk(directory, onerror=problems.append):
+        if not deep:
+            below.clear()
         for name in names:
-            if name.endswith(suffixes):
+            if name.endswith(suffixes) and (deep or is_recorded(name)):
                 path = Path(folder, name)
                 target = os.path.realpath(path)
                 # os.path, since pathlib raises for a name in a directory that is closed.
@@ -294,6 +303,64 @@ def _traces_under(directory: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[
         if problem.filename == str(directory):
             raise TraceError(f"{directory}: {reason}")
         yield Path(problem.filename), reason
+
+
+# Of the directory in which somebody calls a command, which may be anything, so much is looked at.
+MOST_DEPTH: Final = 5
+MOST_ENTRIES: Final = 50_000
+NOT_SEARCHED: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
+# Files among which the newest run is; of a run of more, its folder.
+MOST_LOOKED_AT: Final = 2_000
+
+
+class Folder(NamedTuple):
+    """A folder with what a run leaves, when any of that was changed last, and how many files."""
+
+    changed_ns: int
+    path: Path
+    files: int
+
+
+def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
+    """Return the folders at and below one that hold traces or markers, the newest first.
+
+    `bounded`: not too deep, not too many files, and nothing that is hidden.
+    """
+    found: list[Folder] = []
+    waiting, left = [(top, 0)], MOST_ENTRIES
+    for folder, depth in waiting:
+        times = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                left -= 1
+                if bounded and left < 0:
+                    break
+                if is_recorded(entry.name) or entry.name.endswith(MARKER_SUFFIX):
+                    times.append(entry.stat(follow_symlinks=False).st_mtime_ns)
+                elif entry.is_dir(follow_symlinks=False) and not (
+                    bounded
+                    and (
+                        depth == MOST_DEPTH
+                        or entry.name.startswith(".")
+                        or entry.name in NOT_SEARCHED
+                    )
+                ):
+                    waiting.append((folder / entry.name, depth + 1))
+        if times:
+            found.append(Folder(max(times), folder, len(times)))
+    return sorted(found, reverse=True)
+
+
+def newest_folders(folders: Sequence[Folder]) -> list[Path]:
+    """Return the first of them, so many as can be looked at soon."""
+    taken: list[Path] = []
+    files = 0
+    for folder in folders:
+        files += folder.files
+        if taken and files > MOST_LOOKED_AT:
+            break
+        taken.append(folder.path)
+    return taken
 
 
 WILD = "*?["

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
-from dftrace_ai.errors import needs_numpy
-from dftrace_ai.wording import counted
+from dftrace_ai.errors import TraceError, needs_numpy
+from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
 
+    from dftrace_ai.analysis.reading.identity import KnownRun, Owners
     from dftrace_ai.analysis.reading.scanning import ArrowEvents
+    from dftrace_ai.analysis.reading.search import TraceSearch
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
+
+    TracePaths: TypeAlias = "Iterable[str | os.PathLike[str]] | TraceSet"
 
 ROWS_AT_ONCE = 65_536
 RELATION_THREADS = 8
@@ -27,7 +34,7 @@ COLUMNS: Final = ("file", "ph", "cat", "name", "id", "pid", "tid", "start_ns", "
 """The columns of events, in their order; `TraceSet.batches` tells what they hold."""
 
 
-def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
+def open_traces(paths: Iterable[str | os.PathLike[str]] | TraceSet, run: str = "all") -> TraceSet:
     """Open the traces that files and directories hold.
 
     Files are looked at, and not yet read. Only those of torch.profiler and archives are,
@@ -41,22 +48,90 @@ def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
             ``.pfw.gz`` or ``.pfw.zst``; those that hold none of these for
             ``.pt.trace.json`` and ``.pt.trace.json.gz``. Archives, tar and ZIP, are as
             directories. Links in a directory are followed to files of the same directory
-            only.
+            only. Traces that are open already stay what they are.
+        run: ``all``; ``last`` for those of the run that was begun last, with what names no run; or
+            a run by its folder, or by the beginning of its name.
 
     Returns:
         The traces, and the files of directories that are no traces.
 
     Raises:
         TraceError: a path that was given does not exist or is no trace, nothing matches a
-            pattern, a directory holds no traces, or nothing that was found can be read.
+            pattern, a directory holds no traces, nothing that was found can be read, or there is
+            no such run.
 
     Example::
 
         for trace in open_traces(["out/"]):
             print(trace, trace.end.state)
     """
-    found = search_traces(paths)
-    return TraceSet(tuple(map(Trace, found.files)), found.skipped)
+    if isinstance(paths, TraceSet):
+        return paths
+    return _opened(search_traces(paths), run)
+
+
+def open_folders(folders: Iterable[Path], run: str) -> TraceSet:
+    """Open what the recorder has put into folders, not below, of all runs or of one."""
+    return _opened(search_traces(folders, deep=False), run)
+
+
+def _opened(found: TraceSearch, run: str) -> TraceSet:
+    traces = TraceSet(tuple(map(Trace, found.files)), found.skipped)
+    return traces if run == "all" else _of_one_run(traces, run)
+
+
+LAST: Final = "last"
+LEAST_DIGITS: Final = 4
+MOST_NAMED: Final = 12
+
+
+def last_runs(traces: TraceSet, most: int = 2) -> list[TraceSet]:
+    """Return the traces of the last runs, each alone, the oldest of them first."""
+    runs = traces.owners.known_runs
+    found = []
+    for run, called in list(zip(runs, _called(runs), strict=True))[-most:]:
+        alone = TraceSet(tuple(sorted(run.files, key=lambda trace: trace.path)))
+        alone.run = called
+        found.append(alone)
+    return found
+
+
+def _of_one_run(traces: TraceSet, which: str) -> TraceSet:
+    runs = traces.owners.known_runs
+    if len(runs) < 2 and which == LAST:
+        return traces
+    called = _called(runs)
+    at = len(runs) - 1 if which == LAST else _place_of(which, runs, called)
+    left_out = {file for run in runs if run is not runs[at] for file in run.files}
+    chosen = TraceSet(tuple(file for file in traces if file not in left_out), traces.skipped)
+    chosen.run, chosen.other_runs = called[at], len(runs) - 1
+    return chosen
+
+
+def _called(runs: Sequence[KnownRun]) -> list[str]:
+    """Return what each run is called: by its folder, or, where several lie in that, by its name."""
+    folders = [{str(file.path.parent) for file in run.files} for run in runs]
+    count = Counter(folder for each in folders for folder in each)
+    return [
+        next((folder for folder in sorted(each) if count[folder] == 1), run.id[:8])
+        for run, each in zip(runs, folders, strict=True)
+    ]
+
+
+def _place_of(which: str, runs: Sequence[KnownRun], called: Sequence[str]) -> int:
+    by_id = len(which) >= LEAST_DIGITS
+    name = os.path.normpath(which)
+    found = [
+        at
+        for at, (run, folder) in enumerate(zip(runs, called, strict=True))
+        if name in {folder, Path(folder).name} or (by_id and run.id.startswith(which))
+    ]
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(map(quoted, called[-MOST_NAMED:]))
+    more = f", and {len(called) - MOST_NAMED} older ones" if len(called) > MOST_NAMED else ""
+    several = "there are several runs" if found else "there is no run"
+    raise TraceError(f"{several} {quoted(which)}; there are: {named or 'none with a name'}{more}")
 
 
 class TraceSet:
@@ -65,6 +140,8 @@ class TraceSet:
     Attributes:
         files: the traces, each once, sorted by path; at least one.
         skipped: files of directories that cannot be read as traces, sorted by path.
+        run: what the run is called that was chosen among several; empty where none was.
+        other_runs: how many others there were.
         notes: after `batches`, `arrow` and a query of `relation`: what of the files could not be
             read, one line each.
 
@@ -79,7 +156,16 @@ class TraceSet:
     def __init__(self, files: tuple[Trace, ...], skipped: tuple[SkippedFile, ...] = ()) -> None:
         self.files = files
         self.skipped = skipped
+        self.run = ""
+        self.other_runs = 0
         self.notes: tuple[str, ...] = ()
+
+    @cached_property
+    def owners(self) -> Owners:
+        """The processes and runs whose files they are."""
+        from dftrace_ai.analysis.reading.identity import Owners
+
+        return Owners(self.files)
 
     def __repr__(self) -> str:
         return f"<{counted(len(self.files), 'trace')}: see files>"

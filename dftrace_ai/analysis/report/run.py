@@ -77,6 +77,7 @@ class Run:
 
     Args:
         paths: trace files and directories, or one of them, as for `open_traces`.
+        traces: what they hold, where they are open already.
         limits: from which shares on something is a finding, see `limits_of`; by default those
             of `dftrace why`.
         still_written: files among them whose process makes this and goes on for a moment; that
@@ -98,11 +99,14 @@ class Run:
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         limits: Limits | None = None,
         still_written: Iterable[Path] = (),
+        traces: TraceSet | None = None,
     ) -> None:
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.paths: tuple[Path, ...] = tuple(Path(path) for path in several)
         self._limits = LIMITS if limits is None else limits
         self._still_written = frozenset(map(str, still_written))
+        if traces is not None:
+            self.traces = traces
 
     def __repr__(self) -> str:
         return f"<run of {escaped(', '.join(map(str, self.paths)))}>"
@@ -171,7 +175,7 @@ class Run:
     @cached_property
     def summary(self) -> Report:
         """Counts and durations by category and name, as `dftrace summary` has them."""
-        report = reported(self.paths)
+        report = reported(self.traces)
         if not self._still_written:
             return report
         files = (

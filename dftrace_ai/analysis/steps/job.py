@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.clocks import clock_notes, lie_apart
-from dftrace_ai.analysis.reading.identity import Owners, recordings_of
+from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.steps.processes import STEP_ROLES, read_processes
@@ -124,7 +124,7 @@ class Job:
         self._traces = traces
         self._events = events
         self._all_starts = all_starts
-        self._owners = Owners(traces)
+        self._owners = traces.owners
         self._chosen = traces if all_starts else TraceSet(self._owners.last)
         self._files: dict[int, FileFacts] = {}
         self._of_owner: dict[int, list[tuple[int, Trace]]] = defaultdict(list)

@@ -24,9 +24,10 @@ from dftrace_ai.analysis.summary.adding import added_up, part_of
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 # What is read in a twentieth of a second.
 LITTLE_BYTES: Final = 4 * 1024 * 1024
@@ -69,7 +70,7 @@ class IndexReport:
     kind: Literal["dftrace index"] = "dftrace index"
 
 
-def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess]:
+def index_traces(paths: TracePaths) -> list[IndexedProcess]:
     """Make index files beside traces that have no index of use; the traces stay as they are."""
     found = open_traces(paths)
     made = [

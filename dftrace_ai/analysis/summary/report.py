@@ -22,8 +22,9 @@ from dftrace_ai.errors import needs_numpy
 from dftrace_ai.trace_format.running import RunningProcess, told_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
+
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 
 __all__ = ["By", "Report", "Row", "SortKey", "report_of", "reported"]
@@ -108,7 +109,7 @@ class Report:
 
 
 def reported(
-    paths: Iterable[str | os.PathLike[str]],
+    paths: TracePaths,
     by: By = "name",
     sort: SortKey | None = None,
     top: int | None = None,
@@ -147,7 +148,7 @@ def reported(
     return replace(report, spans=(*spans, *bodies), rows_left_out=left_out)
 
 
-def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str | None) -> Report:
+def _unsorted(paths: TracePaths, by: By, where_text: str | None) -> Report:
     found = open_traces(paths)
     if where_text is None and by in ("name", "category", "rank", "host", "process"):
         groups = groups_of(found.files, by if by in ("rank", "host", "process") else None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai._reader import Checking
 from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
 from dftrace_ai.analysis.reading.given_lines import GivenLines
-from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
@@ -25,14 +24,14 @@ from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.clocks import FileTimes
     from dftrace_ai.analysis.reading.index_line import IndexedTrack
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 # Perfetto keeps 32 bits of processes and threads.
 NUMBER: Final = 0xFFFF_FFFF
@@ -234,7 +233,7 @@ def _left_out(checking: Checking) -> Iterator[str]:
 
 
 def validate_traces(
-    paths: Iterable[str | os.PathLike[str]], *, limit: int = 10, unfinished_ok: bool = False
+    paths: TracePaths, *, limit: int = 10, unfinished_ok: bool = False
 ) -> Validation:
     """Check trace files against the format; `limit` faults of each file are kept.
 
@@ -254,7 +253,7 @@ def validate_traces(
         _index_check(path, messages, note, limit)
         for path, messages, note in index_file_faults(found.files)
     ]
-    owners = Owners(found)
+    owners = found.owners
     notes = clock_notes([times for trace in found if (times := _times_of(trace))], owners)
     notes += [*owners.told(""), *owners.contradictions()]
     checks.sort(key=lambda check: check.path)

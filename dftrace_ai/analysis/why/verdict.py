@@ -28,10 +28,10 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.analysis.why.sentences import in_words
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Sequence
 
     from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps
     from dftrace_ai.analysis.why.model import Kind, Limits
@@ -55,7 +55,7 @@ SURE_IN_CROWDS: Final[tuple[Kind, ...]] = ("memory-creep", "compute-bound")
 SEVERITIES: Final = ("critical", "warning", "info")
 
 
-def why(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -> Verdict:
+def why(paths: TracePaths, limits: Limits | None = None) -> Verdict:
     """Judge a run by its traces.
 
     Args:

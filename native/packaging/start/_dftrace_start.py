@@ -8,6 +8,8 @@ import os
 import sys
 
 VARIABLE = "DFTRACE_LAUNCH"
+END_VARIABLE = "DFTRACE_LAUNCH_END"
+END_LIMIT_S = 5.0
 FRAMEWORKS = ("torch", "tensorflow", "keras")
 
 # Programs that import torch to start the ranks of a job, or to compile for one: they train nothing,
@@ -111,12 +113,40 @@ def _tell_at_exit():
     name, dot, program = os.environ.get(VARIABLE, "").rpartition(".")
     if not dot:
         return
+    speaker = os.environ.pop(END_VARIABLE, "")
     os.environ[VARIABLE] = name  # another interpreter of this process is not the program
     if program == str(os.getpid()):
         import atexit
         import time
 
+        atexit.register(_hear_the_end, program, speaker)
         atexit.register(_tell_of_nothing, program, time.time())
+
+
+def _hear_the_end(program, speaker):
+    """Have it said how the run was, before whoever waits for this process goes on."""
+    if program != str(os.getpid()) or not speaker.isdigit():
+        return
+    import time
+
+    try:  # noqa: SIM105 - what that takes is not loaded here
+        sys.stdout.flush()
+    except Exception:  # noqa: BLE001, S110 - whatever it is, Python tells of it in a moment
+        pass
+    until = time.monotonic() + END_LIMIT_S
+    asked = False
+    try:
+        # A process that has ended has no words any more, though it may still be there.
+        while time.monotonic() < until:
+            with open(f"/proc/{speaker}/cmdline", "rb") as file:
+                if b"run_end.py" not in file.read():
+                    return
+            if not asked:
+                os.kill(int(speaker), 10)  # SIGUSR1
+                asked = True
+            time.sleep(0.005)
+    except (OSError, KeyboardInterrupt):
+        pass
 
 
 def _tell_of_nothing(program, since):

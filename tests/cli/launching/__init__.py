@@ -10,7 +10,8 @@ from pathlib import Path
 from conftest import clean_environment
 
 LIMIT_S = 100
-RUN = (sys.executable, "-m", "dftrace_ai.cli", "run")
+TELLING = (sys.executable, "-m", "dftrace_ai.cli", "run")
+RUN = (*TELLING, "--quiet")
 
 # What has not to be torch: of `auto`, the part that needs nothing of it.
 PARTS = "steps"

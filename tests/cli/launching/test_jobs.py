@@ -17,7 +17,7 @@ from live.programs import LIMIT_S, dftrace, until
 
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import find_stuck, snapshot
-from launching import RUN
+from launching import TELLING
 
 pytest.importorskip("torch.distributed")
 
@@ -66,9 +66,9 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
     (tmp_path / "train.py").write_text(JOB)
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
     meeting = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
-    words = ("-o", "out/t", "--", *torchrun, *meeting, "train.py", EXAMPLES / "digits_ddp.py")
+    words = ("-o", "out", "--", *torchrun, *meeting, "train.py", EXAMPLES / "digits_ddp.py")
     process = subprocess.Popen(
-        [*RUN, *words],
+        [*TELLING, *words],
         cwd=tmp_path,
         env={**clean_environment(), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -93,7 +93,11 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, said
-    assert "dftrace" not in said
+    # One says it for all ranks: who has started the one that does.
+    *_, head, said_last = (line for line in said.splitlines() if line.startswith("dftrace"))
+    assert said.count("dftrace") == head.count("dftrace") + said_last.count("dftrace")
+    assert "anks" in head
+    assert said_last == "dftrace: trace in out; next: dftrace why, view, report"
     # The ranks are one run, though torchrun has no name for it, and what started them has no trace.
     traces = read_all(trace_files(tmp_path / "out"))
     assert sorted(trace.header["rank"] for trace in traces) == [0, 1]

@@ -45,7 +45,7 @@ def test_what_a_program_and_its_children_see(tmp_path: Path, words: tuple[str, .
     (tmp_path / "packed").mkdir()
     shutil.copy(PROGRAM, tmp_path / "packed" / "seen.py")
     without, _ = told(words, tmp_path, by=(sys.executable,))
-    below, said = told(words, tmp_path, by=(*RUN, "-o", "out/t", "--parts", "steps"))
+    below, said = told(words, tmp_path, by=(*RUN, "-o", "out", "--parts", "steps"))
     assert said == ""
     assert below[0] - without[0] <= OURS
     customized = below[1]["customized"]
@@ -221,7 +221,7 @@ def test_it_is_told_at_the_end(tmp_path: Path, case: str) -> None:
 
 def test_the_program_alone_tells_and_the_launcher_has_it_do_so(tmp_path: Path) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])"
-    done = ran((*RUN, "-o", "out/t", "-c", code), environment(tmp_path), tmp_path)
+    done = ran((*RUN, "-o", "out", "-c", code), environment(tmp_path), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", NO_FRAMEWORK)
 
 

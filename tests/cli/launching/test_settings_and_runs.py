@@ -86,7 +86,7 @@ subprocess.run([sys.executable, "-c", recording], check=True)
 
 def test_a_subinterpreter_keeps_no_other_process_from_being_recorded(tmp_path: Path) -> None:
     (tmp_path / "divided.py").write_text(WITH_A_SUBINTERPRETER)
-    options = ("-o", "out/t", "--parts", "steps")
+    options = ("-o", "out", "--parts", "steps")
     done = ran((*RUN, *options, "divided.py"), environment(tmp_path), tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
@@ -104,7 +104,7 @@ def test_a_program_of_another_framework_is_recorded_as_well(tmp_path: Path) -> N
     (tmp_path / "own.py").write_text(
         "import keras\nfrom dftrace_ai import ai\nwith ai.compute.forward: pass\n"
     )
-    done = ran((*RUN, "-o", "out/t", "--parts", "steps", "own.py"), env, tmp_path)
+    done = ran((*RUN, "-o", "out", "--parts", "steps", "own.py"), env, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert names(tmp_path / "out") == [["forward"]]
 
@@ -169,7 +169,7 @@ def test_each_option_of_auto_is_a_flag(tmp_path: Path) -> None:
         words += [] if name in switches else [text]
     (tmp_path / "no-python").write_text("#!/bin/sh\nenv\n")
     (tmp_path / "no-python").chmod(0o755)
-    done = ran((*RUN, "-o", "out/t", *words, "--", "./no-python"), environment(tmp_path), tmp_path)
+    done = ran((*RUN, "-o", "out", *words, "--", "./no-python"), environment(tmp_path), tmp_path)
     assert done.returncode == 0, done.stderr
     assert {f"DFTRACE_{name.upper()}={text}" for name, text in asked.items()} <= {
         *done.stdout.splitlines()

@@ -166,7 +166,7 @@ def test_ray_train(tmp_path: Path) -> None:
         }
 
 
-LAUNCH = ("-m", "dftrace_ai.cli", "run", "-o", "out/trace")
+LAUNCH = ("-m", "dftrace_ai.cli", "run", "-o", "out")
 RANKS = (
     *("--", str(PYTHON), "-m", "torch.distributed.run", "--nproc-per-node=2"),
     *("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"),
