@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
@@ -59,6 +61,9 @@ FORMER: dict[str, dict[str, tuple[str, ...]]] = {
 
 # That of a shell that asks for what may come next.
 COMPLETING = "_DFTRACE_COMPLETE"
+# Letters of a line that has room for the panels of a help, and of names before what they mean.
+PANELS_FROM = 60
+NARROW_NAMES = 6
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -214,6 +219,12 @@ class QuickCommand(TyperCommand):
         """Write the help, with paragraphs that are as wide as the terminal."""
         paragraphs = cleandoc(self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        columns = get_terminal_size().columns
+        if columns < PANELS_FROM:
+            # Panels would cut the names of options off.
+            self.rich_markup_mode = None
+            formatter.width = columns
+            formatter.write_dl = partial(formatter.write_dl, col_max=NARROW_NAMES)
         super().format_help(ctx, formatter)
 
 

@@ -161,6 +161,19 @@ def test_helps_name_no_types_and_have_a_short_way(tmp_path: Path) -> None:
     assert invoke("-V").out == invoke("--version").out != ""
 
 
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_a_narrow_help_cuts_no_name_off(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = invoke(*words, "--help").out
+    # What there is to choose is one word.
+    assert max(len(line) for line in narrow.splitlines() if "|" not in line) <= 40
+    for param in EVERY[words].params:
+        for word in param.opts if param.param_type_name == "option" else ():
+            assert re.search(rf"{word}\b", narrow), word
+
+
 def test_the_help_has_parts_that_begin_with_run_and_why() -> None:
     lines = invoke("--help").out.splitlines()
     listed = [found[1] for line in lines if (found := re.match(r"│ (\w+)  ", line))]
