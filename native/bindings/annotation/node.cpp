@@ -72,7 +72,7 @@ void drop_in_thread(std::uint8_t key) noexcept {
     }
 }
 
-bool prepare_slow(Node* node, Thread* thread) {
+bool prepare_slow(Node* node, Thread* thread, bool to_open) {
     const std::uint64_t generation = thread->generation;
     Snapshot snapshot;
     const bool by_thread = node->by_thread || (node->takes_told && told_by_default);
@@ -80,12 +80,10 @@ bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t version = here ? here->version : 0;
     if (by_thread && node->told_generation == generation && node->told_version == version) return true;
     if (NumberSet* const told = here ? set_with(here->numbers, node) : nullptr) {
-        const bool stored = snapshot_of(told, as<Arguments>(node->arguments), thread, snapshot.number);
+        snapshot.number = snapshot_of(told, as<Arguments>(node->arguments), thread);
         drop_numbers(std::exchange(node->numbers_of_one, told));
-        if (!stored) return false;
     } else if (node->numbers) {
-        if (!snapshot_of(node->numbers, as<Arguments>(node->arguments), thread, snapshot.number))
-            return false;
+        snapshot.number = snapshot_of(node->numbers, as<Arguments>(node->arguments), thread);
     } else if (node->arguments) {
         // Held: what converts the values is the user's code, and may give the node others.
         Ref held(Py_NewRef(node->arguments));
@@ -101,11 +99,14 @@ bool prepare_slow(Node* node, Thread* thread) {
         thread->session->define_names(node->name);
         node->name_generation = generation;
     }
-    node->args_id = snapshot.number;
-    node->told_generation = snapshot.settled && by_thread ? generation : 0;
+    const bool settled = snapshot.settled && snapshot.number;
+    node->args_id = snapshot.number.value_or(0);
+    node->told_generation = settled && by_thread ? generation : 0;
     node->told_version = version;
-    node->args_generation = snapshot.settled && !by_thread ? generation : 0;
-    return true;
+    node->args_generation = settled && !by_thread ? generation : 0;
+    if (snapshot.number || to_open) return true;
+    thread->session->count_dropped();
+    return false;
 }
 
 namespace {

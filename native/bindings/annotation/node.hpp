@@ -36,10 +36,11 @@ struct Node {
 extern PyTypeObject node_type;
 
 // Makes name and arguments known to the session of `thread`. False where there is no room for the arguments,
-// and the event counted as dropped; or if that session ended meanwhile.
-[[nodiscard]] bool prepare_slow(Node* node, Thread* thread);
-[[nodiscard]] inline bool prepare(Node* node, Thread* thread) {
-    return node->args_generation == thread->generation || prepare_slow(node, thread);
+// and the event counted as dropped; or if that session ended meanwhile. A span that begins needs no room yet:
+// it opens all the same, for whoever ends the innermost must not end another.
+[[nodiscard]] bool prepare_slow(Node* node, Thread* thread, bool to_open);
+[[nodiscard]] inline bool prepare(Node* node, Thread* thread, bool to_open = false) {
+    return node->args_generation == thread->generation || prepare_slow(node, thread, to_open);
 }
 
 // Merges numbers into the arguments of the node and of all below it; false with an error set.

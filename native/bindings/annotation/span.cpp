@@ -187,7 +187,7 @@ void open_in_context(Node* node, std::uint32_t name, SpanState& state) {
     // Asking asyncio ran Python code, and with it perhaps another thread that ended the run.
     Thread* thread = recording_thread();
     if (!thread) count_event_without_thread();
-    if (!thread || !prepare(node, thread)) return;
+    if (!thread || !prepare(node, thread, true)) return;
     if (task)
         open_task_span(node, name, state, thread);
     else

@@ -55,7 +55,7 @@ inline void open_span(Node* node, std::uint32_t name, SpanState& state) {
         open_nowhere(state);
     else if (_PyThreadState_UncheckedGet()->context != mine.plain_context) [[unlikely]]
         open_in_context(node, name, state);
-    else if (prepare(node, thread)) [[likely]]
+    else if (prepare(node, thread, true)) [[likely]]
         open_on_thread(node, name, state, thread);
     else
         state.generation = 0;

@@ -242,12 +242,9 @@ void append_over(std::string& out, const PlainText& plain, const Numbers& number
 
 }  // namespace
 
-bool snapshot_of(NumberSet* set, Arguments* over, Thread* thread, std::uint32_t& snapshot) {
+std::optional<std::uint32_t> snapshot_of(NumberSet* set, Arguments* over, Thread* thread) {
     const std::uint64_t generation = thread->generation;
-    if (set->stored && set->generation == generation) {
-        snapshot = set->snapshot;
-        return true;
-    }
+    if (set->stored && set->generation == generation) return set->snapshot;
     static std::string members;  // no code of the user runs between here and where it is stored
     std::uint64_t sanitised = 0;
     try {
@@ -265,14 +262,11 @@ bool snapshot_of(NumberSet* set, Arguments* over, Thread* thread, std::uint32_t&
     set->generation = generation;
     set->stored = false;
     const std::optional<std::uint32_t> stored = session->put_arguments(members, set->snapshot);
-    if (!stored) {
-        session->count_dropped();
-        return false;
-    }
+    if (!stored) return stored;
     session->count_sanitised(sanitised);
-    snapshot = set->snapshot = *stored;
+    set->snapshot = *stored;
     set->stored = true;
-    return true;
+    return stored;
 }
 
 }  // namespace dftrace::py

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "dftrace/recording/runtime.hpp"
 #include "python.hpp"
@@ -58,7 +59,7 @@ inline void drop_numbers(NumberSet* set) noexcept {
 // can be made at any time without the user's code.
 bool is_plain(Arguments* arguments);
 // Number of the snapshot in the session of `thread`, stored there if need be. `over` is what the set says.
-// False where there is no room for it: the event that asks is dropped, and has been counted.
-[[nodiscard]] bool snapshot_of(NumberSet* set, Arguments* over, Thread* thread, std::uint32_t& snapshot);
+// Nothing where there is no room for it by now.
+[[nodiscard]] std::optional<std::uint32_t> snapshot_of(NumberSet* set, Arguments* over, Thread* thread);
 
 }  // namespace dftrace::py

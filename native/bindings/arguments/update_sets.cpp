@@ -72,8 +72,8 @@ bool take_snapshot(Arguments* arguments, Thread* thread, Snapshot& snapshot) {
             give_back(arguments);
             const std::optional<std::uint32_t> stored = session->put_arguments(members);
             if (!stored) {
-                session->count_dropped();
-                return false;
+                snapshot.number = stored;
+                return true;
             }
             session->count_sanitised(sanitised);
             arguments->snapshot = *stored;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "arguments/json_args.hpp"
@@ -31,12 +32,11 @@ int add_arguments_type();
 PyObject* new_arguments(Ref values);
 
 struct Snapshot {
-    std::uint32_t number = 0;
-    bool settled = true;  // other spans may name it, too
+    std::optional<std::uint32_t> number = 0;  // nothing where there is no room for it by now
+    bool settled = true;                      // other spans may name it, too
 };
-// Stores the set where the session of `thread` has not got it. False where there is no room, as
-// `snapshot_of`, or if that session ended meanwhile: a value's __str__ is the user's code, and another thread
-// may run then.
+// Stores the set where the session of `thread` has not got it. False if that session ended meanwhile: a
+// value's __str__ is the user's code, and another thread may run during it.
 [[nodiscard]] bool take_snapshot(Arguments* arguments, Thread* thread, Snapshot& snapshot);
 
 // The text of a set that `is_plain`, for the session of that generation; adds what it could not hold as it

@@ -171,6 +171,7 @@ with dftrace_ai.tracing(
         "too large for any spool"
     ]
     assert footer["args_sanitised"] == names["odd"] + 1
+    assert footer["unmatched_stops"] == 0
 
 
 def test_names_of_a_megabyte(pressed: Pressed) -> None:
