@@ -259,7 +259,8 @@ def _variables(
     _check_parts(config.auto_parts)
     job = job_name(environ)
     launch = _named_alike(OF_JOB, job.name) if job and job.is_own else secrets.token_hex(16)
-    if "log_file" not in config._values_given():
+    is_new = "log_file" not in config._values_given()
+    if is_new:
         folder = _new_folder(label, job, environ)
         config = config._with({"log_file": folder / STEM})
         if job:
@@ -273,16 +274,22 @@ def _variables(
     variables.update(
         (SETTINGS[name].variable, str(absolute(place))) for name, place in places.items() if place
     )
-    if not quiet and not config.summary and find_rank(environ).rank in (None, 0):
-        variables[END_VARIABLE] = str(_speaker_of_the_end(absolute(config.log_file)))
+    quiet = quiet or config.summary
+    if (is_new or not quiet) and find_rank(environ).rank in (None, 0):
+        what = [word for word, is_so in {"new": is_new, "quiet": quiet}.items() if is_so]
+        speaker = _speaker_of_the_end(absolute(config.log_file), what)
+        if not quiet:
+            variables[END_VARIABLE] = str(speaker)
     named = file or environ.get("DFTRACE_CONFIG")
     if named:
         variables["DFTRACE_CONFIG"] = str(absolute(Path(named)))
     return variables
 
 
-def _speaker_of_the_end(prefix: Path) -> int:
+def _speaker_of_the_end(prefix: Path, what: Sequence[str]) -> int:
     """Start what says how the run was when this process has ended, as whatever program it then is.
+
+    `what`: `new`, its folder is to go if it stays empty; `quiet`, nothing is said.
 
     Returns its number; 0 where there is none.
     """
@@ -291,7 +298,7 @@ def _speaker_of_the_end(prefix: Path) -> int:
     home = ""
     with contextlib.suppress(OSError):  # it was removed
         home = str(Path.cwd())
-    facts = str(os.getpid()), str(time.time_ns()), str(prefix), home, paths()
+    facts = str(os.getpid()), str(time.time_ns()), str(prefix), home, paths(), *what
     line = [sys.executable, "-I", "-S", str(Path(__file__).with_name("run_end.py")), *facts]
     ours, its = os.pipe()
     try:

@@ -27,7 +27,7 @@ class _EndError(Exception):
 
 def main() -> None:
     """Wait for the end of a process, and say what there is to say of what it has recorded."""
-    pid, began_ns, prefix, home, paths = sys.argv[1:]
+    pid, began_ns, prefix, home, paths, *what = sys.argv[1:]
     with suppress(_EndError):
         signal.signal(signal.SIGUSR1, _end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
@@ -40,12 +40,10 @@ def main() -> None:
     for name in [name for name in os.environ if name.startswith(("DFTRACE_", "DFTRACER_"))]:
         del os.environ[name]
     folder = os.path.dirname(prefix)
-    try:
-        os.rmdir(folder)  # noqa: PTH106 - nothing more is loaded; of a program that has recorded nothing
-    except OSError:
-        if not _own_files(prefix, int(began_ns)):
-            return
-    else:
+    if "new" in what:
+        with suppress(OSError):
+            os.rmdir(folder)  # noqa: PTH106 - nothing more is loaded; it is empty
+    if "quiet" in what or not _own_files(prefix, int(began_ns)):
         return
     said = _judged(prefix, began_ns)
     below = os.path.relpath(folder, home) if home else ".."
@@ -117,6 +115,7 @@ def _judged(*words: str) -> bytes:
             break
     with suppress(OSError):
         os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     return said
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from live.programs import until
 
 from dftrace_ai.analysis import closing
 from dftrace_ai.cli import run_end
@@ -83,8 +84,13 @@ def test_what_is_no_python_is_told_of_as_well(tmp_path: Path) -> None:
     # Of an earlier run in the same folder nothing is said, and of none nothing.
     done = ran((*TELLING, "-o", "out", "--", "true"), environment(tmp_path), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    done = ran((*TELLING, "--", "true"), environment(tmp_path), tmp_path)
-    assert (done.returncode, done.stderr, [*(tmp_path / "traces").iterdir()]) == (0, "", [])
+    # A folder that stays empty goes, but one that somebody has named.
+    (tmp_path / "named").mkdir()
+    for words in (TELLING, (*TELLING, "-o", "named"), RUN):
+        done = ran((*words, "--", "true"), environment(tmp_path), tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    until(lambda: [*(tmp_path / "traces").iterdir()], lambda left: not left)
+    assert (tmp_path / "named").exists()
 
 
 def test_it_takes_a_second_of_a_processor_at_most(
