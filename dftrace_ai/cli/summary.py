@@ -131,7 +131,6 @@ def command(
     when there are any.
     """
     from dftrace_ai.analysis.summary.report import reported
-    from dftrace_ai.conditions import all_of
 
     not_together({"--json": json, "--csv": csv})
     form: ReportBy = by.value
@@ -140,7 +139,7 @@ def command(
     not_together({"--by tensor": by is By.tensor, "--top": top is not None})
     reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
-        report = reported(reading.traces, form, sort.value if sort else None, top, all_of(where))
+        report = reported(reading.traces, form, sort.value if sort else None, top, _all_of(where))
     report = report.with_running(reading.running)
     report = replace(report, losses={**report.losses, **reading.losses})
     if json:
@@ -152,6 +151,14 @@ def command(
         print_all(out, summary_tables(report, out.width))
     reading.warn(report.warnings)
     reading.end(failed=bool(report.skipped))
+
+
+def _all_of(where: Sequence[str] | None) -> str | None:
+    if not where:
+        return None
+    from dftrace_ai.conditions import all_of
+
+    return all_of(where)
 
 
 def summary_tables(report: Report, width: int) -> list[RenderableType]:

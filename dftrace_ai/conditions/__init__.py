@@ -179,10 +179,8 @@ class Grammar(NamedTuple):
     prefix: str = ""
 
 
-def all_of(texts: Sequence[str] | None) -> str | None:
-    """Return the condition that all of some conditions hold; None where there is none."""
-    if not texts:
-        return None
+def all_of(texts: Sequence[str]) -> str:
+    """Return the condition that all of some conditions hold."""
     return texts[0] if len(texts) == 1 else " and ".join(f"({text})" for text in texts)
 
 

@@ -101,7 +101,6 @@ def faults(found: list[tuple[str, str, Any]]) -> list[str]:
     for word, _, param in found:
         for short in {*param.opts} - {*words_of(param)}:
             shorts.setdefault(short, set()).add(word)
-    shorts.get("-o", set()).discard("--log-file")  # its prefix, for now
     told += [f"{short} is {sorted(words)}" for short, words in shorts.items() if len(words) > 1]
     return told
 
