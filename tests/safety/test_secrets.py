@@ -141,7 +141,7 @@ def test_nothing_that_a_run_leaves_holds_a_secret(run_script: RunScript, tmp_pat
         assert [secret for secret in SECRETS if secret in text] == []
     assert "bert" in page.read_text()
     assert "401 for https://u:***@h/?token=*** Bearer ***" in done.stderr
-    (run,) = json.loads(shown[3])
+    (run,) = json.loads(shown[3])["runs"]
     assert run["params"] == {
         "wandb/key": HIDDEN,
         "wandb/tokenizer": "bert",
