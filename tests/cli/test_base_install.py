@@ -116,7 +116,7 @@ def test_a_command_works_or_says_in_a_line_what_it_needs(folder: Path, missing: 
             assert (status, out, err) == (2, "", LACKS.format(lacking)), name
         else:
             assert status == 0, (name, err)
-    assert {run["name"] for run in json.loads(answers["chosen"][1])} == {"r2"}
+    assert {run["name"] for run in json.loads(answers["chosen"][1])["runs"]} == {"r2"}
     # What was refused has left nothing.
     assert not (folder / "parquet").exists()
     assert "<svg" in (folder / "page.html").read_text()

@@ -14,7 +14,6 @@ from dftrace_ai.analysis.converting.placing import ConvertedFile, cannot_be_writ
 from dftrace_ai.analysis.merged_trace import MergedTrace, gzip_member
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.trace_file import tear_told
-from dftrace_ai.analysis.sql import TraceTables
 from dftrace_ai.database import duckdb_module, said
 from dftrace_ai.trace_format.file_names import without_suffix
 from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, is_own
@@ -71,6 +70,8 @@ def write_as_parquet(
 
     Returns the files, and what could not be read; `out` is what the folder will be called.
     """
+    from dftrace_ai.analysis.sql import TraceTables  # needs NumPy, as no other form does
+
     files: list[ConvertedFile] = []
 
     def placed(name: str) -> Path:
