@@ -26,7 +26,9 @@ sys.path.insert(0, str(ROOT / "docs" / "design"))
 from rooms import arrows, modules  # noqa: E402 - it is beside no package
 
 # Loaded by their names: parts of a table, programs of their own.
-BY_NAME = re.compile(r"\.(interfaces|routines|torch|engines|adapters|launched|closing)\.|__main__$|\.closing$")
+BY_NAME = re.compile(
+    r"\.(interfaces|routines|torch|engines|adapters|launched|closing)\.|__main__$|\.closing$"
+)
 
 # Mappings whose values have no type, under every name that they have.
 UNTYPED = re.compile(r"\b(JsonObject|(dict|Mapping|MutableMapping)\[(str|Any), (Any|object)\])")

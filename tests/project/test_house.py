@@ -8,14 +8,14 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 99_500,
-    "python": 69_800,
-    "tests": 89_500,
-    "of_one_neighbour": 47,
-    "untyped": 160,
+    "product": 99_200,
+    "python": 69_600,
+    "tests": 84_700,
+    "of_one_neighbour": 40,
+    "untyped": 90,
     "inner_docstrings": 1_900,
 }
-FEWEST_COMMENTS = 1_940
+FEWEST_COMMENTS = 2_000
 
 
 @pytest.mark.parametrize("what", CEILINGS)
