@@ -293,13 +293,19 @@ def _speaker_of_the_end(prefix: Path, what: Sequence[str]) -> int:
 
     Returns its number; 0 where there is none.
     """
-    from dftrace_ai.interpreters import clean_environment, paths
+    from dftrace_ai.interpreters import clean_environment, interpreter, paths
 
     home = ""
     with contextlib.suppress(OSError):  # it was removed
         home = str(Path.cwd())
     facts = str(os.getpid()), str(time.time_ns()), str(prefix), home, paths(), *what
-    line = [sys.executable, "-I", "-S", str(Path(__file__).with_name("run_end.py")), *facts]
+    # Not as a file of its own: what lies beside it has names of the standard library's.
+    program = "import sys; exec(open(sys.argv.pop(1), 'rb').read())"
+    script = str(Path(__file__).with_name("run_end.py"))
+    try:
+        line = [*interpreter(), "-c", program, script, *facts]
+    except OSError:
+        return 0
     ours, its = os.pipe()
     try:
         between = os.fork()
@@ -318,7 +324,10 @@ def _speaker_of_the_end(prefix: Path, what: Sequence[str]) -> int:
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, 0)
             os.dup2(nowhere, 1)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - which are closed meanwhile
+                with contextlib.suppress(OSError):
+                    if int(name) > 2:
+                        os.close(int(name))
             os.chdir("/")
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # until it is ready
             os.execve(line[0], line, clean_environment())  # noqa: S606 - this interpreter

@@ -37,7 +37,7 @@ def test_dftracers_readers_find_every_event_of_converted_traces(tmp_path: Path) 
                     pass
     originals = sorted(tmp_path.glob("t*"))
     out = tmp_path / "converted"
-    done = invoke("convert", *originals, "--to", "dftracer", "--out", out)
+    done = invoke("convert", *originals, "--run", "all", "--to", "dftracer", "--out", out)
     assert done.status == 0, done.err
     assert run("dftracer_event_count", out).split()[-1] == "900"
     stats = run("dftracer_stats", out)

@@ -116,7 +116,8 @@ def test_it_takes_a_second_of_a_processor_at_most(
     gone, prefix = subprocess.Popen(["true"]), tmp_path / "out" / "t"
     gone.wait()
     words = (str(gone.pid), "0", str(prefix), str(tmp_path), json.dumps([str(tmp_path), *sys.path]))
-    done = ran((sys.executable, "-I", run_end.__file__, *words), {**os.environ}, tmp_path)
+    # Without `site`, by which this package is found wherever it is being worked on.
+    done = ran((sys.executable, "-I", "-S", run_end.__file__, *words), {**os.environ}, tmp_path)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stderr == "begun\ndftrace: trace in out; next: dftrace why, view, report\n"
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0

@@ -46,17 +46,20 @@ def test_it_is_new_unless_somebody_says_where(tmp_path: Path) -> None:
 
 
 def test_it_is_called_after_the_script(tmp_path: Path) -> None:
+    tells = 'import os; print("DFTRACE_LOG_FILE=" + os.environ["DFTRACE_LOG_FILE"])'
+    for name in ("packed/train it", "package/train", "tests/deep"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / f"{name}.py").write_text(tells)
     for words, name in (
         (("packed/train it.py", "--lr", "1"), "train-it"),
         (("-m", "package.train"), "package.train"),
-        (("-c", "pass"), "python"),
-        (("--", "env", "python", "-O", "tests/deep.py", "other.py"), "deep"),
-        (("--", "/bin/true"), "true"),
+        (("-c", tells), "python"),
+        (("--", "env", sys.executable, "-O", "tests/deep.py", "other.py"), "deep"),
+        (("--", "/usr/bin/env"), "env"),
     ):
-        ran((*RUN, *words), environment(tmp_path), tmp_path)
-        (folder,) = (tmp_path / "traces").iterdir()
-        assert folder.name[20:] == name
-        folder.rmdir()
+        done = ran((*RUN, *words), environment(tmp_path), tmp_path)
+        (place,) = [x for x in done.stdout.splitlines() if x.startswith("DFTRACE_LOG_FILE=")]
+        assert Path(place).parent.name[20:] == name
 
 
 @pytest.mark.parametrize(

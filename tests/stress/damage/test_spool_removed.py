@@ -95,7 +95,7 @@ def test_it_is_told_as_alive_and_completes_its_trace(tmp_path: Path, fault_row: 
     assert "is gone" not in summed_up.stderr
     told = f"{living.spool}: was removed while its process runs, which cannot be looked into"
     looked = living.commanded("stuck")
-    assert (looked.returncode, told in looked.stderr) == (1, True)
+    assert (looked.returncode, told in looked.stderr) == (2, True)
     assert "is gone" not in looked.stderr
     other = Living(tmp_path / "other")
     (problem,) = snapshot([living.out, other.out]).problems

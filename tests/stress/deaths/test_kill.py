@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 LONGEST_S = (0.001, 0.003, 0.008, 0.02)
 
 
-def some_settings(rng: random.Random) -> dict[str, object]:
+def some_settings(rng: random.Random, threads: int = 1) -> dict[str, object]:
     """Settings under which the writer is often in the middle of something, or hardly ever.
 
-    With little room threads wait for it, and units are used again.
+    With little room threads wait for it, and units are used again; of many, it has not enough.
     """
-    room = rng.choice([{}, {}, {"spool_bytes": 1 << 20, "overflow": "wait"}])
+    small = {"spool_bytes": 1 << 20, "overflow": "wait"}
+    room = rng.choice([{}, {}, small if threads <= 3 else {}])
     return {
         **room,
         "compression": rng.choice(["gzip", "gzip", "none", "zstd"]),
@@ -53,7 +54,7 @@ def test_threads(threads: int, nursery: Nursery, new_place: NewPlace, fault_row:
     with fault_row(f"kill -9, {threads} thread{'s' * (threads > 1)}") as row:
         for number in range(times(18, 0.2)):
             place = new_place()
-            settings = some_settings(rng)
+            settings = some_settings(rng, threads)
             victim = nursery.start(
                 "threads.until_killed", place, threads=threads, settings=settings
             )

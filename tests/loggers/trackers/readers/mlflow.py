@@ -78,6 +78,7 @@ tell_found(kinds, [found for found, _ in of("steps", "steps")])
 
 GREATEST = 1.7976931348623157e308
 FLAT = {
+    "huge": str(10**400),
     "lr": "0.1",
     "steps": "7",
     "level": "3",
