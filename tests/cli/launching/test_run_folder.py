@@ -14,7 +14,8 @@ from conftest import clean_environment
 
 from launching import RUN, environment, ran
 
-TELLS = ("--", "sh", "-c", "echo $DFTRACE_LOG_FILE")
+# A folder that stays empty goes with its program, and another run gets its name.
+TELLS = ("--", "sh", "-c", "echo $DFTRACE_LOG_FILE; touch $DFTRACE_LOG_FILE.kept; true")
 NAMED = re.compile(r"traces/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-[\w.-]+/trace")
 
 
