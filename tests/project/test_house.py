@@ -8,9 +8,9 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 99_200,
-    "python": 69_600,
-    "tests": 84_700,
+    "product": 105_000,
+    "python": 74_000,
+    "tests": 87_500,
     "of_one_neighbour": 40,
     "untyped": 90,
     "inner_docstrings": 1_900,
