@@ -336,4 +336,5 @@ tsan: ## the native tests under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 clean: ## remove what was built
+	rm -f dftrace_ai/ui/static/uplot.*
 	rm -rf build dist $(VENV) $(TRACKERS) $(FRAMEWORKS) .venv-torch-* traces .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""The build backend: scikit-build-core, whose last words tell why a build was refused."""
+"""The build backend: scikit-build-core, with uPlot fetched; its last words tell why it refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uplot
 from scikit_build_core import build
 
 if TYPE_CHECKING:
@@ -21,19 +22,26 @@ get_requires_for_build_editable = build.get_requires_for_build_editable
 get_requires_for_build_sdist = build.get_requires_for_build_sdist
 prepare_metadata_for_build_wheel = build.prepare_metadata_for_build_wheel
 prepare_metadata_for_build_editable = build.prepare_metadata_for_build_editable
-build_sdist = build.build_sdist
 
 
 def build_wheel(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
     """Build a wheel into a directory, as PEP 517 has it; returns its name."""
+    uplot.place_or_tell()
     with _reason_told_last():
         return build.build_wheel(directory, settings, metadata)
 
 
 def build_editable(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
     """Build what an editable installation installs, as PEP 660 has it; returns its name."""
+    uplot.place_or_tell()
     with _reason_told_last():
         return build.build_editable(directory, settings, metadata)
+
+
+def build_sdist(directory: str, settings: Settings = None) -> str:
+    """Pack the sources into a directory, as PEP 517 has it; returns the archive's name."""
+    uplot.place_or_tell()
+    return build.build_sdist(directory, settings)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import uplot
+
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 HAS_HEADERS = """
@@ -106,6 +108,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the wheels go")
     parser.add_argument("--this", action="store_true", help="for this interpreter alone")
     asked = parser.parse_args()
+    # pip keeps to itself what the build says of it.
+    uplot.place_or_tell()
     for python in [sys.executable] if asked.this else interpreters():
         wheel = repair(build(python, ROOT / "build" / "unrepaired"), asked.out)
         print(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)

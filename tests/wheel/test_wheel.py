@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import uplot
 from conftest import clean_environment
 from docs.pages import DOCS, ROOT, blocks, quoted_examples, section
 
@@ -156,6 +158,20 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
             check=True,
         )
         assert ".debug_info" not in sections.stdout
+
+
+def test_uplot_is_beside_the_page_as_it_is_pinned_with_its_licence(
+    machine: Machine, tmp_path: Path
+) -> None:
+    if why := uplot.place():
+        pytest.skip(why)
+    where = "import dftrace_ai; print(dftrace_ai.__path__[0])"
+    page = Path(machine.run(["python", "-c", where], tmp_path).strip()) / "ui" / "static"
+    found = {name: (page / name).read_bytes() for name in uplot.FILES}
+    for name, (_, sha256) in uplot.FILES.items():
+        assert hashlib.sha256(found[name]).hexdigest() == sha256, name
+    assert b"The MIT License (MIT)" in found["uplot.LICENSE"]
+    assert b"Copyright (c)" in found["uplot.LICENSE"]
 
 
 def test_who_works_on_it_keeps_the_symbols() -> None:
