@@ -78,6 +78,7 @@ def command(
     from dftrace_ai.analysis.reading.time_window import parsed_window
     from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
+    from dftrace_ai.ui.local_server import forwarding_told
 
     not_together({"--at": at is not None, "--steps": steps is not None})
     window = None if at is None else parsed_window(at)
@@ -107,6 +108,8 @@ def command(
             write_out(json_line({**said, "skipped": list(map(str, found.skipped))}) + "\n")
         else:
             typer.echo(server.address)
+        for line in forwarding_told(server.port):
+            _tell(line)
         _tell(f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it")
         if ui is None and not online:
             _tell("to view without network: pip install 'dftrace-ai[viewer]'")

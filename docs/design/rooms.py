@@ -54,6 +54,7 @@ COLUMNS = {
     "spare_folders": 0.938,
     "spools": 0.583,
     "trace_format": 0.313,
+    "ui": 0.7,
 }
 
 

@@ -42,9 +42,13 @@ ROOMS: dict[str, set[str]] = {
     "compat": {"_native", "config", "run", "annotation"},
     "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
+    "ui": {
+        *("_native", "conditions", "interpreters", "trace_format", "config", "spools"),
+        *("analysis", "live", "loggers"),
+    },
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
-        *("conditions", "database", "interpreters", "page"),
+        *("conditions", "database", "interpreters", "page", "ui"),
         *("inspect", "loggers", "integrations", "compat", "demo", "face"),
     },
 }

@@ -16,6 +16,7 @@ from cli.served_traces import serving, stand_in_ui
 
 from dftrace_ai.cli.trace_server import server as trace_server
 from dftrace_ai.cli.trace_server.server import TraceServer
+from dftrace_ai.ui import local_server
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_no_answer_says_a_word_of_the_request(trace: Path, ui: Path) -> None:
             (b"GET / HTTP/9.9\r\n\r\n", b"505"),
             (b"GET //[ HTTP/1.1\r\n" + host + b"\r\n", b"404"),
             (b"<PUT> / HTTP/1.1\r\n" + host + b"\r\n", b"501"),
-            (b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n<script>\n", b"501"),
+            (b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n<script>\n", b"404"),
             (b"HEAD / HTTP/1.1\r\n" + host + b"\r\n", b"501"),
             (b"GET / HTTP/1.1\r\n" + b"X: <script>\r\n" * 500 + b"\r\n", b"431"),
             (b"GET / HTTP/1.1\r\nX: " + b"<x>" * 40_000 + b"\r\n\r\n", b"431"),
@@ -223,7 +224,7 @@ def test_once_is_once(trace: Path, ui: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert get(server, server.trace_path)[::2] == (404, b"")
         assert get(server, f"/{server.token}/")[0] == 200
     with serving(trace, once=True) as server:
-        server._http.fetched = True
+        server.fetched = True
         question = f"OPTIONS {server.trace_path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n"
         assert say(server, question.encode()).startswith(b"HTTP/1.1 404")
 
@@ -238,9 +239,21 @@ def test_a_download_that_breaks_off_does_not_count(big_trace: Path, ui: Path) ->
         assert get(server, server.trace_path)[0] == 200
 
 
+def test_no_answer_waits_for_what_acknowledges_its_head(trace: Path, ui: Path) -> None:
+    with serving(trace, ui) as server, connected(server) as connection:
+        connection.sendall(
+            f"GET /{server.token}/ HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        (its_end,) = server._http.asking or [None]
+        while its_end is None:  # it is being answered
+            (its_end,) = server._http.asking or [None]
+        assert its_end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_many_silent_connections_keep_nobody_out(trace: Path, ui: Path) -> None:
     with serving(trace, ui) as server:
-        silent = [connected(server) for _ in range(trace_server.MOST_CONNECTIONS * 3)]
+        silent = [connected(server) for _ in range(local_server.MOST_CONNECTIONS * 3)]
         try:
             for at, connection in enumerate(silent):
                 # Some have begun to ask.
@@ -249,7 +262,7 @@ def test_many_silent_connections_keep_nobody_out(trace: Path, ui: Path) -> None:
             assert get(server, server.trace_path)[0] == 200
             # The first of them were let go, and their threads have ended.
             assert rest_of(silent[0]) == b""
-            assert len(server._http.asking) <= trace_server.MOST_CONNECTIONS
+            assert len(server._http.asking) <= local_server.MOST_CONNECTIONS
         finally:
             for connection in silent:
                 connection.close()
@@ -258,7 +271,7 @@ def test_many_silent_connections_keep_nobody_out(trace: Path, ui: Path) -> None:
 def test_who_asks_letter_by_letter_is_let_go(
     trace: Path, ui: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_server, "ASKING_S", 0.3)
+    monkeypatch.setattr(local_server, "ASKING_S", 0.3)
     with serving(trace, ui) as server, connected(server) as slow:
         with pytest.raises(OSError):
             until = time.monotonic() + 60
@@ -271,7 +284,7 @@ def test_who_asks_letter_by_letter_is_let_go(
 def test_who_takes_nothing_is_let_go(
     big_trace: Path, ui: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_server, "TAKING_S", 0.3)
+    monkeypatch.setattr(local_server, "TAKING_S", 0.3)
     with serving(big_trace, ui) as server, socket.socket() as idle:
         idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         idle.connect(("127.0.0.1", server.port))
