@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.page.svg import PLOT_STYLE, theme_style, told
+from dftrace_ai.page.palette import static_text
+from dftrace_ai.page.svg import PLOT_STYLE, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,6 +47,7 @@ button { font: 11px system-ui, sans-serif; color: var(--ink); background: var(--
   border: 1px solid var(--grid); border-radius: 3px; padding: .1rem .4rem; cursor: pointer; }
 svg { max-width: 100%; height: auto; display: block; }
 svg .name { pointer-events: none; }
+@media screen { svg.paper { display: none; } }
 .swatch { display: inline-block; width: .75em; height: .75em; margin-right: .4em; }
 #tip { position: fixed; z-index: 9; pointer-events: none; white-space: pre-line; font-size: 12px;
   max-width: 30rem; overflow-wrap: anywhere; background: var(--ink); color: var(--paper);
@@ -60,109 +63,18 @@ svg .name { pointer-events: none; }
 }
 """
 
-# Names from a trace only ever become text of a node; nothing here makes HTML of them.
-SCRIPT = r"""'use strict';
-(() => {
-  const figures = JSON.parse(document.getElementById('figures').textContent);
-  const root = document.documentElement;
-  const tip = document.getElementById('tip');
-  const said = (value) => value === null ? 'no value' : String(value);
+SHEETS: Final = ("palette.css", "pieces.css")
+# Plain scripts in one element: each needs those before it.
+SCRIPTS: Final = ("words.js", "tables.js", "flame.js", "report.js")
 
-  // A heat map has a path for each colour; which cell it is, the place of the pointer says.
-  function cellOf(svg, event) {
-    const heat = figures.tensors.maps[Number(svg.dataset.heat)];
-    const at = new DOMPoint(event.clientX, event.clientY)
-        .matrixTransform(svg.getScreenCTM().inverse());
-    const column = Math.floor((at.x - Number(svg.dataset.left)) / Number(svg.dataset.wide));
-    const row = Math.floor((at.y - Number(svg.dataset.top)) / Number(svg.dataset.tall));
-    if (column < 0 || column >= heat.first.length || row < 0 || row >= heat.layers.length) {
-      return '';
-    }
-    const first = heat.first[column], last = heat.last[column];
-    const when = first === last ? `iteration ${first}` : `iterations ${first} to ${last}`;
-    return `${heat.layers[row]}\n${when}\n${heat.statistic}: ${said(heat.values[row][column])}`;
-  }
 
-  document.addEventListener('pointermove', (event) => {
-    const target = event.target instanceof Element ? event.target : null;
-    const named = target && target.closest('[data-tip]');
-    const heat = target && target.closest('svg[data-heat]');
-    const words = named ? named.dataset.tip : heat ? cellOf(heat, event) : '';
-    tip.hidden = !words;
-    if (!words) return;
-    tip.textContent = words;
-    const box = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(0, Math.min(event.clientX + 14, innerWidth - box.width - 6))}px`;
-    const below = event.clientY + 16, above = event.clientY - box.height - 8;
-    tip.style.top = `${below + box.height > innerHeight ? above : below}px`;
-  });
-  document.addEventListener('pointerleave', () => { tip.hidden = true; });
+def _styles() -> str:
+    return "".join(map(static_text, SHEETS))
 
-  const isDark = () => getComputedStyle(root).colorScheme.includes('dark');
-  document.getElementById('theme').addEventListener('click', () => {
-    root.dataset.theme = isDark() ? 'light' : 'dark';
-  });
 
-  // A plot as it is seen now, with the style and the colours of the theme inside.
-  function standalone(svg) {
-    const copy = svg.cloneNode(true);
-    const style = document.createElementNS('http://www.w3.org/2000/svg', 'style');
-    const now = getComputedStyle(root);
-    // Programs other than browsers know no variables.
-    const settled = (text) => text.replace(/var\((--[a-z-]+)\)/g,
-        (_, name) => now.getPropertyValue(name).trim());
-    style.textContent = settled(document.getElementById('plot-style').textContent);
-    for (const name of ['fill', 'stroke']) {
-      for (const one of copy.querySelectorAll(`[${name}^="var("]`)) {
-        one.setAttribute(name, settled(one.getAttribute(name)));
-      }
-    }
-    const paper = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
-    paper.setAttribute('width', '100%');
-    paper.setAttribute('height', '100%');
-    paper.setAttribute('fill', settled('var(--paper)'));
-    copy.prepend(style, paper);
-    return new XMLSerializer().serializeToString(copy);
-  }
-
-  function pngOf(svg, scale) {
-    return new Promise((done, failed) => {
-      const image = new Image();
-      image.onload = () => {
-        const canvas = document.createElement('canvas');
-        canvas.width = svg.viewBox.baseVal.width * scale;
-        canvas.height = svg.viewBox.baseVal.height * scale;
-        canvas.getContext('2d').drawImage(image, 0, 0, canvas.width, canvas.height);
-        canvas.toBlob((blob) => blob ? done(blob) : failed(new Error('too large a picture')));
-      };
-      image.onerror = () => failed(new Error('the plot cannot be drawn'));
-      image.src = 'data:image/svg+xml;charset=utf-8,' + encodeURIComponent(standalone(svg));
-    });
-  }
-
-  function save(blob, name) {
-    const link = document.createElement('a');
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
-
-  document.addEventListener('click', async (event) => {
-    const button = event.target instanceof Element && event.target.closest('button[data-save]');
-    if (!button) return;
-    const svg = button.closest('figure').querySelector('svg');
-    const name = svg.id.replace(/^plot-/, '');
-    if (button.dataset.save === 'svg') {
-      save(new Blob([standalone(svg)], {type: 'image/svg+xml'}), `${name}.svg`);
-    } else {
-      save(await pngOf(svg, 2), `${name}.png`);
-    }
-  });
-
-  window.dftraceReport = {figures, standalone, pngOf};
-})();
-"""
+@cache
+def _script() -> str:
+    return "".join(map(static_text, SCRIPTS))
 
 
 def html_page(
@@ -174,7 +86,8 @@ def html_page(
     """
     policy, images, button, scripts = "", "data:", "", []
     if figures:
-        digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+        script = _script()
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy, images = f"script-src 'sha256-{digest}'; ", "data: blob:"
         button = "<button id=theme type=button>light / dark</button>"
         # In a script element nothing ends it but its own end, which such a sign begins.
@@ -182,7 +95,7 @@ def html_page(
         scripts = [
             "<div id=tip hidden></div>",
             f'<script type="application/json" id=figures>{embedded}</script>',
-            f"<script>{SCRIPT}</script>",
+            f"<script>{script}</script>",
         ]
     # Whatever else a page might come to hold: no other script runs, and nothing is fetched.
     policy = f"default-src 'none'; {policy}style-src 'unsafe-inline'; img-src {images}"
@@ -193,7 +106,7 @@ def html_page(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name=viewport content="width=device-width">',
         f"<title>{told(tab)}</title>",
-        f"<style>{theme_style()}{STYLE}{style}</style>",
+        f"<style>{_styles()}{STYLE}{style}</style>",
         f"<style id=plot-style>{PLOT_STYLE}</style></head><body>",
         f"<header><div><h1>{told(title)}</h1>{about}</div>{button}</header>",
         *body,
@@ -206,25 +119,49 @@ def html_page(
 def inner_page(body: str, style: str) -> str:
     """Return a page for a frame in another one, without any script."""
     return (
-        f"<!doctype html><meta charset=utf-8><style>{theme_style()}{STYLE}{style}{PLOT_STYLE}"
+        f"<!doctype html><meta charset=utf-8><style>{_styles()}{STYLE}{style}{PLOT_STYLE}"
         f"</style>{body}"
     )
 
 
-def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], figures: int = 0) -> str:
-    """Return a table of cells that are escaped; so many columns at the end hold figures."""
+class Figure(NamedTuple):
+    """A cell that is sorted by a number and not by its text; None stands last."""
+
+    text: str
+    value: float | None
+
+
+def table(
+    name: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str | Figure]],
+    figures: int = 0,
+    *,
+    sorts: bool = False,
+) -> str:
+    """Return a table of cells that are escaped; so many columns at the end hold figures.
+
+    One that sorts does so by a click on a head, where a script runs.
+    """
     first = len(heads) - figures
 
-    def cells(kind: str, values: Sequence[str]) -> str:
+    def cells(kind: str, values: Sequence[str | Figure]) -> str:
         return "".join(
-            f"<{kind}{' class=figure' if at >= first else ' class=key' if not at else ''}>"
-            f"{value}</{kind}>"
+            f"<{kind}{' class=figure' if at >= first else ' class=key' if not at else ''}"
+            f"{_inside(value)}</{kind}>"
             for at, value in enumerate(values)
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells('th', heads)}</tr></thead>"
-    return f'<div class=wide><table id="{name}">{head}<tbody>{body}</tbody></table></div>'
+    kind = " class=sorts" if sorts else ""
+    return f'<div class=wide><table id="{name}"{kind}>{head}<tbody>{body}</tbody></table></div>'
+
+
+def _inside(cell: str | Figure) -> str:
+    if isinstance(cell, str):
+        return f">{cell}"
+    return f' data-value="{"" if cell.value is None else format(cell.value, ".10g")}">{cell.text}'
 
 
 def swatch(colour: str) -> str:

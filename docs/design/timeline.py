@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report.plots import of_span
-from dftrace_ai.page.svg import ink_on
+from dftrace_ai.page.palette import in_light, ink_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,8 +211,7 @@ def _legend(processes: list[Process], parts: list[str], y: int) -> int:
 
 
 def _colour(one: Box) -> str:
-    found = of_span(one.cat, one.name)
-    return "#e4e7eb" if found.startswith("var") else found
+    return in_light(of_span(one.cat, one.name))
 
 
 def _axis(begin: int, end: int, x: Any, height: int) -> Iterator[str]:

@@ -134,6 +134,10 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
         archive.extractall(tmp_path, modules)
         metadata = next(n for n in archive.namelist() if n.endswith("/METADATA"))
         told = archive.read(metadata).decode()
+        beside = {n for n in archive.namelist() if n.startswith("dftrace_ai/page/static/")}
+    # What pages hold inside.
+    kept = (ROOT / "dftrace_ai" / "page" / "static").iterdir()
+    assert {f"dftrace_ai/page/static/{path.name}" for path in kept} == beside
     assert "Requires-Python: <3.14,>=3.10" in told
     needed = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", told, re.M)
     base = {name for name, rest in needed if "extra ==" not in rest}

@@ -308,6 +308,8 @@ class FlameFrame:
         count: how many spans.
         total_ns: what they take.
         self_ns: what they take without the spans inside of them.
+        part: what they have the colour of: a part of a step; one of a few for their category where
+            they are none, ``category-a`` and so on.
     """
 
     cat: str
@@ -316,6 +318,7 @@ class FlameFrame:
     count: int
     total_ns: int
     self_ns: int
+    part: str
 
 
 @dataclass(frozen=True)

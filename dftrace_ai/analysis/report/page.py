@@ -23,7 +23,7 @@ from dftrace_ai.analysis.why.words import (
     time_text,
     whose,
 )
-from dftrace_ai.page.shell import BUTTONS, html_page, inner_page, swatch, table
+from dftrace_ai.page.shell import BUTTONS, Figure, html_page, inner_page, swatch, table
 from dftrace_ai.page.svg import told
 from dftrace_ai.wording import counted
 
@@ -334,16 +334,17 @@ def _ranks(figures: ReportFigures) -> str:
 def _names(figures: ReportFigures) -> str:
     """Return the names whose spans have most self time."""
     summary = figures.summary
-    rows = []
+    rows: list[list[str | Figure]] = []
     for row in summary.spans[:MOST_NAMES]:
         sign = swatch(of_span(row.cat, row.name or ""))
         body = " <span class=faint>(body of the loop)</span>" if row.loop == "body" else ""
         times = (row.total_us, row.self_us, row.mean_us, row.p50_us, row.p99_us, row.max_us)
         rows.append(
             [
-                *(sign + told(row.cat), told(row.name or "") + body, f"{row.count:,}"),
-                *("-" if us is None else time_text(us * 1000) for us in times),
-                "-" if row.share is None else f"{row.share:.1%}",
+                *(sign + told(row.cat), told(row.name or "") + body),
+                Figure(f"{row.count:,}", row.count),
+                *(Figure("-" if us is None else time_text(us * 1000), us) for us in times),
+                Figure("-" if row.share is None else f"{row.share:.1%}", row.share),
             ]
         )
     if not rows:
@@ -351,7 +352,11 @@ def _names(figures: ReportFigures) -> str:
     heads = ["category", "name", "count", "total", "self", "mean", "p50", "p99", "max", "share"]
     left = len(summary.spans) - len(rows) + summary.rows_left_out + summary.names_left_out
     share = "<p class=faint>By self time; share is self, of the time that their processes went.</p>"
-    return table("names", heads, rows, 8) + share + _more(left, "name", "dftrace summary has all")
+    return (
+        table("names", heads, rows, 8, sorts=True)
+        + share
+        + _more(left, "name", "dftrace summary has all")
+    )
 
 
 def _more(count: int, noun: str, where: str = "") -> str:

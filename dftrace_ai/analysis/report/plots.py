@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
-from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
+from dftrace_ai.analysis.report.figures.flame import part_of_span
 from dftrace_ai.analysis.why.words import part_name, percent, time_text
+from dftrace_ai.page.palette import DASHES, LINES, ink_on, of_share
 from dftrace_ai.page.svg import (
-    DASHES,
-    LINES,
     WIDTH,
     Axis,
     Box,
@@ -24,10 +22,8 @@ from dftrace_ai.page.svg import (
     cross,
     fitted,
     frame,
-    ink_on,
     line_and_band,
     number_text,
-    of_share,
     plot_of,
     short_names,
     text,
@@ -52,38 +48,17 @@ if TYPE_CHECKING:
         SlowStepFigures,
         StepFigures,
     )
-    from dftrace_ai.analysis.steps.roles import Role
 
 __all__ = ["MOST_LAYERS", "Plots", "of_span", "plots_of"]
 
-# Okabe and Ito's (jfly.uni-koeln.de/color) as far as they go, in the order of a step.
+# In the order of a step.
 PARTS: Final = {
-    "wait": "#d55e00",
-    "data": "#e69f00",
-    "transfer": "#a6761d",
-    "forward": "#56b4e9",
-    "backward": "#0072b2",
-    "optimizer": "#009e73",
-    "compute": "#6a8caf",
-    "gpu": "#44aa99",
-    "launch": "#b5a642",
-    "comm": "#cc79a7",
-    "checkpoint": "#7a5195",
-    "evaluation": "#999933",
-    "other": "#8a8f98",
-    "none": "var(--none)",
+    part: f"var(--part-{part})"
+    for part in (
+        *("wait", "data", "transfer", "forward", "backward", "optimizer", "compute", "gpu"),
+        *("launch", "comm", "checkpoint", "evaluation", "other", "none"),
+    )
 }
-
-# The part that a role has the colour of, where it is called otherwise.
-ROLES: Final[dict[Role, str]] = {
-    **dict.fromkeys(sorted(NO_PART), "other"),
-    **dict.fromkeys(sorted(DATA_WORK), "data"),
-    "gpu_compute": "gpu",
-    "gpu_comm": "comm",
-    "gpu_transfer": "transfer",
-}
-# Of other categories; each always has the same.
-OTHERS: Final = ("#8fa870", "#b08968", "#7d9bb8", "#a98bb5", "#b5838d", "#74a89c")
 
 SLOW_OF_MEDIAN: Final = 10.0
 FEW: Final = 60
@@ -119,12 +94,7 @@ MOST_SLOW_PLOTS: Final = 3
 
 def of_span(cat: str, name: str) -> str:
     """Return the colour of spans: that of the part of a step that they are, or their category's."""
-    role = role_of(cat, name)
-    if role == "other":
-        role = role_of(cat, name, "kineto")
-    if role != "other":
-        return PARTS[ROLES.get(role, role)]
-    return OTHERS[crc32(cat.encode("utf-8", "surrogatepass")) % len(OTHERS)] if cat else "#b8bec6"
+    return f"var(--part-{part_of_span(cat, name)})"
 
 
 class Plots:

@@ -19,10 +19,9 @@ from dftrace_ai.loggers.runs.comparing import Comparison, compared, duration, fi
 from dftrace_ai.loggers.runs.lines import AXES, value_text
 from dftrace_ai.loggers.runs.log_files import kept_bytes
 from dftrace_ai.loggers.runs.reading import FIGURES, Runs, read_run
+from dftrace_ai.page.palette import DASHES, LINES
 from dftrace_ai.page.shell import html_page, swatch, table
 from dftrace_ai.page.svg import (
-    DASHES,
-    LINES,
     Axis,
     Box,
     Place,

@@ -4,24 +4,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
+from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
 from dftrace_ai.analysis.tracks import parents_of, places_of, track_order
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Process
+    from dftrace_ai.analysis.steps.roles import Role
 
 MOST_FRAMES: Final = 1500
+
+# The part of a step that a role has the colour of, where it is called otherwise.
+PARTS: Final[dict[Role, str]] = {
+    **dict.fromkeys(sorted(NO_PART), "other"),
+    **dict.fromkeys(sorted(DATA_WORK), "data"),
+    "gpu_compute": "gpu",
+    "gpu_comm": "comm",
+    "gpu_transfer": "transfer",
+}
+CATEGORIES: Final = "abcdef"
 
 MOST_NS: Final = 2**63 - 1
 
 Seen: TypeAlias = tuple[Turn, int]
 """In which process a path was first, and the number of its name there: the order of siblings."""
+
+
+def part_of_span(cat: str, name: str) -> str:
+    """Return what colours spans: the part of a step that they are, or one of their category."""
+    role = role_of(cat, name)
+    if role == "other":
+        role = role_of(cat, name, "kineto")
+    if role != "other":
+        return PARTS.get(role, role)
+    if not cat:
+        return "unnamed"
+    number = crc32(cat.encode("utf-8", "surrogatepass")) % len(CATEGORIES)
+    return f"category-{CATEGORIES[number]}"
 
 
 @dataclass
@@ -150,6 +176,7 @@ class FlameTree:
                         path.count,
                         min(totals[at], MOST_NS),
                         0 if path.parent < 0 else min(max(0, totals[at] - inside[at]), MOST_NS),
+                        part_of_span(path.cat, path.name) if path.parent >= 0 else "none",
                     )
                 )
             waiting += reversed(inner)
