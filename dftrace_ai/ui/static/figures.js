@@ -1,0 +1,96 @@
+// How this page writes figures, on top of what all pages have in words.js; and how runs are called.
+
+import './words.js';
+
+const dftrace = window.dftrace;
+const MINUTE_S = 60, HOUR_S = 3600, DAY_S = 86400;
+
+export const STATES = {running: '▶', ended: '✓', died: '✕', unreadable: '✕', reading: '…', unknown: '?'};
+export const MARKS = {critical: '■', warning: '▲', note: '●', info: '●', none: '✓'};
+
+// In the order in which verdicts are sorted.
+export const SEVERITIES = ['critical', 'warning', 'note', 'info', 'none'];
+
+export const colour = dftrace.colour;
+
+const nothing = (given) => given === null || given === undefined || Number.isNaN(given);
+
+// A time in the unit that fits: 20.9 ms; one that is less than nothing with its sign.
+export function time(ns) {
+  if (nothing(ns)) return '';
+  return ns < 0 ? `−${dftrace.timeText(-ns)}` : dftrace.timeText(ns);
+}
+
+export const micros = (us) => nothing(us) ? '' : time(us * 1000);
+
+// A length that may be hours: 3 h 12 min.
+export function length(s) {
+  if (nothing(s)) return '';
+  if (s < MINUTE_S - 0.5) return time(s * 1e9);
+  const [size, name, rest, lesser] = s < HOUR_S - 0.5 ? [MINUTE_S, 'min', 1, 's'] :
+      s < 2 * DAY_S ? [HOUR_S, 'h', MINUTE_S, 'min'] : [DAY_S, 'days', HOUR_S, 'h'];
+  const whole = Math.round(s / rest), of = size / rest;
+  return `${Math.floor(whole / of)} ${name} ${whole % of} ${lesser}`;
+}
+
+// A place on the time of a run, to the thousandth.
+export const place = (s) => `${s.toFixed(3)} s`;
+
+export const share = (given) => nothing(given) ? '' : dftrace.shareText(given);
+
+export const signed = (given) => `${given > 0 ? '+' : given < 0 ? '−' : ''}${share(Math.abs(given))}`;
+
+export const count = (given) => nothing(given) ? '' : Math.round(given).toLocaleString('en-US');
+
+export const counted = dftrace.counted;
+
+// What somebody logged: a number in few digits, anything else as it is.
+export function value(given) {
+  if (typeof given === 'number') {
+    const size = Math.abs(given);
+    if (Number.isInteger(given) && size < 1e10) return given.toLocaleString('en-US');
+    return size >= 1e7 || size < 1e-4 ? given.toExponential(2) : String(Number(given.toPrecision(4)));
+  }
+  if (nothing(given)) return '';
+  return typeof given === 'object' ? JSON.stringify(given) : String(given);
+}
+
+const PREFIXES = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e4, 'k', 1e3]];
+
+// A number at an axis: 1.2M.
+export function tick(given) {
+  const size = Math.abs(given);
+  if (size >= 1e15) return given.toExponential(1);
+  for (const [least, name, by = least] of PREFIXES) {
+    if (size >= least) return `${Number((given / by).toPrecision(3))}${name}`;
+  }
+  return String(Number(given.toPrecision(4)));
+}
+
+export function ago(began, now) {
+  if (!began) return '';
+  const s = now - began;
+  if (s < 1.5 * MINUTE_S) return `${Math.max(0, Math.round(s))} s ago`;
+  if (s < 1.5 * HOUR_S) return `${Math.round(s / MINUTE_S)} min ago`;
+  if (s < 1.5 * DAY_S) return `${Math.round(s / HOUR_S)} h ago`;
+  return new Date(began * 1000).toLocaleDateString('sv');
+}
+
+// 2026-11-27 02:46:01, as the clock of this machine has it.
+export const date = (s) => s ? new Date(s * 1000).toLocaleString('sv') : '';
+
+// A run's name without the date that its folder begins with; and the folder before it.
+export function named(run) {
+  const parts = run.split('/');
+  const last = parts.pop();
+  return [last.replace(/^\d{4}-?\d\d-?\d\d[_T-]\d\d-?\d\d-?\d\d[-_]?/, '') || last, parts.join('/')];
+}
+
+// What the parts of a step are called, in the order in which they are stacked; the server says it.
+export const parts = new Map();
+
+export function learnParts(told) {
+  for (const {part, words} of told || []) parts.set(part, words);
+}
+
+export const partColour = (part) => colour(`part-${part}`);
