@@ -51,8 +51,8 @@ def command(
         Path | None,
         typer.Argument(
             metavar="[A",
-            help="Trace file of the first run, or its directory. Without A and B: the last two "
-            "runs below the current directory.",
+            help="Trace file of the first run, or its directory. Of A alone its last two runs are "
+            "compared; without A and B the last two below the current directory.",
         ),
     ] = None,
     after: Annotated[
@@ -93,9 +93,7 @@ def command(
         from dftrace_ai.analysis.diff import conditions_of, diff
 
     conditions = conditions_of(fail_if or ())
-    if before is not None and after is None:
-        raise typer.BadParameter("two runs are compared: A and B, or none for the last two")
-    reading = Reading([path for path in (before, after) if path], recover=recover)
+    reading = Reading([path for path in (before, after) if path], recover=recover, compared=True)
     with reading.progress():
         found = diff(*reading.last_two(), conditions)
     if json:

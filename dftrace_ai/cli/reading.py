@@ -8,6 +8,7 @@ is, traces are opened, what is missing is warned of, and the exit status says so
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.spools.completing import LeftSpool
     from dftrace_ai.trace_format.running import RunningProcess
 
 FAILED: Final = 1
@@ -128,15 +130,23 @@ def folders_here(*, every: bool = False) -> list[Path]:
 class Reading:
     """A call of a command that reads traces, begun by completing those of the dead if asked to.
 
-    `waiting` counts events of the dead that could not be written: they are in no figure. `skipped`
-    has lines for files that were no traces, once these are opened.
+    `compared`: not one run is read, but two. `waiting` counts events of the dead that could not be
+    written: they are in no figure. `skipped` has lines for files that were no traces, once these
+    are opened.
     """
 
     def __init__(
-        self, paths: Sequence[Path] | None, *, recover: bool, run: str | None = None
+        self,
+        paths: Sequence[Path] | None,
+        *,
+        recover: bool,
+        run: str | None = None,
+        compared: bool = False,
     ) -> None:
         self._run = run or "last"
+        self._compared = compared
         self._older = 0
+        self._found: dict[tuple[Path, ...], TraceSet] = {}
         self._is_here = not paths
         self.paths = list(paths or self._newest_here())
         self.running: list[RunningProcess] = []
@@ -159,16 +169,23 @@ class Reading:
 
     def _complete_dead_traces(self) -> None:
         from dftrace_ai.analysis.reading.search import matching_paths
-        from dftrace_ai.spools.completing import (
-            complete_directories,
-            processes_that_run,
-            waiting_events,
-        )
+        from dftrace_ai.spools.completing import Leavings, processes_that_run, waiting_events
 
         # What does not exist is left for the command to complain of.
         given = matching_paths(self.paths, and_beside=True)
+        leavings = Leavings(given, deep=not self._is_here)
         with shown_progress("completing traces of processes that died"):
-            spools = complete_directories(given, deep=not self._is_here)
+            spools = leavings.clear()
+            if self._run == "all":
+                spools.add(leavings.complete())
+            else:
+                left = leavings.all()
+                done: set[str] = set()
+                # What is completed may tell that another run is the newest.
+                while left and (wanted := self._runs_to_read(left, done) - done):
+                    spools.add(leavings.complete(wanted))
+                    done |= wanted
+                    self._found.clear()
         whole = set(spools.ended_in_order)
         for finished in spools.finished:
             # How a process ended is not known, only that it did not complete its trace.
@@ -184,6 +201,38 @@ class Reading:
         self.waiting = waiting_events(spools.waiting)
         for note in self.waiting_notes():
             complain(note, loud=True)
+
+    def _runs_to_read(self, left: Sequence[LeftSpool], done: set[str]) -> set[str]:
+        """Return the runs to be read that spools are left of, by the beginning of their names.
+
+        Of those that are read; and of one that has only spools yet, if it may be that.
+        """
+        from dftrace_ai.errors import TraceError
+
+        written: set[str] = set()
+        chosen: list[TraceSet] = []
+        with suppress(TraceError):  # nothing is written yet; or who reads it tells
+            written = _runs_of(self._opened(self.paths, "all"))
+            chosen = self._chosen()
+        runs = {run for one in chosen for run in _runs_of(one)}
+        unwritten = [spool for spool in left if spool.run not in written | done]
+        if self._run == "last":
+            begun = [run.began_ns for one in chosen for run in one.owners.known_runs]
+            # Of two runs that are compared one of two may be missing.
+            since_ns = min(begun) if len(begun) > self._compared else -1
+            newest = max(unwritten, key=lambda spool: spool.began_ns, default=None)
+            if newest is not None and newest.began_ns > since_ns:
+                # Ranks that no launcher has given a name in common are of a run each.
+                beside = (spool for spool in unwritten if spool.folder == newest.folder)
+                runs |= {spool.run for spool in beside if spool.began_ns > since_ns}
+        else:
+            runs |= {
+                spool.run
+                for spool in unwritten
+                if spool.run.startswith(self._run[: len(spool.run)])
+                or Path(self._run).name == Path(spool.folder).name
+            }
+        return runs & {spool.run for spool in left}
 
     def waiting_notes(self) -> list[str]:
         """Return what is to be said of what waits."""
@@ -205,49 +254,64 @@ class Reading:
     @cached_property
     def traces(self) -> TraceSet:
         """What was given; a directory's files that are no traces are `skipped`."""
-        traces = self._opened()
+        (traces,) = self._chosen()
         self.skipped = [f"skipped: {file}" for file in traces.skipped]
         self._tell_which(traces)
         return traces
 
     def last_two(self) -> tuple[TraceSet, TraceSet]:
-        """Return the newest run of each of two paths; without any the last but one and the last."""
-        from dftrace_ai.analysis.reading import open_traces
-        from dftrace_ai.analysis.reading.trace_set import last_runs
+        """Return the newest run of each of two paths; else the last but one and the last."""
         from dftrace_ai.errors import TraceError
 
-        if self._is_here:
-            self._run = "all"
-            runs = last_runs(self._opened())
-            if len(runs) < 2:
-                raise TraceError("there is one run below the current directory; name the other one")
-            complain(f"comparing the last two runs: {runs[0].run}, and {runs[1].run}")
-            return runs[0], runs[1]
-        before, after = (open_traces([path], self._run) for path in self.paths)
-        for path, traces in zip(self.paths, (before, after), strict=True):
-            if traces.other_runs:
-                self._tell_which(traces)
-            traces.run = traces.run or str(path)
+        found = self._chosen()
+        if len(self.paths) == 2 and not self._is_here:
+            for path, traces in zip(self.paths, found, strict=True):
+                if traces.other_runs:
+                    self._tell_which(traces)
+                traces.run = traces.run or str(path)
+        elif len(found) < 2:
+            place = self._place if self._is_here else f"in {self.paths[0]}"
+            raise TraceError(f"there is one run {place}; name the other one")
+        else:
+            complain(f"comparing the last two runs: {found[0].run}, and {found[1].run}")
+        before, after = found
         return before, after
 
-    def _opened(self) -> TraceSet:
+    @property
+    def _place(self) -> str:
+        return "below the current directory" if self._is_here else "of these"
+
+    def _chosen(self) -> list[TraceSet]:
+        """Return the run that is read, or, the earlier first, the two that are compared."""
+        from dftrace_ai.analysis.reading.trace_set import last_runs
+
+        if not self._compared:
+            return [self._opened(self.paths, self._run)]
+        if len(self.paths) == 2 and not self._is_here:
+            return [self._opened([path], self._run) for path in self.paths]
+        return last_runs(self._opened(self.paths, "all"))
+
+    def _opened(self, paths: Sequence[Path], run: str) -> TraceSet:
         from dftrace_ai.analysis.reading import open_traces
-        from dftrace_ai.analysis.reading.trace_set import open_folders
+        from dftrace_ai.analysis.reading.trace_set import of_one_run, open_folders
         from dftrace_ai.trace_format.file_names import is_recorded
 
-        if not self._is_here:
-            return open_traces(self.paths, self._run)
-        # In others nothing is written yet.
-        here = [path for path in self.paths if any(map(is_recorded, os.listdir(path)))]  # noqa: PTH208
-        return open_folders(here or self.paths[:1], self._run)
+        found = self._found.get(tuple(paths))
+        if found is None and self._is_here:
+            # In others nothing is written yet.
+            here = [path for path in paths if any(map(is_recorded, os.listdir(path)))]  # noqa: PTH208
+            found = open_folders(here or paths[:1])
+        elif found is None:
+            found = open_traces(paths)
+        self._found[tuple(paths)] = found
+        return of_one_run(found, run)
 
     def _tell_which(self, traces: TraceSet) -> None:
         others = traces.other_runs + self._older
         if not self._is_here and not others:
             return
         name = traces.run or str(traces.files[0].path.parent)
-        place = "below the current directory" if self._is_here else "of these"
-        what = f"reading {name}, the newest run {place}" if self._run == "last" else ""
+        what = f"reading {name}, the newest run {self._place}" if self._run == "last" else ""
         if self._run == "all" or (not what and not others):
             return
         more = f"; {counted(others, 'older one')}: --run ID, or --run all" if others else ""
@@ -262,3 +326,11 @@ class Reading:
         """End the command: with status 1 where faults were found, or not all could be read."""
         if failed or self.waiting:
             raise typer.Exit(FAILED)
+
+
+def _runs_of(traces: TraceSet) -> set[str]:
+    """Return the runs of traces, as the names of spools have them."""
+    from dftrace_ai.trace_format.file_names import RUN_DIGITS
+
+    runs = (owner.header.run for owner in traces.owners.all)
+    return {run[:RUN_DIGITS] for run in runs if run}

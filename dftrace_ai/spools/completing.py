@@ -6,18 +6,27 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.spools.held import directories_at
-from dftrace_ai.spools.recovery import Recovery, adopt_in
-from dftrace_ai.trace_format.file_names import is_of_a_run
+from dftrace_ai.spools.recovery import Recovery, adopt_in, clear_unfinished
+from dftrace_ai.spools.search import FoundSpool, OwnSpools, spools_of
+from dftrace_ai.trace_format.file_names import (
+    is_of_a_run,
+    marker_base,
+    run_of_spool,
+    trace_name,
+)
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.trace_format.running import RunningProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator
+
+    from dftrace_ai.spools.held import HeldDirectory
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,84 @@ def report_of(found: Recovery) -> RecoveryReport:
     return RecoveryReport(**found._asdict())
 
 
+class LeftSpool(NamedTuple):
+    """A spool that belongs to what is read, and what is known without reading it.
+
+    `run`: the beginning of its name. `folder`: of its trace. `began_ns`: when its process did, or
+    its marker was written.
+    """
+
+    run: str
+    folder: str
+    began_ns: int
+
+
+class Leavings:
+    """What processes left at or below directories, and for trace files: spools, and their markers.
+
+    `deep`: also below directories. `spool_dir`: one more place to look for spools.
+    """
+
+    def __init__(
+        self, paths: Iterable[Path], spool_dir: Path | None = None, *, deep: bool = True
+    ) -> None:
+        self._own = OwnSpools(spool_dir=spool_dir)
+        self._deep = deep
+        # os.path, since a name may be too long, and pathlib raises where this says no.
+        given = sorted((not os.path.isdir(path), path) for path in set(paths))  # noqa: PTH112
+        self._bases: dict[Path, set[str] | None] = {}
+        for is_file, path in given:
+            if not is_file:
+                self._bases[path] = None
+            elif (bases := self._bases.setdefault(path.parent, set())) is not None:
+                bases.add(_base_of(path.name))
+
+    def all(self) -> list[LeftSpool]:
+        """Return the spools that are there, of processes that run as well."""
+        found = []
+        for directory, bases in self._directories():
+            with contextlib.suppress(OSError):  # which is told where it is to be completed
+                found += [
+                    LeftSpool(run_of_spool(Path(one.path).name), directory.path, _began_ns(one))
+                    for one in spools_of(directory, self._own)
+                    if one.path and _is_for(one, bases)
+                ]
+        return found
+
+    def complete(self, runs: Collection[str] | None = None, *, anew: bool = False) -> Recovery:
+        """Complete the traces of those that died; `runs`: only of these, as `LeftSpool` has them.
+
+        `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
+        """
+        found = Recovery.nothing()
+        for directory, bases in self._directories():
+            only = partial(_is_for, bases=bases, runs=runs)
+            found.add(adopt_in(directory, self._own, anew=anew, only=only))
+        return found
+
+    def clear(self) -> Recovery:
+        """Remove the spools that say nothing, in the usual places."""
+        found = Recovery.nothing()
+        found.failed.extend(clear_unfinished(self._own.places, self._own.prefix))
+        return found
+
+    def _directories(self) -> Iterator[tuple[HeldDirectory, set[str] | None]]:
+        """Yield the directories with what a run leaves, and of which traces; None for all."""
+        seen: set[tuple[int, int]] = set()
+        for top, bases in self._bases.items():
+            # Of no directory who reads the traces complains.
+            with contextlib.suppress(OSError):
+                for directory, names in directories_at(top):
+                    info = os.fstat(directory.descriptor)
+                    identity = (info.st_dev, info.st_ino)
+                    given = directory.path == os.fspath(top)
+                    if identity not in seen and (given or any(map(is_of_a_run, names))):
+                        yield directory, bases
+                        seen.add(identity)
+                    if bases is not None or not self._deep:
+                        break
+
+
 def complete_directories(
     paths: Iterable[Path],
     spool_dir: Path | None = None,
@@ -57,31 +144,36 @@ def complete_directories(
     anew: bool = False,
     deep: bool = True,
 ) -> Recovery:
-    """Complete what dead processes left at or below directories, and around trace files.
-
-    `anew`: where a trace is gone, or was cut, another file gets what its spool holds. Not `deep`:
-    nothing below directories.
-    """
-    found = Recovery.nothing()
-    seen: set[tuple[int, int]] = set()
-    for path in sorted(set(paths)):
-        # os.path, since a name may be too long, and pathlib raises where this says no.
-        is_directory = os.path.isdir(path)  # noqa: PTH112
-        top = path if is_directory else path.parent
-        try:
-            for directory, names in directories_at(top):
-                info = os.fstat(directory.descriptor)
-                identity = (info.st_dev, info.st_ino)
-                given = directory.path == os.fspath(top)
-                if given or any(map(is_of_a_run, names)):
-                    if identity not in seen:
-                        found.add(adopt_in(directory, spool_dir=spool_dir, anew=anew))
-                    seen.add(identity)
-                if not (is_directory and deep):
-                    break
-        except OSError:
-            continue  # no directory: who reads the traces complains of it
+    """Complete what dead processes left, see `Leavings`; what is there of all runs."""
+    leavings = Leavings(paths, spool_dir, deep=deep)
+    found = leavings.complete(anew=anew)
+    found.add(leavings.clear())
     return found
+
+
+def _base_of(name: str) -> str:
+    named = trace_name(name)
+    return named.base if named else marker_base(name)
+
+
+def _is_for(
+    spool: FoundSpool, bases: Collection[str] | None, runs: Collection[str] | None = None
+) -> bool:
+    """Return whether a spool is of one of these traces, and of one of these runs."""
+    if runs is not None and spool.path and run_of_spool(Path(spool.path).name) not in runs:
+        return False
+    return bases is None or spool.marker is None or marker_base(spool.marker.name) in bases
+
+
+def _began_ns(spool: FoundSpool) -> int:
+    try:
+        return _native.look_into(spool.path, 0.0)["started_ns"]
+    except (OSError, ValueError):
+        pass
+    try:
+        return spool.marker.stat(follow_symlinks=False).st_mtime_ns if spool.marker else 0
+    except OSError:
+        return 0  # its process has completed its trace
 
 
 def processes_that_run(spools: Iterable[str], paths: Iterable[Path]) -> list[RunningProcess]:

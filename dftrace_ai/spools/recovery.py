@@ -16,18 +16,18 @@ import dftrace_ai._native as _native
 from dftrace_ai.spools.held import HeldDirectory
 from dftrace_ai.spools.search import (
     FoundSpool,
+    OwnSpools,
     find_orphans,
     find_spools,
     lives_without,
     marker_in,
-    spool_places,
     spools_of,
 )
-from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, process_of_spool, spool_prefix
+from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, process_of_spool
 from dftrace_ai.wording import described, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 __all__ = [
     "FoundSpool",
@@ -110,30 +110,33 @@ def adopt_dead(
     except OSError as error:
         result.failed.append(f"{quoted(os.fspath(directory))}: {error.strerror}")
         return result
+    own = OwnSpools(run, spool_dir)
     with held:
-        result.add(adopt_in(held, run, spool_dir=spool_dir))
+        result.add(adopt_in(held, own))
+    result.failed.extend(clear_unfinished(own.places, own.prefix))
     return result
 
 
 def adopt_in(
     directory: HeldDirectory,
-    run: str | None = None,
+    own: OwnSpools,
     *,
-    spool_dir: str | os.PathLike[str] | None = None,
     anew: bool = False,
+    only: Callable[[FoundSpool], bool] = lambda _: True,
 ) -> Recovery:
     """Finish traces as `adopt_dead` does, in a directory that is held open.
 
-    `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
+    `anew`: where a trace is gone, or was cut, another file gets what its spool holds. `only`: which
+    spools; the others are left alone.
     """
     try:
-        found = spools_of(directory, run, spool_dir=spool_dir)
+        found = list(filter(only, spools_of(directory, own)))
     except OSError as error:
         result = Recovery.nothing()
         result.failed.append(f"{quoted(directory.path)}: {error.strerror}")
         return result
     result = _adopt_all(found, directory, anew=anew)
-    result.failed.extend(_clear_unfinished(directory.path, run, spool_dir))
+    result.failed.extend(clear_unfinished(own.besides(directory), own.prefix))
     return result
 
 
@@ -152,13 +155,15 @@ def complete_children(
     # Whoever may write to the directory can put markers and spools there that bear the run's name.
     # Only those of this user are looked at.
     try:
+        places = OwnSpools(run, spool_dir)
         with HeldDirectory(directory) as held:
             # Others may name a path that makes whoever looks at it wait.
-            found = spools_of(held, run, spool_dir=spool_dir, owner=os.geteuid())
+            found = spools_of(held, places, owner=os.geteuid())
             children = [spool for spool in found if not _is_at(spool.path, own)]
             ours = [one for one in children if one.owner == os.geteuid()]
             result = _adopt_all(ours, held, by_loader=by_loader)
-            result.failed.extend(_clear_unfinished(directory, run, spool_dir))
+            beside = places.besides(held)
+            result.failed.extend(clear_unfinished([*beside, *places.places], places.prefix))
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
     except Exception as error:  # noqa: BLE001 - what others leave there must not end a training
@@ -371,16 +376,13 @@ def _remove(marker: Path, directory: HeldDirectory, result: Recovery, also: str 
         result.failed.append(f"{quoted(str(marker))}: {why}")
 
 
-def _clear_unfinished(
-    directory: str, run: str | None, spool_dir: str | os.PathLike[str] | None
-) -> list[str]:
+def clear_unfinished(places: Iterable[str], prefix: str) -> list[str]:
     """Remove spools of the caller that say nothing; return for each that stays its path and why."""
     # A spool gets its name when its header is whole, where the file system has files without a
     # name. Elsewhere one may be left whose process was killed too early: it names no trace, and
     # belongs to no directory, but its own name tells which process made it.
-    prefix = spool_prefix(run)
     failed: list[str] = []
-    for place in spool_places(directory, os.fspath(spool_dir or "")):
+    for place in places:
         # Of a process on another host, which may be making its spool there, nothing is known.
         if not _native.on_network(place):
             failed.extend(_clear(place, prefix))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import stat
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,21 +129,57 @@ def find_spools(directory: str | os.PathLike[str], run: str | None = None) -> li
         # Who looks for traces there is told so; who only looks for spools has none there.
         return []
     with held:
-        return spools_of(held, run)
+        return spools_of(held, OwnSpools(run))
+
+
+class OwnSpools:
+    """The spools of the caller, of a run or of all, by the directory that their traces are in.
+
+    The usual places are listed once, for as many directories as are asked about: thousands of
+    spools may lie there. `spool_dir` is one more of them.
+    """
+
+    def __init__(
+        self, run: str | None = None, spool_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.prefix = spool_prefix(run)
+        self.places = spool_places(os.fspath(spool_dir or ""))
+
+    @cached_property
+    def _of_each(self) -> dict[tuple[int, int], list[str]]:
+        found: dict[tuple[int, int], list[str]] = {}
+        for place in self.places:
+            for path in _own_spools(place, self.prefix):
+                with contextlib.suppress(OSError, ValueError):  # as in `_belongs`
+                    info = Path(_native.spool_trace_directory(path)).stat()
+                    found.setdefault((info.st_dev, info.st_ino), []).append(path)
+        return found
+
+    def besides(self, directory: HeldDirectory) -> list[str]:
+        """Return the places that have to do with this directory alone: itself."""
+        own = os.path.realpath(directory.path)
+        return [] if own in self.places else [own]
+
+    def of(self, directory: HeldDirectory) -> Iterator[str]:
+        """Yield those whose traces are in a directory, and that lie in it or in a usual place."""
+        for place in self.besides(directory):
+            for path in _own_spools(place, self.prefix):
+                if _belongs(path, directory):
+                    yield path
+        info = os.fstat(directory.descriptor)
+        yield from self._of_each.get((info.st_dev, info.st_ino), ())
 
 
 def spools_of(
     directory: HeldDirectory,
-    run: str | None = None,
+    own: OwnSpools,
     *,
-    spool_dir: str | os.PathLike[str] | None = None,
     owner: int | None = None,
 ) -> list[FoundSpool]:
     """Find spools as `find_spools` does, in a directory that is held open.
 
     `owner`: only markers of this user are opened, and what they name looked at; None takes all.
     """
-    prefix = spool_prefix(run)
     found: dict[str, FoundSpool] = {}
     faulty: list[FoundSpool] = []
     others: list[str] = []
@@ -160,18 +198,17 @@ def spools_of(
             continue
         if spool.fault or spool.begun:
             faulty.append(spool)
-        elif Path(spool.path).name.startswith(prefix):
+        elif Path(spool.path).name.startswith(own.prefix):
             found[spool.path] = spool
     # A marker may lead there through a link.
     known = {os.path.realpath(path) for path in found}
-    for place in spool_places(directory.path, os.fspath(spool_dir or "")):
-        for path in _own_spools(place, prefix):
-            if path not in known and _belongs(path, directory):
-                # Where the file system shows another owner, its marker is right all the same.
-                named = [spool for spool in faulty if os.path.realpath(spool.path) == path]
-                faulty = [spool for spool in faulty if spool not in named]
-                marker = named[0].marker if named else _marker_among(others, directory, path)
-                found[path] = FoundSpool(path, marker, owner=os.geteuid())
+    for path in own.of(directory):
+        if path not in known:
+            # Where the file system shows another owner, its marker is right all the same.
+            named = [spool for spool in faulty if os.path.realpath(spool.path) == path]
+            faulty = [spool for spool in faulty if spool not in named]
+            marker = named[0].marker if named else _marker_among(others, directory, path)
+            found[path] = FoundSpool(path, marker, owner=os.geteuid())
     return sorted([*found.values(), *faulty], key=lambda spool: (spool.path, str(spool.marker)))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from analysis.test_identity import STEPS, put, rank
+from conftest import RunScript
 from safety.commands import Done, invoke
 
 OLD, NEW = "2026-11-26_08-00-00-train", "2026-11-27_09-00-00-train"
@@ -85,7 +86,12 @@ def test_each_command_takes_what_makes_sense_for_it(runs: Path) -> None:
     assert json.loads(done.out)["before"]["path"] == "cccccccc"
     compared, done = files("diff", str(runs / OLD), "traces")
     assert json.loads(done.out)["after"]["path"] == f"traces/{NEW}"
-    assert invoke("diff", "traces").status == 2
+    assert invoke("diff", "traces").err.startswith("dftrace: comparing the last two runs: cccccccc")
+    done = invoke("diff", f"traces/{NEW}")
+    assert (done.status, done.err) == (
+        2,
+        f"dftrace: there is one run in traces/{NEW}; name the other one\n",
+    )
     assert invoke("recover").out == "nothing to recover\n"
     for command in ("stuck", "top"):
         done = invoke(command)
@@ -119,3 +125,49 @@ def test_below_the_current_directory_not_everything_is_searched(
     assert "there are no traces below the current directory; dftrace run SCRIPT" in done.err
     put(tmp_path / "a" / "b", t_host_1=rank(0, run="bbbb" * 8))
     assert counted()[2] == "dftrace: reading a/b, the newest run below the current directory\n"
+
+
+# Each run in a child: those that are killed leave all that they have recorded in their spools.
+DEAD = """
+    import os, signal, sys
+    import dftrace_ai
+    from dftrace_ai import ai
+    for name in sys.argv[1:]:
+        child = os.fork()
+        if not child:
+            dftrace_ai.initialize(log_file=f"{name}/t", flush_interval_ms=60_000)
+            for step in range(3):
+                with ai.compute.forward(step=step):
+                    pass
+            if name.endswith("whole"):
+                dftrace_ai.finalize()
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+    """
+
+
+def test_only_what_is_read_is_completed(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = {"t/1", "t/3", "both", "t/5", "t/6"}
+    runs = ["t/1", "t/2-whole", "t/3", "both", "both", "t/4-whole", "t/5", "t/6"]
+    monkeypatch.chdir(run_script(DEAD, args=runs).folder.parent)
+    for words, completed in (
+        (("summary", "t/4-whole"), set()),
+        (("summary", "both/t-nobody-1.pfw"), set()),
+        # The newest of what is given, or below, though it is in no file yet.
+        (("sql", "t", "select 1"), {"t/6"}),
+        (("summary",), set()),
+        (("why", "--run", "t/1"), {"t/1"}),
+        (("view", "t", "--run", "3", "--no-browser", "--ranks", "9"), {"t/3"}),
+        (("diff", "both"), {"both"}),
+        (("diff",), {"t/5"}),
+    ):
+        said = invoke(*words).err
+        dead -= completed
+        assert {str(marker.parent) for marker in Path().rglob("*.spool-at")} == dead, (words, said)
+        assert {
+            line.split()[2].rpartition("/")[0] for line in said.splitlines() if "completed " in line
+        } == completed
+    assert invoke("recover").out == "nothing to recover\n"

@@ -67,20 +67,20 @@ def open_traces(paths: Iterable[str | os.PathLike[str]] | TraceSet, run: str = "
     """
     if isinstance(paths, TraceSet):
         return paths
-    return _opened(search_traces(paths), run)
+    return of_one_run(_opened(search_traces(paths)), run)
 
 
-def open_folders(folders: Iterable[Path], run: str) -> TraceSet:
-    """Open what the recorder has put into folders, not below, of all runs or of one."""
-    return _opened(search_traces(folders, deep=False), run)
+def open_folders(folders: Iterable[Path]) -> TraceSet:
+    """Open what the recorder has put into folders, not below."""
+    return _opened(search_traces(folders, deep=False))
 
 
-def _opened(found: TraceSearch, run: str) -> TraceSet:
-    traces = TraceSet(tuple(map(Trace, found.files)), found.skipped)
-    return traces if run == "all" else _of_one_run(traces, run)
+def _opened(found: TraceSearch) -> TraceSet:
+    return TraceSet(tuple(map(Trace, found.files)), found.skipped)
 
 
 LAST: Final = "last"
+ALL: Final = "all"
 LEAST_DIGITS: Final = 4
 MOST_NAMED: Final = 12
 
@@ -96,7 +96,10 @@ def last_runs(traces: TraceSet, most: int = 2) -> list[TraceSet]:
     return found
 
 
-def _of_one_run(traces: TraceSet, which: str) -> TraceSet:
+def of_one_run(traces: TraceSet, which: str) -> TraceSet:
+    """Return the traces of a run, with those that name none, by what `open_traces` takes for it."""
+    if which == ALL:
+        return traces
     runs = traces.owners.known_runs
     if len(runs) < 2 and which == LAST:
         return traces
