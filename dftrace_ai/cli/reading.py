@@ -203,10 +203,8 @@ class Reading:
             complain(note, loud=True)
 
     def _runs_to_read(self, left: Sequence[LeftSpool], done: set[str]) -> set[str]:
-        """Return the runs to be read that spools are left of, by the beginning of their names.
-
-        Of those that are read; and of one that has only spools yet, if it may be that.
-        """
+        """Return the runs to be read that spools are left of, by the beginning of their names."""
+        # Of those that are read; and of one that has only spools yet, if it may be that.
         from dftrace_ai.errors import TraceError
 
         written: set[str] = set()

@@ -60,23 +60,19 @@ def report_of(found: Recovery) -> RecoveryReport:
 
 
 class LeftSpool(NamedTuple):
-    """A spool that belongs to what is read, and what is known without reading it.
-
-    `run`: the beginning of its name. `folder`: of its trace. `began_ns`: when its process did, or
-    its marker was written.
-    """
+    """A spool beside what is read: of which run (the beginning of its name), and since when."""
 
     run: str
+    # That of its trace.
     folder: str
+    # When its process began, or its marker was written.
     began_ns: int
 
 
 class Leavings:
-    """What processes left at or below directories, and for trace files: spools, and their markers.
+    """What processes left at directories, below them where `deep`, and for trace files: spools."""
 
-    `deep`: also below directories. `spool_dir`: one more place to look for spools.
-    """
-
+    # `spool_dir`: one more place to look for spools.
     def __init__(
         self, paths: Iterable[Path], spool_dir: Path | None = None, *, deep: bool = True
     ) -> None:
@@ -104,10 +100,8 @@ class Leavings:
         return found
 
     def complete(self, runs: Collection[str] | None = None, *, anew: bool = False) -> Recovery:
-        """Complete the traces of those that died; `runs`: only of these, as `LeftSpool` has them.
-
-        `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
-        """
+        """Complete the traces of those that died; `runs`: only of these, by `LeftSpool`."""
+        # `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
         found = Recovery.nothing()
         for directory, bases in self._directories():
             only = partial(_is_for, bases=bases, runs=runs)

@@ -133,12 +133,10 @@ def find_spools(directory: str | os.PathLike[str], run: str | None = None) -> li
 
 
 class OwnSpools:
-    """The spools of the caller, of a run or of all, by the directory that their traces are in.
+    """The spools of the caller, of a run or of all, by the directory that their traces are in."""
 
-    The usual places are listed once, for as many directories as are asked about: thousands of
-    spools may lie there. `spool_dir` is one more of them.
-    """
-
+    # The usual places, and `spool_dir`, are listed once, for as many directories as are asked
+    # about: thousands of spools may lie there.
     def __init__(
         self, run: str | None = None, spool_dir: str | os.PathLike[str] | None = None
     ) -> None:
