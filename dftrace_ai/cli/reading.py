@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.reading.search import Folder
+    from dftrace_ai.live import Observer
     from dftrace_ai.spools.completing import LeftSpool
     from dftrace_ai.trace_format.running import RunningProcess
 
@@ -114,17 +116,36 @@ Thresholds = Annotated[
 ]
 
 
-def folders_here(*, every: bool = False) -> list[Path]:
-    """Return the folder below the current directory that was written last, or all with runs."""
+def folders_here() -> list[Path]:
+    """Return the folders below the current directory with what a run leaves."""
+    return [folder.path for folder in _found_here()]
+
+
+def watched_here() -> list[Path]:
+    """Return those in which processes may run, else the one that was written last."""
+    folders = _found_here()
+    marked = [folder.path for folder in folders if folder.marked]
+    if not marked:
+        complain(f"looking at {folders[0].path}, what was written last below the current directory")
+    return marked or [folders[0].path]
+
+
+def _found_here() -> list[Folder]:
     from dftrace_ai.analysis.reading.search import folders_of_runs
     from dftrace_ai.errors import TraceError
 
-    folders = [folder.path for folder in folders_of_runs(Path(), bounded=True)]
+    folders = folders_of_runs(Path(), bounded=True)
     if not folders:
         raise TraceError(NOTHING_HERE)
-    if not every:
-        complain(f"looking at {folders[0]}, what was written last below the current directory")
-    return folders if every else folders[:1]
+    return folders
+
+
+def tell_watched(observer: Observer) -> None:
+    """Say which of several runs is looked at."""
+    from dftrace_ai.live.wording import others_text
+
+    if told := others_text(observer.run, observer.other_runs):
+        complain(f"looking at {told}")
 
 
 class Reading:
@@ -157,12 +178,9 @@ class Reading:
 
     def _newest_here(self) -> list[Path]:
         """Return the folders of the newest runs below the current directory."""
-        from dftrace_ai.analysis.reading.search import folders_of_runs, newest_folders
-        from dftrace_ai.errors import TraceError
+        from dftrace_ai.analysis.reading.search import newest_folders
 
-        folders = folders_of_runs(Path(), bounded=True)
-        if not folders:
-            raise TraceError(NOTHING_HERE)
+        folders = _found_here()
         taken = [each.path for each in folders] if self._run == "all" else newest_folders(folders)
         self._older = len(folders) - len(taken)
         return taken

@@ -53,7 +53,7 @@ def command(
     from dftrace_ai.wording import counted
 
     deep = bool(directories)
-    directories = directories or folders_here(every=True)
+    directories = directories or folders_here()
     for directory in directories:
         _check_listable(directory)
     with shown_progress("recovering"):

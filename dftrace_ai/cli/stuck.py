@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, folders_here
+from dftrace_ai.cli.reading import Json, Run, tell_watched, watched_here
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ def command(
         typer.Argument(
             metavar="[PATHS]...",
             help="Directories in which processes write traces, and snapshots of other hosts, "
-            "made there by `dftrace top --once --json`. Without any: what was written last below "
-            "the current directory.",
+            "made there by `dftrace top --once --json`. Without any: all below the current "
+            "directory.",
         ),
     ] = None,
     idle: Annotated[
@@ -36,11 +36,13 @@ def command(
         ),
     ] = 60.0,
     json: Json = False,
+    run: Run = None,
 ) -> None:
     """Tell which ranks wait, for how long, and for which one.
 
     Looks once, at running processes, without their noticing. Ranks in a collective wait
-    for those that are elsewhere; the likely cause is marked.
+    for those that are elsewhere; the likely cause is marked. Of several runs the newest of those
+    that run is judged.
 
     Example: dftrace stuck out --idle 30
 
@@ -48,18 +50,20 @@ def command(
     2 the call or its input is wrong.
     """
     from dftrace_ai.cli.live_view.verdict import finding_lines
-    from dftrace_ai.live import find_stuck, snapshot
+    from dftrace_ai.live import Observer, find_stuck
     from dftrace_ai.live.stuck import died_in
 
     try:
-        paths = paths or folders_here()
-        verdict = find_stuck(snapshot(paths), idle)
+        paths = paths or watched_here()
+        observer = Observer(paths, run=run or "last")
+        verdict = find_stuck(observer.look(), idle)
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
-        for line, _ in finding_lines(died_in(paths or ())):
+        for line, _ in finding_lines(died_in(paths or (), run or "last")):
             typer.echo(line, err=True)
         raise typer.Exit(BAD_INPUT) from error
     _print(verdict, as_json=json)
+    tell_watched(observer)
     if verdict.stuck:
         raise typer.Exit(STUCK)
 

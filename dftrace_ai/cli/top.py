@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import folders_here, json_option
+from dftrace_ai.cli.reading import Run, json_option, tell_watched, watched_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ def command(
         typer.Argument(
             metavar="[DIR]...",
             help="Directories in which processes write traces; also saved snapshots. Without any: "
-            "what was written last below the current directory.",
+            "all below the current directory.",
         ),
     ] = None,
     interval: Annotated[
@@ -38,24 +38,27 @@ def command(
         bool,
         json_option("Print JSON of one snapshot and end; `dftrace stuck` reads it."),
     ] = False,
+    run: Run = None,
 ) -> None:
     """Show what every traced process is doing: its open spans, since when, and how its time goes.
 
     Looks at running processes without their noticing, and at dead ones as they were at
     the last. Ranks that differ from the others are marked. `q` or Ctrl+C leaves.
-    Where the output is no terminal, one table is printed.
+    Where the output is no terminal, one table is printed. Of several runs the newest of those
+    that run is shown.
 
     Example: dftrace top out --interval 2
     """
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import Observer
 
-    observer = Observer(paths or folders_here(), window)
+    observer = Observer(paths or watched_here(), window, run or "last")
     if json:
         from dftrace_ai.cli.terminal import write_out
         from dftrace_ai.live import snapshot_json
 
         write_out(snapshot_json(observer.look()).decode())
+        tell_watched(observer)
         return
     out = console()
     if once or not out.is_terminal:
@@ -72,3 +75,4 @@ def _print_once(out: Console, observer: Observer) -> None:
 
     coloured = out.color_system is not None
     print_all(out, page(observer.look(), out.width, None, coloured=coloured))
+    tell_watched(observer)

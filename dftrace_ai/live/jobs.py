@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dftrace_ai.trace_format.file_names import RUN_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +84,52 @@ def jobs_of(snapshot: Snapshot) -> list[Job]:
     for job in jobs:
         job.processes.sort(key=_order)
     return jobs
+
+
+class OneJob(NamedTuple):
+    """A snapshot of one job, what that is called among several, and how many others there are."""
+
+    snapshot: Snapshot
+    run: str = ""
+    others: int = 0
+
+
+def of_one_job(snapshot: Snapshot, which: str) -> OneJob:
+    """Return what a snapshot has of one job: ``last`` for the newest of those that run, or by name.
+
+    Raises:
+        TraceError: there is no such run.
+    """
+    jobs = jobs_of(snapshot)
+    if which == "all" or (len(jobs) < 2 and which == "last"):
+        return OneJob(snapshot)
+    from dftrace_ai.analysis.reading.trace_set import called_by_folder, place_of
+
+    folders = [{_folder_of(process) for process in job.processes} for job in jobs]
+    called = called_by_folder(folders, [job.runs[0] for job in jobs])
+    if which == "last":
+        # One that died is the newest only where nothing runs.
+        at = max(range(len(jobs)), key=lambda at: (bool(ranks_alive(jobs[at].processes)), at))
+    else:
+        at = place_of(which, [job.runs for job in jobs], called)
+    # What is hidden may be a rank whose run has a name of its own.
+    others = {run[:RUN_DIGITS] for job in jobs if job is not jobs[at] for run in job.runs}
+    return OneJob(
+        replace(
+            snapshot,
+            processes=jobs[at].processes,
+            hidden=[one for one in snapshot.hidden if one.run not in others],
+        ),
+        called[at],
+        len(jobs) - 1,
+    )
+
+
+def _folder_of(process: RankStatus) -> str:
+    """Return the folder of a process's traces, by its path from here where it lies below."""
+    folder = Path(process.prefix).parent
+    here = Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 
 
 def _order(process: RankStatus) -> tuple[bool, int, str, bool, int]:

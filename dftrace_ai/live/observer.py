@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.errors import TraceError
-from dftrace_ai.live.jobs import with_workers
+from dftrace_ai.live.jobs import of_one_job, with_workers
 from dftrace_ai.live.model import (
     NS,
     HiddenProcess,
@@ -27,6 +27,7 @@ from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.wording import processes_text
 from dftrace_ai.spools.search import (
     MarkedSpool,
+    OwnSpools,
     lives_without,
     spool_of_marker,
     spools_below,
@@ -185,26 +186,30 @@ class _Walk(NamedTuple):
     next_due: float
 
 
-def snapshot(paths: Iterable[str | os.PathLike[str]], window_s: float = 5.0) -> Snapshot:
+def snapshot(
+    paths: Iterable[str | os.PathLike[str]], window_s: float = 5.0, run: str = "all"
+) -> Snapshot:
     """Look at what traced processes are doing, without their noticing.
 
     Args:
         paths: directories in which processes write traces, spools, and files of
             snapshots that were taken on other hosts.
         window_s: seconds that shares of time and rates look back on.
+        run: ``all``; ``last`` for the processes of the newest run of those that run; or a run by
+            its folder, or by the beginning of its name.
 
     Returns:
         Every process once, each by the newest look at it.
 
     Raises:
-        TraceError: a path is missing or of no use, or nothing runs there.
+        TraceError: a path is missing or of no use, nothing runs there, or there is no such run.
 
     Example::
 
         for process in dftrace_ai.live.snapshot(["out"]).processes:
             print(process.label, " > ".join(span.label for span in process.place))
     """
-    return Observer(paths, window_s).look()
+    return Observer(paths, window_s, run).look()
 
 
 class Observer:
@@ -213,6 +218,11 @@ class Observer:
     Args:
         paths: as for `snapshot`.
         window_s: as for `snapshot`.
+        run: as for `snapshot`.
+
+    Attributes:
+        run: after a look, what the run is called that was chosen among several; else empty.
+        other_runs: how many others there were.
 
     Example::
 
@@ -221,9 +231,14 @@ class Observer:
             time.sleep(1.0)
     """
 
-    def __init__(self, paths: Iterable[str | os.PathLike[str]], window_s: float = 5.0) -> None:
+    def __init__(
+        self, paths: Iterable[str | os.PathLike[str]], window_s: float = 5.0, run: str = "all"
+    ) -> None:
         self.paths = [Path(path) for path in paths]
         self.window_s = window_s
+        self.run = ""
+        self.other_runs = 0
+        self._which = run
         self._headers: dict[Path, HeaderFacts] = {}
         self._walks: dict[Path, _Walk] = {}
         self._before: dict[tuple[str, str], RankStatus] = {}
@@ -239,18 +254,20 @@ class Observer:
         """
         if not self.paths:
             raise TraceError("no directory was given")
-        found = merged([self._look_at(path) for path in self.paths])
+        own = OwnSpools()
+        found = merged([self._look_at(path, own) for path in self.paths])
         if not found.processes:
             raise TraceError(self._nothing(found))
+        found, self.run, self.other_runs = of_one_job(found, self._which)
         processes = [self._with_rate(process) for process in found.processes]
         self._before = {process.identity: process for process in processes}
         return replace(found, processes=processes)
 
-    def _look_at(self, path: Path) -> Snapshot:
+    def _look_at(self, path: Path, own: OwnSpools) -> Snapshot:
         # os.path, since pathlib raises where a directory above is closed.
         if os.path.isdir(path):  # noqa: PTH112
             try:
-                return self._look_at_spools(self._spools_in(path))
+                return self._look_at_spools(self._spools_in(path, own))
             except OSError as error:
                 raise TraceError(f"{error.filename}: cannot be read: {error.strerror}") from error
         if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
@@ -264,12 +281,12 @@ class Observer:
             return self._look_at_spools([MarkedSpool(path, str(path))])
         return read_snapshot(path)
 
-    def _spools_in(self, directory: Path) -> list[MarkedSpool]:
+    def _spools_in(self, directory: Path, own: OwnSpools) -> list[MarkedSpool]:
         """The spools of a directory: listed anew now and then, which may take long on a server."""
         now = time.monotonic()
         walk = self._walks.get(directory)
         if walk is None or now >= walk.next_due:
-            spools = spools_below(directory)
+            spools = spools_below(directory, own)
             took = time.monotonic() - now
             walk = self._walks[directory] = _Walk(spools, now + took * WALKS_APART)
         return walk.spools

@@ -420,13 +420,13 @@ def _judged(job: Job, hidden: list[HiddenProcess], limit_s: float) -> JobVerdict
     )
 
 
-def died_in(paths: Iterable[str | os.PathLike[str]]) -> list[Finding]:
+def died_in(paths: Iterable[str | os.PathLike[str]], run: str = "all") -> list[Finding]:
     """Return where processes stood that died, as their completed traces tell; by rank."""
     from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.errors import TraceError
 
     try:
-        findings = [_last_stand(trace) for trace in open_traces(paths)]
+        findings = [_last_stand(trace) for trace in open_traces(paths, run)]
     except TraceError:
         return []
     died = [finding for finding in findings if finding is not None]

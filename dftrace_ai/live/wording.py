@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dftrace_ai.trace_format.names_and_phases import loop_part, without_loop_part
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,3 +76,8 @@ def path_text(path: Sequence[OpenSpanStatus], width: int | None = None) -> str:
         if len(text) <= width:
             return text
     return words[0] if len(words[0]) <= width else words[0][: max(width - 1, 0)] + "…"
+
+
+def others_text(run: str, others: int) -> str:
+    """Return which run of several is looked at; empty for the only one."""
+    return f"run {run}; {counted(others, 'other')}: --run ID, or --run all" if others else ""

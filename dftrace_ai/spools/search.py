@@ -123,13 +123,17 @@ def find_spools(directory: str | os.PathLike[str], run: str | None = None) -> li
         for spool in dftrace_ai.spools.recovery.find_spools("out"):
             print(spool.path, spool.fault or "may be read")
     """
+    return _in(directory, OwnSpools(run))
+
+
+def _in(directory: str | os.PathLike[str], own: OwnSpools) -> list[FoundSpool]:
     try:
         held = HeldDirectory(directory)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         # Who looks for traces there is told so; who only looks for spools has none there.
         return []
     with held:
-        return spools_of(held, OwnSpools(run))
+        return spools_of(held, own)
 
 
 class OwnSpools:
@@ -342,7 +346,7 @@ def spool_places(*others: str) -> list[str]:
     return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
 
 
-def spools_below(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
+def spools_below(directory: str | os.PathLike[str], own: OwnSpools) -> list[MarkedSpool]:
     """Find the spools that markers in a directory name, to any depth, and those without one.
 
     They are sorted by marker. Where a directory below cannot be listed, a fault says so.
@@ -365,7 +369,7 @@ def spools_below(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
             found.append(MarkedSpool(Path(error.filename), "", fault))
     named = {spool.spool for spool in found}
     # Where the disk was full, or a process was killed early, there is no marker.
-    others = [one for one in find_spools(directory) if one.path and one.path not in named]
+    others = [one for one in _in(directory, own) if one.path and one.path not in named]
     found += [MarkedSpool(Path(one.path), one.path) for one in others if not one.complete]
     return sorted(found, key=lambda spool: spool.marker)
 

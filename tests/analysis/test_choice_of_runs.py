@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from analysis.test_identity import STEPS, put, rank
+from cli.test_cli import EVERY
 from conftest import RunScript
 from safety.commands import Done, invoke
 
@@ -97,6 +98,18 @@ def test_each_command_takes_what_makes_sense_for_it(runs: Path) -> None:
         done = invoke(command)
         assert "looking at traces/prefixed, what was written last below the current" in done.err
         assert "nothing runs here" in done.err
+    # Those that read traces, by what they take; all of them can be told which run.
+    reading = {
+        " ".join(names)
+        for names, command in EVERY.items()
+        for param in command.params
+        if param.param_type_name == "argument" and param.metavar in {"[PATHS]...", "[DIR]..."}
+    }
+    told = {
+        " ".join(names) for names, one in EVERY.items() for p in one.params if "--run" in p.opts
+    }
+    assert reading - told == {"recover"}
+    assert told - reading == set()
 
 
 def test_ranks_of_a_job_that_was_started_again_are_of_one_run(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from safety.commands import invoke
 
 from dftrace_ai import _native
 from dftrace_ai.errors import TraceError
@@ -355,6 +357,20 @@ def test_a_process_that_begins_later_is_seen(tmp_path: Path) -> None:
         with program(source, tmp_path) as second:
             pids = {first.pid, second.pid}
             until(observer.look, lambda seen: {p.pid for p in seen.processes} == pids)
+            runs = {process.pid: process.run for process in observer.look().processes}
+            for words, wanted in (
+                ((), {second.pid}),
+                (("--run", "all"), pids),
+                (("--run", runs[first.pid]), {first.pid}),
+            ):
+                done = invoke("top", tmp_path, "--json", *words)
+                assert {one["pid"] for one in json.loads(done.out)["processes"]} == wanted
+                assert ("; 1 other: --run ID" in done.err) == (len(wanted) == 1)
+                judged = invoke("stuck", tmp_path, "--json", *words)
+                assert len(json.loads(judged.out)["jobs"]) == len(wanted)
+                assert judged.err == done.err
+            none = invoke("stuck", tmp_path, "--run", "gone")
+            assert (none.status, "there is no run gone" in none.err) == (2, True)
             second.process.communicate("\n", timeout=90)
             until(observer.look, lambda seen: {p.pid for p in seen.processes} == {first.pid})
 

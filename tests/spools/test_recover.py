@@ -156,7 +156,7 @@ def test_somebody_else_completes_it_at_the_same_time(
     folder, spool = dead
     (marker,) = folder.glob("*.spool-at")
     find = recovery.spools_of
-    below = observer.spools_below(folder)
+    below = observer.spools_below(folder, recovery.OwnSpools())
 
     def found_before(*given: Any, **more: Any) -> list[recovery.FoundSpool]:
         found = find(*given, **more)
@@ -172,6 +172,6 @@ def test_somebody_else_completes_it_at_the_same_time(
         assert recovery.adopt_dead(folder) == recovery.Recovery.nothing()
     assert not marker.exists()
     marker.write_bytes(looked + b"complete\n")
-    monkeypatch.setattr(observer, "spools_below", lambda _: below)
+    monkeypatch.setattr(observer, "spools_below", lambda *_: below)
     with pytest.raises(TraceError, match="nothing was recorded here"):
         observer.snapshot([folder])

@@ -319,6 +319,8 @@ class Folder(NamedTuple):
     changed_ns: int
     path: Path
     files: int
+    # Whether there are markers, which processes leave that run, or died.
+    marked: bool
 
 
 def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
@@ -330,12 +332,15 @@ def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
     waiting, left = [(top, 0)], MOST_ENTRIES
     for folder, depth in waiting:
         times = []
+        marked = False
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 left -= 1
                 if bounded and left < 0:
                     break
-                if is_recorded(entry.name) or entry.name.endswith(MARKER_SUFFIX):
+                is_marker = entry.name.endswith(MARKER_SUFFIX)
+                marked |= is_marker
+                if is_marker or is_recorded(entry.name):
                     times.append(entry.stat(follow_symlinks=False).st_mtime_ns)
                 elif entry.is_dir(follow_symlinks=False) and not (
                     bounded
@@ -347,7 +352,7 @@ def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
                 ):
                     waiting.append((folder / entry.name, depth + 1))
         if times:
-            found.append(Folder(max(times), folder, len(times)))
+            found.append(Folder(max(times), folder, len(times), marked))
     return sorted(found, reverse=True)
 
 

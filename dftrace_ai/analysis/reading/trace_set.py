@@ -15,7 +15,7 @@ from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import numpy as np
 
@@ -104,7 +104,8 @@ def of_one_run(traces: TraceSet, which: str) -> TraceSet:
     if len(runs) < 2 and which == LAST:
         return traces
     called = _called(runs)
-    at = len(runs) - 1 if which == LAST else _place_of(which, runs, called)
+    ids = [(run.id,) for run in runs]
+    at = len(runs) - 1 if which == LAST else place_of(which, ids, called)
     left_out = {file for run in runs if run is not runs[at] for file in run.files}
     chosen = TraceSet(tuple(file for file in traces if file not in left_out), traces.skipped)
     chosen.run, chosen.other_runs = called[at], len(runs) - 1
@@ -112,22 +113,29 @@ def of_one_run(traces: TraceSet, which: str) -> TraceSet:
 
 
 def _called(runs: Sequence[KnownRun]) -> list[str]:
-    """Return what each run is called: by its folder, or, where several lie in that, by its name."""
     folders = [{str(file.path.parent) for file in run.files} for run in runs]
+    return called_by_folder(folders, [run.id for run in runs])
+
+
+def called_by_folder(folders: Sequence[Collection[str]], ids: Sequence[str]) -> list[str]:
+    """Return what each run is called: by its folder, or, where several lie in that, by its name."""
     count = Counter(folder for each in folders for folder in each)
     return [
-        next((folder for folder in sorted(each) if count[folder] == 1), run.id[:8])
-        for run, each in zip(runs, folders, strict=True)
+        next((folder for folder in sorted(each) if count[folder] == 1), name[:8])
+        for name, each in zip(ids, folders, strict=True)
     ]
 
 
-def _place_of(which: str, runs: Sequence[KnownRun], called: Sequence[str]) -> int:
+def place_of(which: str, ids: Sequence[Collection[str]], called: Sequence[str]) -> int:
+    """Return which of several runs is meant by a folder, or by the beginning of a name."""
     by_id = len(which) >= LEAST_DIGITS
-    name = os.path.normpath(which)
+    path = os.path.abspath(which)  # noqa: PTH100 - a name in two letters may stand for nothing
     found = [
         at
-        for at, (run, folder) in enumerate(zip(runs, called, strict=True))
-        if name in {folder, Path(folder).name} or (by_id and run.id.startswith(which))
+        for at, (names, folder) in enumerate(zip(ids, called, strict=True))
+        if os.path.normpath(which) == Path(folder).name
+        or path == os.path.abspath(folder)  # noqa: PTH100
+        or (by_id and any(one.startswith(which) for one in names))
     ]
     if len(found) == 1:
         return found[0]

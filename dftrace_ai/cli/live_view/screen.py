@@ -21,6 +21,7 @@ from dftrace_ai.cli.terminal import shown
 from dftrace_ai.errors import TraceError
 from dftrace_ai.interpreters import begun, ended
 from dftrace_ai.live import jobs_of
+from dftrace_ai.live.wording import others_text
 
 if TYPE_CHECKING:
     import subprocess
@@ -168,7 +169,8 @@ class LiveScreen:
             parts += page(
                 self._seen, width, height - 1, coloured=coloured, verdict=self._why_now.lines
             )
-        last = Text(KEYS_LINE, style="dim")
+        told = others_text(self._observer.run, self._observer.other_runs)
+        last = Text(f"{shown(told)}; {KEYS_LINE}" if told else KEYS_LINE, style="dim")
         if self._ended:
             last = Text(f"{shown(self._ended)}; {KEYS_LINE}", style="yellow")
         last.truncate(width, overflow="ellipsis")
