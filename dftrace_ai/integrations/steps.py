@@ -54,27 +54,39 @@ ALL_STEPS = StepRange()
 
 # Of one around another: what stands for anything has a sampler without end.
 MOST_SAMPLERS: Final = 8
+# Data sets of which it is known whether something is learned from them; each pass may have its own.
+MOST_DATA: Final = 1000
 
 
 class Pass(PassState):
     """A pass over a loader, from its first fetch on; what it has besides, `PassState` tells.
 
     Who is `evaluated` has had a model called; one that is `drained` gives no more, and some of its
-    batches have been fetched ahead of their use.
+    batches have been fetched ahead of their use. Whether it `learns` is told before it is seen, by
+    what came of other passes over the same `data` with the model in the same `mode`, which is that
+    of training or not; or it is `guessed`.
     """
 
-    __slots__ = ("evaluated", "iterator")
+    __slots__ = ("data", "evaluated", "guessed", "iterator", "mode")
 
     def __init__(self, iterator: object, begun: int) -> None:
         self.of = id(iterator)
         self.iterator = weakref.ref(iterator)
         self.begun = self.last = begun
-        self.evaluated = False
+        self.evaluated = self.guessed = False
+        self.mode = True
+        self.data = asked(_data_of, iterator)
 
     @property
     def is_ahead(self) -> bool:
         """Whether batches have been fetched that are not used yet."""
         return self.fetched > self.used
+
+
+def _data_of(iterator: Any) -> tuple[int, type]:
+    """Return what passes over the same data in the same way have in common."""
+    sampler = iterator._index_sampler
+    return id(iterator._dataset), type(getattr(sampler, "sampler", sampler))
 
 
 def epoch_of(iterator: object) -> int | None:
@@ -162,6 +174,10 @@ class Training(TrainingState):
         self._pass = None
         self._epochs = 0
         self._told_epoch: int | None = None
+        self._epoch_on: int | None = None
+        self._learned: dict[tuple[object, bool], bool] = {}
+        self._learner: weakref.ref[Any] | None = None
+        self._between, self._unfed = True, False
         self._step_told = None
         self._have_told(None)
         self._epoch_begun = self._epoch_last = self._evaluation = 0
@@ -189,8 +205,7 @@ class Training(TrainingState):
         self._tracks = {name: f"{track} {number}" for name, track in TRACKS.items()}
         self._track, self._epoch_track = self._tracks["step"], self._tracks["epoch"]
 
-    def _are_several(self) -> None:
-        """A second thread trains: from now on all spans carry what is said of their own thread."""
+    def _forget_told(self) -> None:
         forget_arguments()
 
     def _have_told(self, epoch: int | None) -> None:
@@ -211,10 +226,12 @@ class Training(TrainingState):
             if self._closing:
                 self._close(now)
             self._begun = now
+        if begins:
+            self._enter_step()
         before = self.step, self.epoch
         if epoch is not None and epoch != self._epoch_told:
             self._end_epoch()
-            self.epoch = epoch
+            self.epoch = self._epoch_on = epoch
             self._have_told(epoch)
         if self._closing:
             self._step_told = step
@@ -271,7 +288,41 @@ class Training(TrainingState):
         if first:
             self._abandon(iterator)
             self._passes[id(iterator)] = Pass(iterator, now)
-        self._pass = self._passes.get(id(iterator))
+        one = self._pass = self._passes.get(id(iterator))
+        if one is None or self._epoch_told is not None:
+            if one is not None and first:
+                one.learns = not self._evaluation
+        elif one.trained:
+            self._are_in(one.number)
+            self._epoch_on = one.number
+        elif first:
+            self._foresee(one)
+
+    def _foresee(self, one: Pass) -> None:
+        """Say whether something will be learned from a pass that begins, and in which epoch."""
+        model = None if self._learner is None else self._learner()
+        one.mode = asked(lambda: model is None or bool(model.training)) is not False
+        known = self._learned.get((one.data, one.mode))
+        one.guessed = known is None
+        if known is None:
+            known = self._learned.get((one.data, not one.mode), one.mode)
+        one.learns = known and not self._evaluation
+        self._are_in(self._number_of(one)[0] if one.learns else self._epoch_on)
+
+    def _expects(self, one: Pass) -> None:
+        """It seems that something is learned from a pass that did not look like it."""
+        one.learns = True
+        if self._epoch_told is None:
+            self._are_in(self._number_of(one)[0])
+
+    def _learns_by(self, model: object) -> None:
+        """A model is called first in a pass, for something to be learned."""
+        self._learner = weakref.ref(model)
+
+    def _are_in(self, epoch: int | None) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._tell()
 
     def fetched_nothing(self, iterator: object) -> None:
         """The pass over a loader is over."""
@@ -309,9 +360,15 @@ class Training(TrainingState):
         self._passes = {key: other for key, other in self._passes.items() if other is not one}
         if self._pass is one:
             self._pass, self._fed = None, False
+            if not self._begun:
+                self._are_in(self._epoch_on)
+                self._leave_step()
+        if one.evaluated and not one.trained:
+            self._note(one, learns=False)
         told = one.told if one.trained else self._evaluation or not one.evaluated
         if not told and self._is_recorded():
-            arguments = {} if one.number is None else {"epoch": one.number}
+            epoch = one.number if one.trained else self._epoch_on
+            arguments = {} if epoch is None else {"epoch": epoch}
             self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
 
     def _record(
@@ -328,9 +385,16 @@ class Training(TrainingState):
         self._judged = True
         over = self._pass
         if over is not None and not over.trained:
+            if over.evaluated or over.guessed:
+                # Else it may be a teacher's, in front of what is learned.
+                over.learns = False
+                self._are_in(self._epoch_on)
+                self._leave_step()
             over.evaluated = True
             over.used += 1
             over.last = ticks()
+        elif not self._begun:
+            self._leave_step()
 
     def judged(self) -> None:
         """A forward that does not learn has ended."""
@@ -349,14 +413,28 @@ class Training(TrainingState):
 
     def _number(self, over: Pass) -> None:
         """Give a pass that trains its number: what its sampler was told, or one more."""
-        told = epoch_of(over.iterator())
-        is_news = told is not None and told != self._told_epoch
-        counted = told if told is not None and is_news else self._epochs
+        counted, told = self._number_of(over)
         over.told = self._epoch_told is not None
-        self.epoch = over.number = counted if self._epoch_told is None else self._epoch_told
+        number = counted if self._epoch_told is None else self._epoch_told
+        self.epoch = over.number = self._epoch_on = number
         self._told_epoch = told
-        self._epochs = self.epoch + 1
+        self._epochs = number + 1
+        self._note(over, learns=True)
         self._tell_epoch()
+
+    def _note(self, over: Pass, *, learns: bool) -> None:
+        """Remember of what a pass is over whether something is learned from it."""
+        if len(self._learned) >= MOST_DATA:
+            self._learned.clear()
+        if over.data is not None and (learns or (over.data, over.mode) not in self._learned):
+            self._learned[over.data, over.mode] = learns
+
+    def _number_of(self, one: Pass) -> tuple[int, int | None]:
+        """Return the number of a pass that trains, and what its sampler was told."""
+        told = epoch_of(one.iterator())
+        if told is None or told == self._told_epoch:
+            return self._epochs, told
+        return told, told
 
     def _failed(self, error: Exception) -> None:
         """What is done here has raised, where the training goes on."""
@@ -374,6 +452,8 @@ class Training(TrainingState):
     def _pause(self) -> None:
         if self._closing:
             self._close(ticks())
+        if not self._begun:
+            self._leave_step()
 
     def end(self) -> None:
         """Record what is over, for nothing more will come, in any thread."""

@@ -138,7 +138,7 @@ def _by_marks(
     start[led] = np.minimum(start[led], waits.start_ns[wait])
     (count,) = waits.integers(wait, lambda args: args.get("count"))
     first[led] = count == 1
-    size = _batches_of_each(waits, start, marks.end_ns)
+    size = _batches_of_each(waits, start, marks.end_ns, first)
     return FoundSteps(
         "step spans",
         start,
@@ -162,10 +162,18 @@ def _numbers_of(marks: Spans) -> Integers | None:
     return numbers if rise else None
 
 
-def _batches_of_each(waits: Spans, start_ns: Integers, end_ns: Integers) -> int:
+def _batches_of_each(waits: Spans, start_ns: Integers, end_ns: Integers, first: Integers) -> int:
     """Return for how many batches steps wait; 0 where it is not as many in nearly all."""
     begins = _outermost(waits).start_ns
     counts = np.searchsorted(begins, end_ns) - np.searchsorted(begins, start_ns)
+    loops = np.flatnonzero(np.append(True, first[1:]))
+    # A loader that is ahead gives the first step of a loop more, and the last one fewer.
+    inner = np.ones(len(counts), bool)
+    inner[loops] = inner[np.append(loops[1:], len(counts)) - 1] = False
+    if inner.any():
+        counts = counts[inner]
+    else:
+        counts = -(-np.add.reduceat(counts, loops) // np.diff(np.append(loops, len(counts))))
     size = int(np.median(counts))
     return size if np.mean(counts == size) >= LEAST_ALIKE else 0
 

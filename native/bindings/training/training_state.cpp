@@ -18,7 +18,7 @@ namespace {
 bool resting = false;
 std::uint8_t microbatch_key, microbatches_key;
 PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name, *feeds_name, *alive_name,
-    *failed_name, *of_thread_name, *tracks_name, *apart_name;
+    *failed_name, *of_thread_name, *tracks_name, *forget_name, *expects_name, *learner_name;
 
 long long now() {
     Thread* const thread = recording_thread();
@@ -44,6 +44,8 @@ long long next_step(const TrainingState* self) {
     return self->step_told.known ? self->step_told.value : self->step + 1;
 }
 
+long long step_on(const TrainingState* self) { return self->ahead ? next_step(self) : self->step; }
+
 bool is_among(long long step, const TrainingState* self) {
     return step >= self->first_step && step < self->end_step;
 }
@@ -68,6 +70,23 @@ bool give(const TrainingState* self, const Numbers& numbers) {
     return trainings > 1 || merge_numbers(self->everyone, numbers);
 }
 
+// All numbers anew, as a step begins or none is on.
+bool give_all(TrainingState* self) {
+    if (!self->between) {
+        Numbers numbers = numbers_of_step(self, step_on(self));
+        numbers.put(microbatch_key, 0);
+        return give(self, numbers);
+    }
+    const TrainingState* const first = self->first;
+    if (first->trainings && !self->training) return true;
+    if (self->training)
+        for (const std::uint8_t key : {epoch_key, step_key, microbatch_key}) drop_in_thread(key);
+    if (first->trainings < 2 && !call(self, forget_name)) return false;
+    Numbers numbers;
+    if (self->epoch.known) numbers.put(epoch_key, self->epoch.value);
+    return give(self, numbers);
+}
+
 // This thread trains: something is learned from what it has fetched or cleared itself, or its optimizer
 // steps.
 bool comes_to_train(TrainingState* self) {
@@ -75,8 +94,8 @@ bool comes_to_train(TrainingState* self) {
     if (self->training) return true;
     self->training = ++first->trainings;
     if (self->training == 2) {
-        const Ref apart(PyObject_CallMethodNoArgs(object_of(first), apart_name));
-        if (!apart) return false;
+        // From now on all spans carry what is said of their own thread.
+        if (!call(first, forget_name)) return false;
         number_by_thread(first->everyone, true);
     }
     if (self->training > 1) {
@@ -136,11 +155,11 @@ bool is_recorded(const TrainingState* self) {
     return self->training > 1 ? self->gate->recording : is_among(self->step, self);
 }
 
-bool numbers_here(TrainingState* first, long long& step, MaybeNumber& epoch) {
+bool numbers_here(TrainingState* first, MaybeNumber& step, MaybeNumber& epoch) {
     const TrainingState* self = state_here(first, false);
     if (PyErr_Occurred() || (first->trainings > 1 && (!self || !self->training))) return false;
     if (!self || (first->trainings && !self->training)) self = only_training(first);
-    step = self->ahead ? next_step(self) : self->step;
+    step = {step_on(self), !self->between};
     epoch = self->epoch;
     return true;
 }
@@ -161,23 +180,15 @@ void clear(TrainingState* self) {
 
 bool tell(TrainingState* self) {
     Gate* const gate = self->gate;
-    const long long step = self->ahead ? next_step(self) : self->step;
-    if (self->training > 1 || (self->first->trainings && !self->training)) {
-        // Which steps are recorded goes by the training that was there first.
-        Numbers numbers = numbers_of_step(self, step);
-        numbers.put(microbatch_key, 0);
-        return give(self, numbers);
-    }
-    gate->recording = gate->live && is_among(step, self);
+    // Which steps are recorded goes by the training that was there first.
+    if (self->training > 1 || (self->first->trainings && !self->training)) return give_all(self);
+    gate->recording = gate->live && is_among(step_on(self), self);
     if (gate->shared && gate->shared != Py_None && !resting) {
         const Ref held(Py_NewRef(gate->shared));
         if (PyObject_SetAttrString(held.get(), "value", gate->recording ? Py_True : Py_False) < 0)
             return false;
     }
-    if (!gate->recording) return true;
-    Numbers numbers = numbers_of_step(self, step);
-    numbers.put(microbatch_key, 0);
-    return give(self, numbers);
+    return !gate->recording || give_all(self);
 }
 
 bool tell_epoch(TrainingState* self) {
@@ -240,6 +251,23 @@ void await(TrainingState* self) try {
 
 void forget_epoch(TrainingState* self) { forget(self, the_epoch, self->epoch_id); }
 
+bool leave_step(TrainingState* self) {
+    if (self->between) return true;
+    self->between = true;
+    return tell(self);
+}
+
+bool enter_step(TrainingState* self) {
+    PassState* const pass = self->pass;
+    if (pass && !pass->trained && !pass->learns) {
+        const Ref held(Py_NewRef(object_of(pass)));
+        if (!call(self, expects_name, held.get())) return false;
+    }
+    if (!self->between) return true;
+    self->between = false;
+    return tell(self);
+}
+
 bool close_step(TrainingState* self, long long end) {
     if (self->begun && is_recorded(self)) {
         Numbers numbers = numbers_of_step(self, self->step);
@@ -249,6 +277,7 @@ bool close_step(TrainingState* self, long long end) {
                     self->track, self->step_id);
     }
     forget(self, the_step, self->step_id);
+    self->unfed = !self->fed;
     if (self->begun && self->epoch_is_told) {
         if (!self->epoch_begun) self->epoch_begun = self->begun;
         self->epoch_last = end;
@@ -364,7 +393,8 @@ bool fetch(TrainingState* all, PyObject* iterator, bool first) {
         self->judged = self->cleared = false;
     }
     self->fed = true;
-    return true;
+    const PassState* const pass = self->pass;
+    return !pass || pass->trained || pass->learns ? enter_step(self) : leave_step(self);
 }
 
 bool forward(TrainingState* all, bool learns, const void* model) {
@@ -372,9 +402,15 @@ bool forward(TrainingState* all, bool learns, const void* model) {
     if (!self) return !PyErr_Occurred();
     if (!learns) return call(self, judges_name);
     if (!self->training && (self->fed || self->cleared) && !comes_to_train(self)) return false;
-    if (!update_begins(self, Sign::none, true)) return false;
+    if (!update_begins(self, Sign::none, true) || !enter_step(self)) return false;
     learn(self);
-    if (!self->model) self->model = model;
+    if (!self->model) {
+        self->model = model;
+        if (model && self->pass && !self->pass->trained) {
+            PyObject* const asked = static_cast<PyObject*>(const_cast<void*>(model));
+            if (!call(self, learner_name, asked)) return false;
+        }
+    }
     if (model && self->model == model) ++self->forwards;
     const long long before = self->backwards || !self->unseen ? self->backwards : self->forwards - 1;
     if (before <= 0 || !self->gate->recording) return true;
@@ -398,6 +434,8 @@ bool clears(TrainingState* all, PyObject* optimizer) {
     if (!self->closing && !self->trained) {
         self->cleared = true;
         if (!self->begun) self->begun = now();
+        // What is cleared in front of a loop is for the first of its steps.
+        if (self->fed || self->unfed) return enter_step(self);
     }
     return true;
 }
@@ -411,7 +449,7 @@ bool cleared(TrainingState* all) {
 bool backward_begins(TrainingState* all) {
     TrainingState* const self = state_here(all, true);
     // What was computed in one forward may be for several optimizers, with a loader and without.
-    return self ? update_begins(self, Sign::none, false) : !PyErr_Occurred();
+    return self ? update_begins(self, Sign::none, false) && enter_step(self) : !PyErr_Occurred();
 }
 
 bool backward(TrainingState* all, bool in_optimizer) {
@@ -428,7 +466,7 @@ bool backward(TrainingState* all, bool in_optimizer) {
 bool optimizer_begins(TrainingState* all, PyObject* optimizer) {
     TrainingState* const self = state_here(all, true);
     if (!self) return !PyErr_Occurred();
-    if (!comes_to_train(self) || !decide(self, optimizer)) return false;
+    if (!comes_to_train(self) || !decide(self, optimizer) || !enter_step(self)) return false;
     learn(self);
     self->inner = false;
     return true;
@@ -479,7 +517,9 @@ int prepare_training_state() {
                 {&alive_name, "_optimizers_alive"},
                 {&of_thread_name, "_of_thread"},
                 {&tracks_name, "_takes_tracks"},
-                {&apart_name, "_are_several"}}) < 0)
+                {&forget_name, "_forget_told"},
+                {&expects_name, "_expects"},
+                {&learner_name, "_learns_by"}}) < 0)
         return -1;
     return learn_key("microbatch", microbatch_key) && learn_key("microbatches", microbatches_key) ? 0 : -1;
 }

@@ -25,6 +25,7 @@ struct PassState {
     long long fetched, used;
     MaybeNumber number;  // of the epoch
     bool trained, drained, told;
+    bool learns;  // as it seems until something has been learned from it
 };
 
 // Of one thread. The first of them stands for all: who tells something tells it, and it goes to the one of
@@ -59,6 +60,8 @@ struct TrainingState {
     bool cleared, clears_first;        // in this step before all else; as of the step that learned last
     long long boundary;                // where an update began that may be the next step; 0 for none
     bool ahead;                        // the next step's number has been told
+    bool between;                      // no step is on: between passes, in evaluations and checkpoints
+    bool unfed;                        // the step before used no loader
     bool together, follows;            // optimizers take turns in a step; a forward comes behind it
     std::vector<const void*> stepped;  // optimizers, in this step
     std::vector<const void*> roster;   // in the one before
@@ -72,13 +75,16 @@ void rest_here() noexcept;
 TrainingState* state_here(TrainingState* first, bool made);
 bool is_recorded(const TrainingState* self);
 // Numbers of the step and the epoch that this thread is in; false where nobody knows.
-bool numbers_here(TrainingState* first, long long& step, MaybeNumber& epoch);
+bool numbers_here(TrainingState* first, MaybeNumber& step, MaybeNumber& epoch);
 // Another run has begun, and nobody trains.
 void forget_threads(TrainingState* first);
 void clear(TrainingState* self);
 // What comes by in a step, from `fetch` on in this thread. All that return bool: false with an error set.
 bool tell(TrainingState* self);
 bool tell_epoch(TrainingState* self);
+// What is recorded from now on belongs to no step; or to one again.
+bool leave_step(TrainingState* self);
+bool enter_step(TrainingState* self);
 bool close_step(TrainingState* self, long long end);
 // The epoch is recorded, or none.
 void forget_epoch(TrainingState* self);

@@ -61,14 +61,18 @@ PyObject* here(PyObject* object, PyObject* made) {
 }
 
 PyObject* numbers_of_here(PyObject* object, PyObject*) {
-    long long step = 0;
-    MaybeNumber epoch{};
-    const bool known = numbers_here(of(object), step, epoch);
+    MaybeNumber step{}, epoch{};
+    numbers_here(of(object), step, epoch);
     if (PyErr_Occurred()) return nullptr;
-    if (!known) return PyDict_New();
-    return epoch.known
-               ? Py_BuildValue("{s:L,s:L}", "epoch", static_cast<long long>(epoch.value), "step", step)
-               : Py_BuildValue("{s:L}", "step", step);
+    Ref numbers(PyDict_New());
+    const auto put = [&numbers](const char* name, const MaybeNumber& one) {
+        const Ref value(numbers && one.known ? PyLong_FromLongLong(one.value) : nullptr);
+        if (one.known && (!value || PyDict_SetItemString(numbers.get(), name, value.get()) < 0))
+            numbers = Ref(nullptr);
+    };
+    put("epoch", epoch);
+    put("step", step);
+    return numbers.release();
 }
 
 // Of the thread that asks; nothing has ended in one that has none.
@@ -187,10 +191,11 @@ void training_dealloc(PyObject* object) {
 
 #define OF_PASS(kind, name) \
     { #name, kind, offsetof(PassState, name), 0, nullptr }
-PyMemberDef pass_members[] = {
-    OF_PASS(T_ULONGLONG, of),     OF_PASS(T_LONGLONG, begun), OF_PASS(T_LONGLONG, last),
-    OF_PASS(T_LONGLONG, fetched), OF_PASS(T_LONGLONG, used),  OF_PASS(T_BOOL, trained),
-    OF_PASS(T_BOOL, drained),     OF_PASS(T_BOOL, told),      {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef pass_members[] = {OF_PASS(T_ULONGLONG, of),  OF_PASS(T_LONGLONG, begun),
+                              OF_PASS(T_LONGLONG, last), OF_PASS(T_LONGLONG, fetched),
+                              OF_PASS(T_LONGLONG, used), OF_PASS(T_BOOL, trained),
+                              OF_PASS(T_BOOL, drained),  OF_PASS(T_BOOL, told),
+                              OF_PASS(T_BOOL, learns),   {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef pass_properties[] = {OF_NUMBER(PassState, "number", number),
                                  {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -210,6 +215,8 @@ PyMemberDef training_members[] = {{"step", T_LONGLONG, offsetof(TrainingState, s
                                   OF_TRAINING(T_BOOL, closing),
                                   OF_TRAINING(T_BOOL, trained),
                                   OF_TRAINING(T_BOOL, judged),
+                                  OF_TRAINING(T_BOOL, between),
+                                  OF_TRAINING(T_BOOL, unfed),
                                   OF_TRAINING(T_BOOL, fed),
                                   OF_TRAINING(T_BOOL, clears_first),
                                   OF_TRAINING(T_BOOL, together),
@@ -244,6 +251,8 @@ PyMethodDef training_methods[] = {
     {"_forget_epoch", plainly<forget_epoch>, METH_NOARGS, "The epoch is recorded, or none."},
     {"_tell", plainly<tell>, METH_NOARGS, "Have the step's numbers reach all that carry them."},
     {"_tell_epoch", plainly<tell_epoch>, METH_NOARGS, "Have the number of the epoch reach them."},
+    {"_leave_step", plainly<leave_step>, METH_NOARGS, "What is recorded from now on belongs to no step."},
+    {"_enter_step", plainly<enter_step>, METH_NOARGS, "It belongs to one again."},
     {"_clear", plainly<clear>, METH_NOARGS, "Nothing of a step has been seen."},
     {"_here", here, METH_O, "_here(made): that of this thread, which gets one if `made`; or None."},
     {"numbers_here", numbers_of_here, METH_NOARGS,

@@ -317,6 +317,24 @@ def test_batches_of_a_marked_step_are_its_micro_batches(tmp_path: Path) -> None:
     assert " for each." in finding["because"]
 
 
+@pytest.mark.parametrize("steps", [2, 6])
+def test_a_loader_that_is_ahead_makes_no_other_micro_batches(tmp_path: Path, steps: int) -> None:
+    lines, now = Lines(100), 0.0
+    for step in range(60):
+        begin, place = now, step % steps
+        for batch in range(3 if place == 0 else 1 if place == steps - 1 else 2):
+            count = 2 * place + (place > 0) + batch + 1
+            lines.say("dataloader", "fetch.iter", now, 1e6, count=count)
+            now += 1e6
+        lines.say("compute", "forward", now, 9e6)
+        lines.say("compute", "step", now + 9e6, 1e6)
+        now += 10e6
+        lines.say("pipeline", "step", begin, now - begin, step=step, epoch=step // steps)
+    lines.footer()
+    lines.write(tmp_path / "t.pfw", 10**9)
+    assert as_json(tmp_path)["steps"]["accumulation"] == 2
+
+
 def test_a_stage_of_a_pipeline_does_not_lack_a_loader(tmp_path: Path) -> None:
     for pid in (1, 2):
         lines = Lines(pid, rank=pid - 1, world_size=2)

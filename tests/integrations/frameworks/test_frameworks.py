@@ -16,6 +16,7 @@ from perfetto.trace_file import Event, Trace
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import Job, measure
+from dftrace_ai.analysis.why import why
 from integrations.frameworks.shown import shows_what_is_recorded
 
 GUIDE = DOCS / "guide" / "frameworks.md"
@@ -66,6 +67,10 @@ def named(trace: Trace, category: str, name: str) -> list[Event]:
     return [e for e in trace.spans if (e.cat, e.name) == (category, name)]
 
 
+def numbers(event: Event) -> tuple[object, object]:
+    return event.args.get("epoch"), event.args.get("step")
+
+
 def is_within(inner: Event, outer: Event) -> bool:
     return outer.ts_ns <= inner.ts_ns and (inner.end_ns if inner.dur_ns else 0) <= outer.end_ns
 
@@ -109,8 +114,11 @@ def test_each_step_has_exactly_its_events(runs: Runs, way: str) -> None:
             **items,
             **clears,
         }
-        told = [e.args["step"] for e in inside if e.cat in {"compute", "dataloader"}]
-        assert set(told) == {step.args["step"]}
+        told = [numbers(e) for e in inside if e.cat in {"compute", "dataloader"}]
+        assert set(told) == {numbers(step)}
+    # What lies between them is told as part of none.
+    assert {numbers(e) for e in trace.spans if "step" in e.args} == {numbers(e) for e in steps}
+    assert why([runs[1] / way]).steps.accumulation == each
     epochs = named(trace, "pipeline", "epoch")
     assert [e.args["epoch"] for e in epochs] == [0, 1]
     assert [sum(is_within(step, one) for step in steps) for one in epochs] == [in_epoch] * 2
