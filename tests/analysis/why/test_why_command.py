@@ -18,6 +18,7 @@ from analysis.why.made_runs import START_NS, Lines, Training, write_ranks
 from conftest import clean_environment
 from typer.testing import CliRunner, Result
 
+from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import LIMITS, limits_of, verdict_lines, why
 from dftrace_ai.cli import app
 
@@ -315,6 +316,25 @@ def test_batches_of_a_marked_step_are_its_micro_batches(tmp_path: Path) -> None:
     assert math.isclose(finding["evidence"]["rest_ns"], 5e6, rel_tol=0.02)
     assert "A batch is 19 ms of their work; the median step without the wait" in finding["because"]
     assert " for each." in finding["because"]
+
+
+def test_an_evaluation_before_the_first_step_is_one_as_the_summary_has_it(tmp_path: Path) -> None:
+    lines, now = Lines(100), 1e6
+    for step in range(60):
+        if step % 20 == 0:
+            lines.say("pipeline", "evaluate", now, 100e6)
+            now += 100e6
+        lines.say("dataloader", "fetch.iter", now, 1e6, count=step + 1)
+        for number, name in enumerate(("forward", "backward", "step")):
+            lines.say("compute", name, now + 1e6 + number * 3e6, 3e6)
+        lines.say("pipeline", "step", now, 10e6, step=step)
+        now += 10e6
+    lines.footer()
+    lines.write(tmp_path / "t.pfw", 10**9)
+    found = next(one for one in as_json(tmp_path)["findings"] if one["kind"] == "evaluation-heavy")
+    (row,) = (one for one in reported([tmp_path]).spans if one.name == "evaluate")
+    assert (found["evidence"]["times"], found["evidence"]["ns"]) == (3, row.total_us * 1000)
+    assert math.isclose(found["share"], row.share, abs_tol=0.002)
 
 
 @pytest.mark.parametrize("steps", [2, 6])

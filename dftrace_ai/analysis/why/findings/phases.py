@@ -83,16 +83,16 @@ def _evaluations(evidence: Evidence) -> Finding | None:
     start, end = evidence.evaluations
     if len(start) < 2:
         return None
-    later = start >= evidence.steps.start_ns[0]
-    judged = int((end - start)[later].sum())
+    # That before the first step, too, as a summary adds them up.
+    judged = int((end - start).sum())
     told_start, told_end = evidence.steps.evaluation
-    told = int((told_end - told_start)[told_start >= evidence.steps.start_ns[0]].sum())
+    told = int((told_end - told_start).sum())
     by_mode = judged - told > judged / 2
     return evidence.finding(
         "evaluation-heavy",
         evidence.limits["evaluation"],
         judged / evidence.wall_ns,
-        Evaluations(times=int(later.sum()), ns=judged, by_mode=by_mode),
+        Evaluations(times=len(start), ns=judged, by_mode=by_mode),
         share_of="run",
         confidence="medium" if by_mode else "high",
     )
