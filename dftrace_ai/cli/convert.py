@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import Annotated
@@ -56,15 +57,18 @@ def command(
 ) -> None:
     """Write traces as files for other tools.
 
-    What is written gets its name when it is whole. What of the traces could not be read is
-    told on the error stream, and the exit status is then 1.
+    What is written gets its name when it is whole. Of directories and patterns the newest run is
+    taken; files that are named one by one are all taken, whichever runs they are of. What of the
+    traces could not be read is told on the error stream, and the exit status is then 1.
 
     Example: dftrace convert out --to parquet -o out-parquet
     """
     with needs_numpy():
         from dftrace_ai.analysis.converting import convert
 
-        reading = Reading(paths, recover=recover, run=run)
+        # os.path, since pathlib raises for a name that is too long.
+        named = bool(paths) and all(map(os.path.isfile, paths or ()))
+        reading = Reading(paths, recover=recover, run=run or ("all" if named else None))
         with reading.progress("converting"):
             traces = reading.traces
             made = convert(traces, to.value, out, force=force)

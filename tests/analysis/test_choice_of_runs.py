@@ -80,6 +80,18 @@ def test_each_command_takes_what_makes_sense_for_it(runs: Path) -> None:
     invoke("convert", "--to", "perfetto", "--out", "all.pfw")
     spans = Path("all.pfw").read_text().count('"forward"')
     assert spans == 2 * STEPS
+    # Files that are named one by one are all meant, and their ranks stay those of their runs.
+    ranks = [f"traces/{run}/t-host-0.pfw.gz" for run in (OLD, NEW)]
+    for words, written in (
+        (ranks, [f"run={run * 8}/rank=0" for run in ("aaaa", "dddd")]),
+        (ranks[:1], ["rank=0"]),
+        ([f"traces/*{OLD[4:]}/t-host-0.pfw.gz", ranks[1]], ["rank=0"]),
+        ([*ranks, "--run", OLD], ["rank=0"]),
+    ):
+        done = invoke("convert", *words, "--to", "parquet", "--out", "tables", "--force")
+        assert done.status == 0, done.err
+        made = Path("tables/events").rglob("0*.parquet")
+        assert sorted(str(file.parent.relative_to("tables/events")) for file in made) == written
     # The last two, the one before the last as A.
     compared, done = files("diff")
     assert compared == 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import orjson
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import EventLine
 
 # How directories of partitions name a value that is not there.
-NO_RANK: Final = "__HIVE_DEFAULT_PARTITION__"
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 BLOCK_BYTES: Final = 1024 * 1024
 MOST_NAMED: Final = 100_000
@@ -73,6 +74,13 @@ def write_as_parquet(
     from dftrace_ai.analysis.sql import TraceTables  # needs NumPy, as no other form does
 
     files: list[ConvertedFile] = []
+    # Ranks of two runs are no ranks of one.
+    known = traces.owners.known_runs
+    run_of = {
+        file.path: quote(run.id, safe="", errors="surrogateescape")
+        for run in (known if len(known) > 1 else ())
+        for file in run.files
+    }
 
     def placed(name: str) -> Path:
         path = folder / name
@@ -87,7 +95,9 @@ def write_as_parquet(
         try:
             for number in range(len(traces)):
                 rank = tables.rank_of(number)
-                name = f"events/rank={NO_RANK if rank is None else rank}/{number:05}.parquet"
+                of_rank = f"rank={NO_VALUE if rank is None else rank}/{number:05}.parquet"
+                of_run = f"run={run_of.get(traces.files[number].path, NO_VALUE)}/" if run_of else ""
+                name = f"events/{of_run}{of_rank}"
                 note(name, rank, tables.copy_events(number, placed(name)))
             name = "processes.parquet"
             tables.copy_processes(placed(name))
