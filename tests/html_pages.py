@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
     @property
     def plots(self) -> list[str]:
-        return [str(one["id"]).removeprefix("plot-") for one in self.of("svg")]
+        return [str(one["id"]).removeprefix("plot-") for one in self.of("svg") if "id" in one]
 
     @property
     def figures(self) -> dict[str, Any]:

@@ -34,6 +34,11 @@ VALUES: Final = (
     (13, 27, 66), (31, 60, 118), (41, 99, 142), (45, 140, 147), (79, 178, 134),
     (150, 208, 106), (232, 228, 94),
 )  # fmt: skip
+# The same below zero.
+NEGATIVE: Final = (
+    (13, 27, 66), (66, 40, 70), (112, 52, 62), (160, 72, 48), (205, 105, 40),
+    (238, 150, 70), (255, 205, 150),
+)  # fmt: skip
 
 DARKEST_FOR_BLACK: Final = 105
 
@@ -73,13 +78,13 @@ def in_light(text: str) -> str:
 
 
 def of_share(share: float) -> str:
-    """Return the colour of a value between the least, 0, and the greatest, 1."""
-    place = min(max(share, 0.0), 1.0) * (len(VALUES) - 1)
-    at = min(int(place), len(VALUES) - 2)
+    """Return the colour of a value from the darkest, 0, to the brightest: 1, or -1 below zero."""
+    ramp = NEGATIVE if share < 0 else VALUES
+    place = min(abs(share), 1.0) * (len(ramp) - 1)
+    at = min(int(place), len(ramp) - 2)
     rest = place - at
     mixed = (
-        round(low + (high - low) * rest)
-        for low, high in zip(VALUES[at], VALUES[at + 1], strict=True)
+        round(low + (high - low) * rest) for low, high in zip(ramp[at], ramp[at + 1], strict=True)
     )
     return "#" + "".join(f"{value:02x}" for value in mixed)
 

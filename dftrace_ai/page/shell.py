@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.page.palette import static_text
@@ -17,6 +16,8 @@ BUTTONS: Final = (
     "<span class=buttons><button type=button data-save=svg>SVG</button> "
     "<button type=button data-save=png>PNG</button></span>"
 )
+
+THEME_BUTTON: Final = "<button id=theme type=button>light / dark</button>"
 
 STYLE: Final = """
 * { box-sizing: border-box; }
@@ -47,7 +48,16 @@ button { font: 11px system-ui, sans-serif; color: var(--ink); background: var(--
   border: 1px solid var(--grid); border-radius: 3px; padding: .1rem .4rem; cursor: pointer; }
 svg { max-width: 100%; height: auto; display: block; }
 svg .name { pointer-events: none; }
-@media screen { svg.paper { display: none; } }
+svg.narrow { display: none; width: 100%; }
+@media screen { svg.paper, .aside { display: none; } }
+svg .here { fill: none; stroke: var(--ink); stroke-width: 1.5; pointer-events: none; }
+@media screen and (max-width: 680px) {
+  body { padding: .7rem .6rem; } header { gap: .5rem; }
+  figure.both > svg { display: none; } figure.both > svg.narrow { display: block; }
+  .plots figure { width: 100%; } .plots svg { width: 100%; }
+  button { min-height: 32px; padding: .2rem .6rem; font-size: 13px; white-space: nowrap; }
+  td .long { min-width: 13rem; }
+}
 .swatch { display: inline-block; width: .75em; height: .75em; margin-right: .4em; }
 #tip { position: fixed; z-index: 9; pointer-events: none; white-space: pre-line; font-size: 12px;
   max-width: 30rem; overflow-wrap: anywhere; background: var(--ink); color: var(--paper);
@@ -65,16 +75,12 @@ svg .name { pointer-events: none; }
 
 SHEETS: Final = ("palette.css", "pieces.css")
 # Plain scripts in one element: each needs those before it.
-SCRIPTS: Final = ("words.js", "tables.js", "flame.js", "report.js")
+SCRIPTS: Final = ("tables.js", "page.js")
+OF_REPORT: Final = ("words.js", "tables.js", "flame.js", "page.js", "report.js")
 
 
 def _styles() -> str:
     return "".join(map(static_text, SHEETS))
-
-
-@cache
-def _script() -> str:
-    return "".join(map(static_text, SCRIPTS))
 
 
 def html_page(
@@ -84,21 +90,17 @@ def html_page(
 
     Title and tab may be any text; the mark stands in the head, `about` below the title.
     """
-    policy, images, button, scripts = "", "data:", "", []
-    if figures:
-        script = _script()
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        policy, images = f"script-src 'sha256-{digest}'; ", "data: blob:"
-        button = "<button id=theme type=button>light / dark</button>"
-        # In a script element nothing ends it but its own end, which such a sign begins.
-        embedded = figures.replace("<", "\\u003c")
-        scripts = [
-            "<div id=tip hidden></div>",
-            f'<script type="application/json" id=figures>{embedded}</script>',
-            f"<script>{script}</script>",
-        ]
+    script = "".join(map(static_text, OF_REPORT if figures else SCRIPTS))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    images = "data: blob:" if figures else "data:"
+    # In a script element nothing ends it but its own end, which such a sign begins.
+    embedded = figures.replace("<", "\\u003c")
+    data = f'<script type="application/json" id=figures>{embedded}</script>' if figures else ""
     # Whatever else a page might come to hold: no other script runs, and nothing is fetched.
-    policy = f"default-src 'none'; {policy}style-src 'unsafe-inline'; img-src {images}"
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"img-src {images}"
+    )
     parts = [
         "<!doctype html>",
         "<html lang=en><head><meta charset=utf-8>",
@@ -108,9 +110,11 @@ def html_page(
         f"<title>{told(tab)}</title>",
         f"<style>{_styles()}{STYLE}{style}</style>",
         f"<style id=plot-style>{PLOT_STYLE}</style></head><body>",
-        f"<header><div><h1>{told(title)}</h1>{about}</div>{button}</header>",
+        f"<header><div><h1>{told(title)}</h1>{about}</div>{THEME_BUTTON}</header>",
         *body,
-        *scripts,
+        "<div id=tip hidden></div><p id=heard class=heard aria-live=polite></p>",
+        data,
+        f"<script>{script}</script>",
         "</body></html>\n",
     ]
     return "\n".join(part for part in parts if part)
@@ -139,10 +143,7 @@ def table(
     *,
     sorts: bool = False,
 ) -> str:
-    """Return a table of cells that are escaped; so many columns at the end hold figures.
-
-    One that sorts does so by a click on a head, where a script runs.
-    """
+    """Return a table of cells that are escaped; so many columns at the end hold figures."""
     first = len(heads) - figures
 
     def cells(kind: str, values: Sequence[str | Figure]) -> str:

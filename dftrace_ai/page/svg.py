@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,15 +12,17 @@ from dftrace_ai.page.palette import in_light
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = [
+    "NARROW",
     "PLOT_STYLE",
     "WIDTH",
     "Axis",
     "Box",
     "Place",
     "Plot",
+    "at_both_widths",
     "cross",
     "fitted",
     "frame",
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 WIDTH: Final = 920
+NARROW: Final = 360
+"""Of a plot on a telephone, drawn anew and not made smaller; its words are as large."""
 NAME_LETTERS: Final = 200
 LETTER_WIDTH: Final = 6.3
 ATTRIBUTE: Final = re.compile(r'="var\(--[a-z-]+\)"')
@@ -61,6 +65,7 @@ svg .edge { stroke: var(--paper); stroke-width: .6; }
 svg .mark { stroke: var(--ink); stroke-dasharray: 3 3; fill: none; }
 svg .shade { fill: var(--shade); }
 svg .odd { fill: none; stroke: var(--odd); stroke-width: 1.8; }
+svg .oddly { fill: var(--loud); }
 svg .hit { fill: none; pointer-events: all; }
 svg .plain { fill: var(--none); stroke: var(--faint); stroke-width: .5; }
 """
@@ -74,6 +79,7 @@ class Plot:
     title: str
     caption: str
     svg: str
+    narrow: str = ""  # shown in its place in a narrow window
 
     def alone(self, comment: str) -> str:
         """Return it as a file of its own, with its style; the comment says whose it is."""
@@ -154,8 +160,14 @@ def plot_of(
     more: str = "",
 ) -> Plot:
     """Return a plot of parts, with more attributes; title and caption may be any text."""
-    attributes = f'xmlns="http://www.w3.org/2000/svg" id="plot-{name}"{f" {more}" if more else ""}'
+    which = 'class="narrow"' if width == NARROW else f'id="plot-{name}"'
+    attributes = f'xmlns="http://www.w3.org/2000/svg" {which}{f" {more}" if more else ""}'
     return Plot(name, title, caption, svg_of(attributes, title, parts, width=width, height=height))
+
+
+def at_both_widths(draw: Callable[[float], Plot]) -> Plot:
+    """Return a plot of a function that draws it in a width."""
+    return replace(draw(WIDTH), narrow=draw(NARROW).svg)
 
 
 class Box(NamedTuple):

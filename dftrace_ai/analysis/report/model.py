@@ -86,6 +86,25 @@ class HeatMap:
 
 
 @dataclass(frozen=True)
+class ConstantMap:
+    """A statistic of a kind of tensor that stays what it is in each layer, over all iterations.
+
+    Attributes:
+        statistic: its name.
+        tensor: which tensor of the layers.
+        layers: of so many.
+        low: the least of what it is in them.
+        high: the greatest.
+    """
+
+    statistic: str
+    tensor: str
+    layers: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class NonFiniteMark:
     """A moment at which the values of a tensor stopped being finite.
 
@@ -117,10 +136,11 @@ class TensorFigures:
         statistics: names of all statistics.
         non_finite: values that are NaN or infinite, of all statistics together.
         first_non_finite: the layer and tensor, with iteration and statistic, that was first.
-        maps: heat maps.
-        maps_left_out: pairs of statistic and tensor that are not shown.
+        maps: heat maps of what changes.
+        maps_left_out: pairs of statistic and tensor that change and are not shown.
         stopped: when tensors stopped being finite, in the order of time.
         stopped_left_out: more of these.
+        constant: what does not change, and has no map.
     """
 
     layers: int
@@ -131,6 +151,7 @@ class TensorFigures:
     maps_left_out: int
     stopped: list[NonFiniteMark]
     stopped_left_out: int
+    constant: list[ConstantMap]
 
 
 FORMAT: Final = 2
@@ -226,6 +247,10 @@ class RankFigures:
         max_ns: the longest.
         wait_share: of their time it waits for data.
         comm_share: of their time it communicates.
+        workers_at_once: how many of the workers lived at the same time at most.
+        own_ns: median of a step without communication; where ranks wait for each other their steps
+            take equally long, and this alone shows who is late.
+        odd: that is far from what it is for most ranks.
     """
 
     rank: int
@@ -238,6 +263,9 @@ class RankFigures:
     max_ns: int
     wait_share: float
     comm_share: float
+    workers_at_once: int
+    own_ns: float
+    odd: bool
 
 
 @dataclass(frozen=True)
@@ -345,10 +373,12 @@ class LoaderFigures:
         workers: how many processes load for it.
         edges_s: of stretches of time, seconds since the first event.
         wait: share of each stretch that the rank waited.
-        busy: share of each stretch that a worker worked, on average over the workers; empty
-            where nothing is known of them.
+        busy: share of each stretch that a worker worked, on average over those that lived then;
+            empty where nothing is known of them.
         wait_share: over the whole training.
-        busy_share: over the whole training; null where nothing is known.
+        busy_share: of the lives of all workers; null where nothing is known.
+        workers_at_once: how many of the workers lived at the same time at most.
+        inline: the training's own process loads, without workers.
     """
 
     rank: int
@@ -358,6 +388,8 @@ class LoaderFigures:
     busy: list[float]
     wait_share: float
     busy_share: float | None
+    workers_at_once: int
+    inline: bool
 
 
 @dataclass(frozen=True)
@@ -394,7 +426,8 @@ class ReportFigures:
         verdict: as of `dftrace why`.
         summary: as of `dftrace summary --sort self`, with its first rows.
         steps: the steps of a rank; null where none were found.
-        ranks: the ranks that have steps.
+        ranks: the ranks that have steps, by their numbers; where they are very many, those that are
+            odd and the first.
         ranks_left_out: ranks that are not in the list.
         slowest: the slowest steps of all ranks.
         flame: where the time goes.

@@ -13,6 +13,7 @@ from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
 from dftrace_ai.analysis.why.words import (
     beside_text,
+    first_rows,
     judged_text,
     nonfinite_text,
     part_name,
@@ -24,7 +25,7 @@ from dftrace_ai.analysis.why.words import (
     whose,
 )
 from dftrace_ai.page.shell import BUTTONS, Figure, html_page, inner_page, swatch, table
-from dftrace_ai.page.svg import told
+from dftrace_ai.page.svg import number_text, told
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -42,9 +43,13 @@ if TYPE_CHECKING:
 
 MOST_NAMES: Final = 25
 MOST_TABLE_ROWS: Final = 64
+MOST_OPEN_ROWS: Final = 16
+MOST_CONSTANT: Final = 6
 MOST_FINDINGS: Final = 8
 PARTS_TOLD: Final = 3
 LEAST_PART: Final = 0.005
+# A severity has a shape, a colour and a word.
+MARKS: Final = {"critical": "■", "warning": "▲"}
 HEIGHT: Final = re.compile(r'viewBox="0 0 [\d.]+ (\d+)')
 
 STYLE: Final = """
@@ -55,9 +60,16 @@ nav { margin: .5rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 .lost strong { color: var(--loud); } .lost ul { margin: .3rem 0; padding-left: 1.2rem; }
 .whole { color: var(--good); font-weight: 600; }
 .verdict { background: var(--card); border-left: 5px solid var(--link); padding: .7rem 1rem; }
-.verdict.critical { border-color: var(--loud); } .verdict.warning { border-color: #e69f00; }
-.verdict h3 { margin: 0; font-size: 1.05rem; }
-.verdict .what { font-size: 1.05rem; }
+.verdict.critical { border-color: var(--loud); } .verdict.warning { border-color: var(--warn); }
+.verdict h3 { margin: 0; font-size: .8rem; letter-spacing: .02em; }
+.verdict.critical h3 { color: var(--loud); } .verdict.warning h3 { color: var(--warn); }
+.verdict .what { font-size: 1.25rem; line-height: 1.35; font-weight: 600; }
+.odd-rank { color: var(--loud); } summary { cursor: pointer; color: var(--link); }
+select { font: 13px system-ui, sans-serif; color: var(--ink); background: var(--card);
+  border: 1px solid var(--faint); border-radius: 4px; padding: .2rem .4rem; min-height: 30px;
+  max-width: 100%; }
+@media (max-width: 680px) { dl { grid-template-columns: 1fr !important; } dt { margin-top: .3rem; }
+  .verdict .what { font-size: 1.1rem; } }
 dl { display: grid; grid-template-columns: 6.5rem 1fr; gap: .15rem .5rem; margin: .5rem 0 0; }
 dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
 #names td.key { min-width: 8rem; } #names td:nth-child(2) { min-width: 9rem; }
@@ -110,7 +122,7 @@ def _about(figures: ReportFigures) -> str:
     if figures.processes:
         count = len(figures.processes) + figures.processes_left_out
         said.append(f"{count:,} process{'' if count == 1 else 'es'}")
-    if len(figures.ranks) > 1:
+    if _several(figures):
         said.append(counted(len(figures.ranks) + figures.ranks_left_out, "rank"))
     said.append(f"made {figures.made_at}")
     return f"<p class=faint>{', '.join(told(each) for each in said)}</p>"
@@ -124,12 +136,12 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         yield "parts", "Where a step goes", _drawn(plots.parts)
         yield "steps", "Steps", _drawn(plots.steps)
         yield "slowest", "Slowest steps", _slowest(figures) + _drawn(plots.slowest)
-    yield "ranks", "Ranks", _ranks(figures)
+    yield "ranks", "Ranks", _drawn(plots.ranks) + _ranks(figures)
     yield "flame", "Where the time goes", _drawn(plots.flame) + _names(figures)
     if figures.loader is None:
         loader = "<p>No wait for data was recorded.</p>"
     else:
-        loader = _waits(figures.loader) + _drawn(plots.loader)
+        loader = _waits(figures.loader, several=_several(figures)) + _drawn(plots.loader)
     yield "loader", "Loader", loader if figures.steps is not None else ""
     yield "tensors", "Tensors", _tensors(figures, plots)
     if plots.counters:
@@ -139,13 +151,25 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
     yield "facts", "The run", _facts(figures) + _files(figures)
 
 
-def _waits(loader: LoaderFigures) -> str:
-    said = "Nothing is known of workers."
+def _several(figures: ReportFigures) -> bool:
+    return len(figures.ranks) + figures.ranks_left_out > 1
+
+
+def _waits(loader: LoaderFigures, *, several: bool) -> str:
     if loader.busy_share is not None:
-        workers = counted(loader.workers, "worker")
-        said = f"{workers}, busy for {percent(loader.busy_share)} of the time."
+        workers = counted(loader.workers_at_once, "worker")
+        if loader.workers > loader.workers_at_once:
+            workers += f" at a time, {loader.workers:,} in all"
+        said = f"{workers}, busy for {percent(loader.busy_share)} of their time."
+    elif loader.workers:
+        said = f"{counted(loader.workers, 'worker')}, of whose work nothing was recorded."
+    elif loader.inline:
+        said = "There are no workers (<code>num_workers=0</code>): the training loads by itself."
+    else:
+        said = "No worker of a loader is in the traces."
     share = percent(loader.wait_share)
-    return f"<p>Rank {loader.rank} waits for data for {share} of the training. {said}</p>"
+    who = f"Rank {loader.rank} waits" if several else "The steps wait"
+    return f"<p>{who} for data for {share} of the training. {said}</p>"
 
 
 def _no_steps(figures: ReportFigures) -> str:
@@ -177,13 +201,43 @@ def _tensors(figures: ReportFigures, plots: Plots) -> str:
         what = f"{first.statistic} of {first.tensor}" if first.tensor else first.statistic
         title = f"<p><b>{told(what)}, layer by layer</b>, those that change most</p>"
     head = said + odd + _stopped(found)
-    return f"{head}{_drawn(plots.tensors)}{more}{title}{_small(plots.layers)}"
+    maps = _drawn(plots.tensors)
+    if len(plots.tensors) > 1:
+        choices = "".join(
+            f"<option value={at}>{told(plot.title)}</option>"
+            for at, plot in enumerate(plots.tensors)
+        )
+        maps = (
+            "<p class=choose hidden><label>Statistic and tensor <select data-of=maps>"
+            f"{choices}</select></label></p><div id=maps>{maps}</div>"
+        )
+    return f"{head}{maps}{more}{_constant(found)}{title}{_small(plots.layers)}"
+
+
+def _constant(found: TensorFigures) -> str:
+    """Tell what does not change, which has no picture."""
+    if not found.constant:
+        return ""
+    items = []
+    for one in found.constant:
+        what = f"{one.statistic} of {one.tensor}" if one.tensor else one.statistic
+        value = number_text(one.low)
+        if one.low != one.high:
+            value = f"{value} to {number_text(one.high)}, in each layer the same"
+        layers = counted(one.layers, "layer")
+        items.append(f"<li><b>{told(what)}</b>: {told(value)} throughout, in {layers}</li>")
+    if len(items) <= MOST_CONSTANT:
+        return f"<p>What does not change:</p><ul>{''.join(items)}</ul>"
+    return (
+        f"<details><summary>{counted(len(items), 'pair')} of statistic and tensor do not change"
+        f"</summary><ul>{''.join(items)}</ul></details>"
+    )
 
 
 def _drawn(plots: Iterable[Plot]) -> str:
     return "".join(
-        f"<figure><figcaption>{BUTTONS}{told(plot.title)}"
-        f"<small>{told(plot.caption, 500)}</small></figcaption>{plot.svg}</figure>"
+        f"<figure{' class=both' if plot.narrow else ''}><figcaption>{BUTTONS}{told(plot.title)}"
+        f"<small>{told(plot.caption, 500)}</small></figcaption>{plot.svg}{plot.narrow}</figure>"
         for plot in plots
     )
 
@@ -252,8 +306,9 @@ def _verdict(found: Verdict) -> str:
     nonfinite = nonfinite_text(found)
     if nonfinite:
         nonfinite = f"<div class=lost><strong>NOT FINITE</strong> {told(nonfinite)}</div>"
+    mark = MARKS.get(severity, "●") if first or found.verdict != "none" else "✓"
     return (
-        f"{nonfinite}<div class='verdict {severity}' id=verdict><h3>{told(head)}</h3>"
+        f"{nonfinite}<div class='verdict {severity}' id=verdict><h3>{mark} {told(head)}</h3>"
         f"<p class=what>{told(what, 1000)}</p><dl>{rows}</dl></div>"
     )
 
@@ -263,10 +318,7 @@ def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
     if steps is not None:
         yield "step", step_text(steps, found)
     if found.findings:
-        first = found.findings[0]
-        if first.because:
-            yield "because", first.because
-        yield "do next", first.next
+        yield from first_rows(found.findings[0], found)
     others = [("also", other) for other in found.findings[1:MOST_FINDINGS]]
     others += [("some ranks", other) for other in found.of_some_ranks[:MOST_FINDINGS]]
     for name, other in others:
@@ -282,25 +334,35 @@ def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
 
 def _slowest(figures: ReportFigures) -> str:
     """Return the slowest steps."""
-    several = len(figures.ranks) > 1
+    several = _several(figures)
     beside = [_beside(step) for step in figures.slowest]
     some = any(beside)
     heads = [*(["rank"] if several else []), "step", "epoch", "what it is", "most of it"]
     heads += [*(["beside it"] if some else []), "show it"]
-    rows = []
+    rows: list[list[str | Figure]] = []
     for step, told_beside in zip(figures.slowest, beside, strict=True):
         epoch = "" if step.epoch is None else str(step.epoch)
-        cells = [str(step.step), epoch, step.kind, _most(step)]
-        cells += [*([told_beside] if some else []), f"<code>--at {step.at}</code>"]
-        rows.append([*([str(step.rank)] if several else []), *map(str, cells), time_text(step.ns)])
+        rows.append(
+            [
+                *([Figure(str(step.rank), step.rank)] if several else []),
+                *(Figure(str(step.step), step.step), Figure(epoch, step.epoch), step.kind),
+                *(_long(_most(step)), *([_long(told_beside)] if some else [])),
+                *(f"<code>--at {step.at}</code>", Figure(time_text(step.ns), step.ns)),
+            ]
+        )
     where = told(" ".join(figures.paths), 300)
     how = f"<p class=faint>Opened around a step: <code>dftrace view {where} --at ...</code></p>"
-    return table("slowest", [*heads, "time"], rows, 1) + how
+    return table("slowest", [*heads, "time"], rows, 1, sorts=True) + how
 
 
 def _beside(step: SlowStepFigures) -> str:
     tensor = step.nonfinite_tensor
     return told(beside_text(step.rss_bytes, step.device_bytes, step.nonfinite, tensor))
+
+
+def _long(words: str) -> str:
+    """Return a cell that a telephone does not make a column of single words of."""
+    return f"<div class=long>{words}</div>"
 
 
 def _most(step: SlowStepFigures) -> str:
@@ -315,20 +377,33 @@ def _most(step: SlowStepFigures) -> str:
 
 
 def _ranks(figures: ReportFigures) -> str:
-    """Return the ranks beside each other, where there are several."""
+    """Return the ranks beside each other, where there are several; those that are odd first."""
     if len(figures.ranks) < 2:
         return ""
-    heads = ["rank", "host", "workers", "steps", "median", "p95", "longest", "waits", "comm"]
-    rows = [
+    heads = ["rank", "host", "workers", "steps", "own time", "median", "p95", "longest", "waits"]
+    ordered = sorted(figures.ranks, key=lambda one: (not one.odd, one.rank))
+    rows: list[list[str | Figure]] = [
         [
-            *(str(one.rank), told(one.host), str(one.workers), f"{one.steps:,}"),
-            *(time_text(one.p50_ns), time_text(one.p95_ns), time_text(one.max_ns)),
-            *(percent(one.wait_share), percent(one.comm_share)),
+            Figure(f"<b class=odd-rank>▸ {one.rank}</b>" if one.odd else str(one.rank), one.rank),
+            told(one.host),
+            Figure(f"{one.workers_at_once:,}", one.workers_at_once),
+            Figure(f"{one.steps:,}", one.steps),
+            *(Figure(time_text(ns), ns) for ns in (one.own_ns, one.p50_ns, one.p95_ns, one.max_ns)),
+            *(Figure(percent(share), share) for share in (one.wait_share, one.comm_share)),
         ]
-        for one in figures.ranks[:MOST_TABLE_ROWS]
+        for one in ordered[:MOST_TABLE_ROWS]
     ]
     more = len(figures.ranks) - len(rows) + figures.ranks_left_out
-    return table("ranks", heads, rows, 7) + _more(more, "rank")
+    shown = table("ranks", [*heads, "comm"], rows, 8, sorts=True) + _more(more, "rank")
+    shown += "<p class=faint>Own time is the median step without communication.</p>"
+    return _folded(shown, len(rows), "rank")
+
+
+def _folded(shown: str, rows: int, noun: str) -> str:
+    """Return a table, which is closed at first where it is long."""
+    if rows <= MOST_OPEN_ROWS:
+        return shown
+    return f"<details><summary>A table of {counted(rows, noun)}</summary>{shown}</details>"
 
 
 def _names(figures: ReportFigures) -> str:
@@ -369,17 +444,21 @@ def _stopped(found: TensorFigures) -> str:
     """Return when tensors stopped being finite, where any did."""
     if not found.stopped:
         return ""
-    rows = [
+    rows: list[list[str | Figure]] = [
         [
             *(told(mark.layer), told(mark.tensor), told(mark.process)),
             f"<code>--at {mark.at}</code>",
-            *map(_said, (mark.iteration, mark.n_nan, mark.n_inf)),
+            *(Figure(_said(n), n) for n in (mark.iteration, mark.n_nan, mark.n_inf)),
         ]
         for mark in found.stopped
     ]
     heads = ["layer", "tensor", "process", "show it", "iteration", "NaN", "infinite"]
     title = "<p><b>When tensors stopped being finite</b></p>"
-    return title + table("stopped", heads, rows, 3) + _more(found.stopped_left_out, "moment")
+    return (
+        title
+        + table("stopped", heads, rows, 3, sorts=True)
+        + _more(found.stopped_left_out, "moment")
+    )
 
 
 def _facts(figures: ReportFigures) -> str:
@@ -402,8 +481,9 @@ def _facts(figures: ReportFigures) -> str:
             [told(one.process), *(told(said[name][at], 120) for name in rest)]
             for at, one in enumerate(processes[:MOST_TABLE_ROWS])
         ]
-        own = table("processes", ["process", *rest], lines)
+        own = table("processes", ["process", *rest], lines, sorts=True)
         own += _more(len(processes) - len(lines) + figures.processes_left_out, "process")
+        own = _folded(own, len(lines), "process")
     return f"<dl id=facts>{rows}</dl>{own}"
 
 
@@ -429,15 +509,17 @@ def _said(value: int | None) -> str:
 
 def _files(figures: ReportFigures) -> str:
     """Return the files that were read, with how each ended and what it lost."""
-    rows = [
+    rows: list[list[str | Figure]] = [
         [
-            told(file.path, 300),
+            _long(told(file.path, 300)),
             told(file.ended or ("closed" if file.closed else "not closed")),
             told(", ".join(f"{name} {count:,}" for name, count in file.losses.items()) or "-"),
-            "-" if file.events is None else f"{file.events:,}",
+            Figure("-" if file.events is None else f"{file.events:,}", file.events),
         ]
         for file in figures.summary.files[:MOST_TABLE_ROWS]
     ]
     more = len(figures.summary.files) - len(rows)
     heads = ["file", "ended by", "counted losses", "events"]
-    return table("files", heads, rows, 1) + _more(more, "file", "or more; dftrace summary --json")
+    return table("files", heads, rows, 1, sorts=True) + _more(
+        more, "file", "or more; dftrace summary --json"
+    )

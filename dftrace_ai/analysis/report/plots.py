@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import partial
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.figures.flame import part_of_span
 from dftrace_ai.analysis.why.words import part_name, percent, time_text
 from dftrace_ai.page.palette import DASHES, LINES, ink_on, of_share
 from dftrace_ai.page.svg import (
+    NARROW,
     WIDTH,
     Axis,
     Box,
     Place,
     Plot,
+    at_both_widths,
     cross,
     fitted,
     frame,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         FlameGraph,
         HeatMap,
         LoaderFigures,
+        RankFigures,
         ReportFigures,
         SlowStepFigures,
         StepFigures,
@@ -85,11 +90,17 @@ HEAT_LEFT: Final = 190.0
 HEAT_TOP: Final = 40.0
 SHADES: Final = 24
 WIDE_RANGE: Final = 50.0
+FAR_FROM_ZERO: Final = 0.5
 HEAT_ROOM: Final = 900.0
 LABEL_ROOM: Final = 9.5
 OVER: Final = 0.3
 SMALL_LETTER: Final = 5.4
 MOST_SLOW_PLOTS: Final = 3
+MOST_RANK_BAR: Final = 40.0
+RANK_LABEL: Final = 22.0
+RANK_LEGEND: Final = 112.0
+MOST_NAMED: Final = 8
+LEAST_TOUCH: Final = 5.0
 
 
 def of_span(cat: str, name: str) -> str:
@@ -101,21 +112,33 @@ class Plots:
     """The plots of a report by the section of its page; one without figures has none."""
 
     def __init__(self, figures: ReportFigures) -> None:
-        steps, tensors = figures.steps, figures.tensors
-        self.parts = [] if steps is None else [parts_plot(steps), epochs_plot(steps)]
-        self.steps = (
-            [] if steps is None else [times_plot(steps, figures.slowest), histogram_plot(steps)]
-        )
+        steps, tensors, ranks = figures.steps, figures.tensors, figures.ranks
+        several = len(ranks) + figures.ranks_left_out > 1
+        self.parts: list[Plot] = []
+        self.steps: list[Plot] = []
+        if steps is not None:
+            self.parts = [
+                at_both_widths(partial(parts_plot, steps, several=several)),
+                at_both_widths(partial(epochs_plot, steps)),
+            ]
+            self.steps = [
+                at_both_widths(partial(times_plot, steps, figures.slowest)),
+                at_both_widths(partial(histogram_plot, steps)),
+            ]
         self.slowest = [
-            slow_step_plot(number, step)
+            at_both_widths(partial(slow_step_plot, number, step, several=several))
             for number, step in enumerate(figures.slowest[:MOST_SLOW_PLOTS])
             if step.spans
         ]
+        self.ranks = [at_both_widths(partial(ranks_plot, ranks))] if len(ranks) > 1 else []
         some = any(frame.total_ns for frame in figures.flame.frames)
         self.flame = [flame_plot(figures.flame)] if some else []
-        self.loader = [] if figures.loader is None else [loader_plot(figures.loader)]
+        loader = figures.loader
+        self.loader = [] if loader is None else [at_both_widths(partial(loader_plot, loader))]
         maps = [] if tensors is None else tensors.maps
-        self.tensors = [heat_plot(number, heat) for number, heat in enumerate(maps)]
+        self.tensors = [
+            at_both_widths(partial(heat_plot, number, heat)) for number, heat in enumerate(maps)
+        ]
         self.layers = layer_plots(maps[0]) if maps else []
         self.counters = counter_plots(figures.counters)
 
@@ -124,14 +147,14 @@ def plots_of(figures: ReportFigures) -> list[Plot]:
     """Return all plots of a report, in the order of its page."""
     plots = Plots(figures)
     return [
-        *(*plots.parts, *plots.steps, *plots.slowest, *plots.flame, *plots.loader),
+        *(*plots.parts, *plots.steps, *plots.slowest, *plots.ranks, *plots.flame, *plots.loader),
         *(*plots.tensors, *plots.layers, *plots.counters),
     ]
 
 
-def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
+def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures], width: float) -> Plot:
     """Draw the time of each step in their order, and mark the slowest, which are of any rank."""
-    box = Box(64, 42, WIDTH - 12, 244)
+    box = Box(64, 42, width - 12, 244)
     times = steps.times
     wide = steps.max_ns > SLOW_OF_MEDIAN * max(steps.p50_ns, 1.0)
     across = Axis([*times.first[:1], *times.last[-1:]], box.left + 3, box.right - 3)
@@ -148,6 +171,7 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
             y_title=f"time ({unit}{how})",
             y_size=size,
             x_whole=True,
+            x_marks=_marks_within(width),
             y_title_above=MARK_ROOM,
         )
     )
@@ -185,7 +209,11 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
         notes.append(f"Grey: {counted(steps.warm_up, 'step')} of warm-up.")
     if len(steps.epoch_starts) > 1:
         notes.append(f"Dotted: where {steps.split_by}s begin.")
-    return plot_of("steps", "Time of each step", " ".join(notes), 282, parts)
+    return plot_of("steps", "Time of each step", " ".join(notes), 282, parts, width=width)
+
+
+def _marks_within(width: float) -> int:
+    return 8 if width >= WIDTH else 4
 
 
 def _warm_up(steps: StepFigures, across: Axis, box: Box) -> Iterator[str]:
@@ -199,27 +227,36 @@ def _warm_up(steps: StepFigures, across: Axis, box: Box) -> Iterator[str]:
 
 def _hits(steps: StepFigures, across: Axis, box: Box) -> Iterator[str]:
     times = steps.times
-    half = (box.right - box.left) / max(len(times.first), 1) / 2
-    for first, last, low, middle, high in zip(
-        times.first, times.last, times.low, times.middle, times.high, strict=True
-    ):
-        if low is None or middle is None or high is None:
+    count = len(times.first)
+    together = _together(count, box)
+    half = (box.right - box.left) / max(count, 1) / 2
+    for at in range(0, count, together):
+        piece = slice(at, at + together)
+        low = [value for value in times.low[piece] if value is not None]
+        high = [value for value in times.high[piece] if value is not None]
+        if not low or not high:
             continue
+        first, last, middle = times.first[piece][0], times.last[piece][-1], times.middle[at]
         if first == last:
-            said = tip(f"step {first:.0f}", time_text(low))
+            said = tip(f"step {first:.0f}", time_text(low[0]))
         else:
             said = tip(
                 f"steps {first:.0f} to {last:.0f}",
-                f"median {time_text(middle)}",
-                f"{time_text(low)} to {time_text(high)}",
+                "" if middle is None or len(low) > 1 else f"median {time_text(middle)}",
+                f"{time_text(min(low))} to {time_text(max(high))}",
             )
-        x = (across.at(first) + across.at(last)) / 2
-        yield _hit(x - half, x + half, box, said)
+        yield _hit(across.at(first) - half, across.at(last) + half, box, said)
 
 
-def histogram_plot(steps: StepFigures) -> Plot:
+def _together(count: int, box: Box) -> int:
+    """Return how many places are told of together: on a telephone it is a finger that points."""
+    width = box.right - box.left
+    return max(1, math.ceil(count * (LEAST_TOUCH if width < NARROW else 1.0) / width))
+
+
+def histogram_plot(steps: StepFigures, width: float) -> Plot:
     """Draw how many steps take how long."""
-    box = Box(64, 46, WIDTH - 12, 226)
+    box = Box(64, 46, width - 12, 226)
     found = steps.histogram
     across = Axis(found.edges_ns, box.left, box.right, logarithmic=found.logarithmic)
     most = max([a + b for a, b in zip(found.steady, found.others, strict=True)] or [1])
@@ -234,6 +271,7 @@ def histogram_plot(steps: StepFigures) -> Plot:
             x_title=f"time of a step ({unit}{how})",
             y_title="steps",
             x_size=size,
+            x_marks=_marks_within(width),
         )
     ]
     for low, high, steady, others in zip(
@@ -259,7 +297,7 @@ def histogram_plot(steps: StepFigures) -> Plot:
     rows = [("steady steps", LINES[0])]
     if any(found.others):
         rows.append(("warm-up, and first steps of loops", PARTS["data"]))
-    left = 130.0
+    left = 130.0 if width >= WIDTH else 8.0
     for name, colour in rows:
         parts.append(f'<rect x="{left}" y="5" width="10" height="10" fill="{colour}"/>')
         parts.append(text(left + 15, 14, name))
@@ -269,7 +307,7 @@ def histogram_plot(steps: StepFigures) -> Plot:
         f"{time_text(steps.p99_ns)}, longest {time_text(steps.max_ns)}, of all steps. Bars of few "
         "steps are drawn high enough to be seen."
     )
-    return plot_of("distribution", "How long steps take", caption, 262, parts)
+    return plot_of("distribution", "How long steps take", caption, 262, parts, width=width)
 
 
 def _percentiles(steps: StepFigures, across: Axis, box: Box) -> Iterator[str]:
@@ -293,28 +331,30 @@ def shown_parts(parts: Mapping[str, int]) -> list[str]:
     return [part for part in PARTS if parts.get(part, 0) > 0]
 
 
-def parts_plot(steps: StepFigures) -> Plot:
+def parts_plot(steps: StepFigures, width: float, *, several: bool) -> Plot:
     """Draw what the steps of the rank are made of."""
-    box = Box(8, 8, WIDTH - 8, 8 + BAR)
+    box = Box(8, 8, width - 8, 8 + BAR)
     whole = max(sum(max(ns, 0) for ns in steps.parts.values()), 1)
     parts = []
     left = box.left
     for part in shown_parts(steps.parts):
         share = steps.parts[part] / whole
-        width = share * (box.right - box.left)
+        wide = share * (box.right - box.left)
         said = tip(part_name(part), percent(share), time_text(steps.parts[part]))
-        parts.append(_bar(left, box.top, width, BAR, part, said))
+        parts.append(_bar(left, box.top, wide, BAR, part, said))
         label = f"{part_name(part)} {percent(share)}"
-        if width > 6.2 * len(label) + 8:
+        if wide > 6.2 * len(label) + 8:
             kind = ink_on(PARTS[part])
             parts.append(text(left + 5, box.top + 21, label, f"{kind} name".strip()))
-        left += width
-    legend, height = _parts_legend(steps.parts, whole, box.bottom + 20)
+        left += wide
+    legend, height = _parts_legend(steps.parts, whole, box.bottom + 20, width)
+    of_rank = f" of rank {steps.rank}" if several else ""
     caption = (
-        f"All {counted(steps.count, 'step')} of rank {steps.rank}, {time_text(steps.time_ns)} "
+        f"All {counted(steps.count, 'step')}{of_rank}, {time_text(steps.time_ns)} "
         "together. Each moment belongs to the innermost span of the thread that trains."
     )
-    return plot_of("parts", "Where a step goes", caption, height, [*parts, *legend])
+    parts += legend
+    return plot_of("parts", "Where a step goes", caption, height, parts, width=width)
 
 
 def _bar(x: float, y: float, width: float, height: float, part: str, attribute: str) -> str:
@@ -325,20 +365,23 @@ def _bar(x: float, y: float, width: float, height: float, part: str, attribute: 
     )
 
 
-def _parts_legend(parts: Mapping[str, int], whole: int, top: float) -> tuple[list[str], float]:
+def _parts_legend(
+    parts: Mapping[str, int], whole: int, top: float, width: float
+) -> tuple[list[str], float]:
     """Return the legend, the greatest part first, and where it ends."""
     found = sorted(shown_parts(parts), key=lambda part: -parts[part])
+    columns = 4 if width >= WIDTH else 2
     drawn = []
     for at, part in enumerate(found):
-        x, y = 8 + at % 4 * 226, top + at // 4 * LEGEND_ROW
+        x, y = 8 + at % columns * (width - 16) / columns, top + at // columns * LEGEND_ROW
         drawn.append(_bar(x, y - 9, 10, 10, part, ""))
         drawn.append(text(x + 15, y, f"{part_name(part)} {100 * parts[part] / whole:.1f} %"))
-    return drawn, top + (len(found) + 3) // 4 * LEGEND_ROW
+    return drawn, top + math.ceil(len(found) / columns) * LEGEND_ROW
 
 
-def epochs_plot(steps: StepFigures) -> Plot:
+def epochs_plot(steps: StepFigures, width: float) -> Plot:
     """Draw what a step is made of in each epoch."""
-    box = Box(64, 30, WIDTH - 12, 216)
+    box = Box(64, 30, width - 12, 216)
     count = len(steps.epochs)
     most = max((one.time_ns / max(one.steps, 1) for one in steps.epochs), default=1.0)
     up = Axis([0.0, max(most, 1.0)], box.bottom, box.top)
@@ -356,7 +399,7 @@ def epochs_plot(steps: StepFigures) -> Plot:
     ]
     wide = (box.right - box.left) / max(count, 1)
     gap = min(wide * 0.15, 12)
-    every = max(1, math.ceil(count / 14))
+    every = max(1, math.ceil(count / (14 if width >= WIDTH else 6)))
     for at, one in enumerate(steps.epochs):
         y = box.bottom
         bar = min(wide - gap, MOST_BAR)
@@ -376,11 +419,82 @@ def epochs_plot(steps: StepFigures) -> Plot:
             label = one.label.partition(" ")[2]
             parts.append(text(x + bar / 2, box.bottom + 15, label, "small", "middle"))
     whole = max(sum(steps.parts.values()), 1)
-    legend, height = _parts_legend(steps.parts, whole, box.bottom + 52)
+    legend, height = _parts_legend(steps.parts, whole, box.bottom + 52, width)
     titles = {"epoch": "by epoch", "loop": "by loop", "stretch": "over the run"}
     caption = "Averages over the steps of each bar; the plot of step times shows the single ones."
-    return plot_of(
-        "epochs", f"Where a step goes, {titles[steps.split_by]}", caption, height, [*parts, *legend]
+    title = f"Where a step goes, {titles[steps.split_by]}"
+    return plot_of("epochs", title, caption, height, [*parts, *legend], width=width)
+
+
+def ranks_plot(ranks: list[RankFigures], width: float) -> Plot:
+    """Draw a bar for each rank: its median step, by what it does; those that are odd come first."""
+    box = Box(64, 56, width - 12, 216)
+    odd = [one for one in ranks if one.odd]
+    ordered = [*odd, *(one for one in ranks if not one.odd)]
+    most = max((one.p50_ns for one in ranks), default=1.0)
+    up = Axis([0.0, max(most, 1.0)], box.bottom, box.top)
+    size, unit = unit_of_ns(most)
+    # Bare between those that are odd and the others.
+    places = len(ordered) + (1 if odd and len(odd) < len(ordered) else 0)
+    wide = (box.right - box.left) / max(places, 1)
+    bar = min(wide * 0.85, MOST_RANK_BAR)
+    every = max(1, math.ceil(RANK_LABEL / wide))
+    title = f"median step ({unit})"
+    parts = [
+        frame(
+            box,
+            None,
+            up,
+            x_title="rank",
+            y_title=title,
+            y_size=size,
+            y_marks=4,
+            # Above the marks of those that are odd.
+            y_title_above=MARK_ROOM,
+        )
+    ]
+    last = -RANK_LABEL
+    for at, one in enumerate(ordered):
+        x = box.left + (at + (1 if odd and not one.odd else 0) + 0.5) * wide
+        said = tip(
+            f"rank {one.rank} on {one.host}" if one.host else f"rank {one.rank}",
+            f"median step {time_text(one.p50_ns)}, without communication {time_text(one.own_ns)}",
+            f"waits for data {percent(one.wait_share)}, communicates {percent(one.comm_share)}",
+            "far from most ranks" if one.odd else "",
+        )
+        y = box.bottom
+        for part, share in (
+            ("compute", max(0.0, 1 - one.wait_share - one.comm_share)),
+            ("wait", one.wait_share),
+            ("comm", one.comm_share),
+        ):
+            tall = share * (box.bottom - up.at(one.p50_ns))
+            y -= tall
+            if tall > 0.05:
+                parts.append(_bar(x - bar / 2, y, bar, tall, part, ""))
+        if one.odd:
+            parts.append(f'<path class="oddly" d="M{x:.1f} {y - 3:.1f}l-4 -7h8z"/>')
+        parts.append(_hit(x - wide / 2, x + wide / 2, box, said))
+        if x - last >= RANK_LABEL and (one.odd or (at - len(odd)) % every == 0):
+            kind = "small strong" if one.odd else "small"
+            parts.append(text(x, box.bottom + 15, str(one.rank), kind, "middle"))
+            last = x
+    for at, part in enumerate(("compute", "wait", "comm")):
+        x = 8 + at * RANK_LEGEND
+        name = "all else" if part == "compute" else part_name(part)
+        parts += [_bar(x, 5, 10, 10, part, ""), text(x + 15, 14, name)]
+    return plot_of("ranks", "Ranks", _ranks_told(ranks, odd), box.bottom + 40, parts, width=width)
+
+
+def _ranks_told(ranks: list[RankFigures], odd: list[RankFigures]) -> str:
+    if not odd:
+        return "A bar is the median step of a rank. No rank is far from the others."
+    usual = median(one.own_ns for one in ranks if not one.odd)
+    named = ", ".join(f"rank {one.rank} {time_text(one.own_ns)}" for one in odd[:MOST_NAMED])
+    more = f" and {len(odd) - MOST_NAMED:,} more" if len(odd) > MOST_NAMED else ""
+    return (
+        "A bar is the median step of a rank. Marked and first: those whose step without "
+        f"communication is far from that of most, {time_text(usual)}: {named}{more}."
     )
 
 
@@ -450,32 +564,34 @@ def _frame(x: float, y: float, width: float, cat: str, name: str, attribute: str
     return shape + (text(x + 4, y + 12.5, label, f"{ink_on(colour)} name") if label else "")
 
 
-def slow_step_plot(number: int, step: SlowStepFigures) -> Plot:
+def slow_step_plot(number: int, step: SlowStepFigures, width: float, *, several: bool) -> Plot:
     """Draw what the thread that trains did in a step, over its time."""
     rows = min(max((span.depth for span in step.spans), default=0) + 1, 12)
-    box = Box(8, 6, WIDTH - 8, 8 + rows * FLAME_ROW)
+    box = Box(8, 6, width - 8, 8 + rows * FLAME_ROW)
     ends = [span.after_ns + span.dur_ns for span in step.spans]
     across = Axis([0.0, float(max([step.ns, *ends]))], box.left, box.right)
     size, unit = unit_of_ns(across.high)
+    marks = _marks_within(width)
     parts = [
-        frame(box, across, None, x_title=f"time in the step ({unit})", x_size=size, x_marks=10)
+        frame(box, across, None, x_title=f"time in the step ({unit})", x_size=size, x_marks=marks)
     ]
     for span in step.spans:
         if span.depth >= rows:
             continue
         x = across.at(span.after_ns)
-        width = max(across.at(span.after_ns + span.dur_ns) - x, 0.6)
+        wide = max(across.at(span.after_ns + span.dur_ns) - x, 0.6)
         said = tip(
             f"{span.cat}: {span.name}",
             time_text(span.dur_ns),
             f"{time_text(span.after_ns)} after the beginning",
         )
-        parts.append(_frame(x, box.top + span.depth * FLAME_ROW, width, span.cat, span.name, said))
+        parts.append(_frame(x, box.top + span.depth * FLAME_ROW, wide, span.cat, span.name, said))
     left_out = (
         f"{counted(step.spans_left_out, 'shorter span')} not drawn." if step.spans_left_out else ""
     )
-    title = f"Step {step.step} of rank {step.rank}: {time_text(step.ns)}"
-    return plot_of(f"slow-{number}", title, left_out, box.bottom + 36, parts)
+    of_rank = f" of rank {step.rank}" if several else ""
+    title = f"Step {step.step}{of_rank}: {time_text(step.ns)}"
+    return plot_of(f"slow-{number}", title, left_out, box.bottom + 36, parts, width=width)
 
 
 def _places(values: Envelope, across: Axis, up: Axis) -> Iterator[Place | None]:
@@ -498,9 +614,10 @@ def _crosses(values: Envelope, across: Axis, y: float) -> Iterator[str]:
             yield cross(x, y, f'class="odd" {said}')
 
 
-def loader_plot(loader: LoaderFigures) -> Plot:
+def loader_plot(loader: LoaderFigures, width: float) -> Plot:
     """Draw the wait of a rank and the work of its workers over time."""
-    box = Box(64, 34, WIDTH - 12, 216)
+    top = 34 if width >= WIDTH else 64
+    box = Box(64, top, width - 12, top + 182)
     across = Axis(loader.edges_s, box.left, box.right)
     up = Axis([0.0, 1.0], box.bottom, box.top)
     size, unit = unit_of_s(across.high)
@@ -512,6 +629,7 @@ def loader_plot(loader: LoaderFigures) -> Plot:
             x_title=f"time since the first event ({unit})",
             y_title="share of the time (%)",
             x_size=size,
+            x_marks=_marks_within(width),
             y_size=0.01,
         )
     ]
@@ -531,15 +649,22 @@ def loader_plot(loader: LoaderFigures) -> Plot:
             f'<polyline class="line" stroke="{colour}"{dashed} points="{points}">'
             f"<title>{name}</title></polyline>"
         )
-    parts += _line_legend(
-        [(name, colour, dash) for name, _, colour, dash in rows], box.left + 140, 14
-    )
-    for at, (begin, end) in enumerate(zip(loader.edges_s, loader.edges_s[1:], strict=False)):
-        said = [f"{name}: {shares[at]:.0%}" for name, shares, _, _ in rows]
+    legend = [(name, colour, dash) for name, _, colour, dash in rows]
+    if width >= WIDTH:
+        parts += _line_legend(legend, box.left + 140, 14)
+    else:
+        for at, row in enumerate(legend):
+            parts += _line_legend([row], 8, 14 + at * LEGEND_ROW)
+    together = _together(len(middles), box)
+    for at in range(0, len(middles), together):
+        piece = slice(at, at + together)
+        begin, end = loader.edges_s[at], loader.edges_s[min(at + together, len(middles))]
+        said = [f"{name}: {fmean(shares[piece]):.0%}" for name, shares, _, _ in rows]
         place = f"{begin / size:.4g} to {end / size:.4g} {unit}"
         parts.append(_hit(across.at(begin), across.at(end), box, tip(place, *said)))
     caption = f"The training in {len(middles)} stretches of time; each point is one of them."
-    return plot_of("loader", "Wait for data, and the work of the loader", caption, 252, parts)
+    title = "Wait for data, and the work of the loader"
+    return plot_of("loader", title, caption, box.bottom + 36, parts, width=width)
 
 
 def _hit(left: float, right: float, box: Box, attribute: str) -> str:
@@ -654,24 +779,20 @@ def _layer_plot(number: int, heat: HeatMap, row: int, label: str) -> Plot:
     return plot_of(f"layer-{number}", title, "", SMALL_HEIGHT, parts, width=SMALL_WIDTH)
 
 
-def heat_plot(number: int, heat: HeatMap) -> Plot:
+def heat_plot(number: int, heat: HeatMap, width: float) -> Plot:
     """Draw a heat map."""
     rows, columns = len(heat.layers), len(heat.first)
     tall = min(16.0, max(4.5, HEAT_ROOM / max(rows, 1)))
-    box = Box(HEAT_LEFT, HEAT_TOP, WIDTH - 12, HEAT_TOP + tall * rows)
+    whole = Box(HEAT_LEFT, HEAT_TOP, WIDTH - 12, HEAT_TOP + tall * rows)
+    box = whole if width >= WIDTH else Box(96, 58, width - 12, 58 + tall * rows)
     wide = (box.right - box.left) / max(columns, 1)
-    numbers = [value for row in heat.values for value in row if isinstance(value, float | int)]
-    above = [value for value in numbers if value > 0]
-    # Zeros are the darkest then.
-    wide_range = bool(above) and min(numbers) >= 0 and max(above) > WIDE_RANGE * min(above)
-    scale = Axis(above if wide_range else numbers, 0, 1, logarithmic=wide_range)
-    parts = [*_cells(heat, scale, box, tall, wide), *_layer_labels(heat, box, tall)]
-    parts += _iteration_marks(heat, box, wide)
+    scale = Shading(heat)
+    parts = [*_cells_once(number, heat, scale, whole, box), *_layer_labels(heat, box, tall)]
+    parts += _iteration_marks(heat, box, wide, 10 if width >= WIDTH else 4)
     parts.append(
         f'<path class="frame" d="M{box.left} {box.top}V{box.bottom:.1f}H{box.right}V{box.top}z"/>'
     )
-    odd = any(isinstance(value, str) for row in heat.values for value in row)
-    parts += _scale_legend(heat.statistic, scale, odd=odd, empty=not numbers)
+    parts += _scale_legend(heat.statistic, scale, width)
     rows_told = f"{counted(rows, 'layer')}, {counted(columns, 'column')} of iterations"
     notes = [f"{rows_told}; a cell shows the value farthest from zero, NaN and infinite before all"]
     if rows > 1 and tall < LABEL_ROOM:
@@ -688,11 +809,63 @@ def heat_plot(number: int, heat: HeatMap) -> Plot:
         "; ".join(notes),
         box.bottom + 38,
         parts,
+        width=width,
         more=more,
     )
 
 
-def _cells(heat: HeatMap, scale: Axis, box: Box, tall: float, wide: float) -> Iterator[str]:
+class Shading:
+    """Which colour a value of a heat map has: the darker, the nearer to zero."""
+
+    def __init__(self, heat: HeatMap) -> None:
+        values = [value for row in heat.values for value in row]
+        self.numbers = [value for value in values if isinstance(value, float | int)]
+        self.odd = any(isinstance(value, str) for value in values)
+        self.low, self.high = min(self.numbers, default=0.0), max(self.numbers, default=0.0)
+        sizes = [abs(value) for value in self.numbers]
+        above = [size for size in sizes if size > 0]
+        self.signed = self.low < 0
+        self.least, self.most = 0.0, max(sizes, default=0.0)
+        self.logarithmic = bool(above) and not self.signed and self.most > WIDE_RANGE * min(above)
+        if self.logarithmic:
+            self.least = min(above)
+        # Of what lies far from zero the darkest is the least, so that what changes is seen.
+        elif sizes and not self.signed and min(sizes) > FAR_FROM_ZERO * self.most:
+            self.least = min(sizes)
+        self._axis = Axis([self.least, self.most], 0.0, 1.0, logarithmic=self.logarithmic)
+
+    def share_of(self, value: float) -> float:
+        """Return how bright a value is, from 0 to 1; below zero, less than 0."""
+        if self.least == self.most:
+            return 0.0
+        share = math.floor(self._axis.at(abs(value)) * (SHADES - 1) + 0.5) / (SHADES - 1)
+        return -share if value < 0 else share
+
+    def of(self, value: float | str | None) -> str:
+        """Return a colour; ``odd`` for what is not finite, nothing where there is no value."""
+        if value is None:
+            return ""
+        return "odd" if isinstance(value, str) else of_share(self.share_of(value))
+
+
+def _cells_once(number: int, heat: HeatMap, scale: Shading, whole: Box, box: Box) -> Iterator[str]:
+    """Draw the cells where there is room for all of them; the narrow plot shows the same ones."""
+    width = whole.right - whole.left
+    if box is whole:
+        wide, tall = (
+            width / max(len(heat.first), 1),
+            (box.bottom - box.top) / max(len(heat.layers), 1),
+        )
+        yield f'<g id="cells-{number}">'
+        yield from _cells(heat, scale, box, tall, wide)
+        yield "</g>"
+        return
+    by = (box.right - box.left) / width
+    move = f"{box.left - by * whole.left:.3f} {box.top - whole.top:g}"
+    yield f'<use href="#cells-{number}" transform="matrix({by:.5f} 0 0 1 {move})"/>'
+
+
+def _cells(heat: HeatMap, scale: Shading, box: Box, tall: float, wide: float) -> Iterator[str]:
     """Draw cells, those that lie beside each other and have one colour as one."""
     paths: dict[str, list[str]] = defaultdict(list)
     odd: list[str] = []
@@ -701,7 +874,7 @@ def _cells(heat: HeatMap, scale: Axis, box: Box, tall: float, wide: float) -> It
         top, bottom = f"{box.top + row * tall:.1f}", f"{box.top + (row + 1) * tall + OVER:.1f}"
         begin, colour = 0, ""
         for column, value in enumerate([*values, None]):
-            shade = _shade(value, scale) if column < len(values) else ""
+            shade = scale.of(value) if column < len(values) else ""
             if shade != colour:
                 if colour:
                     left = f"{box.left + begin * wide:.1f}"
@@ -715,14 +888,6 @@ def _cells(heat: HeatMap, scale: Axis, box: Box, tall: float, wide: float) -> It
         yield f'<path fill="var(--odd)" shape-rendering="crispEdges" d="{"".join(odd)}"/>'
 
 
-def _shade(value: float | str | None, scale: Axis) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return "odd"
-    return of_share(math.floor(scale.at(value) * (SHADES - 1) + 0.5) / (SHADES - 1))
-
-
 def _layer_labels(heat: HeatMap, box: Box, tall: float) -> Iterator[str]:
     """Name as many layers as there is room for, first of all those that are not finite."""
     every = max(1, math.ceil(LABEL_ROOM / tall))
@@ -732,16 +897,16 @@ def _layer_labels(heat: HeatMap, box: Box, tall: float) -> Iterator[str]:
     for row in order:
         if named.isdisjoint(range(row - every + 1, row + every)):
             named.add(row)
-    for row, label in enumerate(short_names(heat.layers, int((HEAT_LEFT - 10) / SMALL_LETTER))):
+    for row, label in enumerate(short_names(heat.layers, int((box.left - 10) / SMALL_LETTER))):
         if row in named:
             y = box.top + (row + 0.5) * tall + 3
             kind = "small strong" if odd[row] else "small"
-            yield text(box.left - 5, y, fitted(label, HEAT_LEFT * 2), kind, "end")
+            yield text(box.left - 5, y, fitted(label, box.left * 2), kind, "end")
 
 
-def _iteration_marks(heat: HeatMap, box: Box, wide: float) -> Iterator[str]:
+def _iteration_marks(heat: HeatMap, box: Box, wide: float, about: int) -> Iterator[str]:
     columns = len(heat.first)
-    every = max(1, math.ceil(columns / 10))
+    every = max(1, math.ceil(columns / about))
     for column in range(0, columns, every):
         x = box.left + (column + 0.5) * wide
         yield f'<path class="grid" d="M{x:.1f} {box.bottom:.1f}v4"/>'
@@ -750,19 +915,24 @@ def _iteration_marks(heat: HeatMap, box: Box, wide: float) -> Iterator[str]:
     yield text(middle, box.bottom + 30, "iteration", "soft", "middle")
 
 
-def _scale_legend(statistic: str, scale: Axis, *, odd: bool, empty: bool) -> Iterator[str]:
-    left, width = HEAT_LEFT, 240.0
-    if not empty:
-        each = width / SHADES
-        for at in range(SHADES):
-            x, colour = left + at * each, of_share(at / (SHADES - 1))
+def _scale_legend(statistic: str, scale: Shading, width: float) -> Iterator[str]:
+    left, long = (HEAT_LEFT, 240.0) if width >= WIDTH else (8.0, 130.0)
+    if scale.numbers:
+        first = 1 - SHADES if scale.signed else 0
+        shares = [at / (SHADES - 1) for at in range(first, SHADES)]
+        each = long / len(shares)
+        for at, share in enumerate(shares):
+            x, colour = left + at * each, of_share(share)
             yield (
                 f'<rect x="{x:.1f}" y="8" width="{each + 0.3:.1f}" height="10" fill="{colour}"/>'
             )
-        yield text(left, 30, number_text(scale.low))
-        yield text(left + width, 30, number_text(scale.high), "", "end")
+        if scale.signed:
+            yield text(left + long / 2, 30, "0", "", "middle")
+        yield text(left, 30, number_text(-scale.most if scale.signed else scale.least))
+        yield text(left + long, 30, number_text(scale.most), "", "end")
         how = ", by its logarithm" if scale.logarithmic else ""
-        yield text(left + width + 12, 17, fitted(f"{statistic}{how}", 260))
-    if odd:
-        yield f'<rect x="{left + 530}" y="8" width="12" height="10" fill="var(--odd)"/>'
-        yield text(left + 548, 17, "NaN or infinite", "strong")
+        yield text(left + long + 12, 17, fitted(f"{statistic}{how}", min(260, width - long - 24)))
+    if scale.odd:
+        x, y = (left + 530, 8) if width >= WIDTH else (left, 38)
+        yield f'<rect x="{x}" y="{y}" width="12" height="10" fill="var(--odd)"/>'
+        yield text(x + 18, y + 9, "NaN or infinite", "strong")

@@ -30,6 +30,7 @@ from dftrace_ai.analysis.report.figures.steps import (
     loader_figures,
     rank_figures,
     step_figures,
+    with_the_odd,
 )
 from dftrace_ai.analysis.report.files import (
     check_page,
@@ -232,7 +233,8 @@ class Run:
         first_ns, last_ns = reach if reach != NOWHERE else (0, 0)
         charts, charts_left_out = gathered.counters.charts(first_ns, self._of_tensors)
         facts, facts_left_out = gathered.processes.facts
-        ranks = gathered.ranks
+        ranks = with_the_odd(gathered.ranks)
+        shown_ranks = sorted(ranks, key=lambda one: not one.odd)[:MOST_RANKS]
         return ReportFigures(
             title=escaped(", ".join(map(str, self.paths))),
             paths=[escaped(str(path)) for path in self.paths],
@@ -244,8 +246,8 @@ class Run:
             verdict=self.why,
             summary=_first_rows(self.summary),
             steps=None if shown is None else step_figures(shown),
-            ranks=ranks[:MOST_RANKS],
-            ranks_left_out=max(0, len(ranks) - MOST_RANKS),
+            ranks=sorted(shown_ranks, key=lambda one: one.rank),
+            ranks_left_out=len(ranks) - len(shown_ranks),
             slowest=gathered.slowest.figures,
             flame=gathered.flame.graph(),
             loader=None if shown is None else loader_figures(shown, first_ns),

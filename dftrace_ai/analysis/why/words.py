@@ -166,7 +166,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if steps is not None:
         yield "step", step_text(steps, verdict)
     if verdict.findings:
-        yield from _first(verdict.findings[0], verdict)
+        yield from first_rows(verdict.findings[0], verdict)
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
@@ -209,7 +209,8 @@ def _parts(verdict: Verdict) -> str:
     return ", ".join(f"{part_name(part)} {percent(share)}" for share, part in shown)
 
 
-def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
+def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what shows a finding, what to do next, and what a step would take at best."""
     if finding.because:
         yield "because", finding.because
     yield "do next", finding.next

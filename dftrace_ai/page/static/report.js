@@ -1,47 +1,21 @@
-// What a report does: words at the pointer, themes, plots saved, flame graph, tables that sort.
+// What a report does beside what every page does: plots saved, the flame graph, heat maps to choose from.
 // Names from a trace only ever become text of a node; nothing here makes HTML of them.
 'use strict';
 (() => {
   const dftrace = window.dftrace;
   const figures = JSON.parse(document.getElementById('figures').textContent);
   const root = document.documentElement;
-  const tip = document.getElementById('tip');
   const said = (value) => value === null ? 'no value' : String(value);
 
-  // A heat map has a path for each colour; which cell it is, the place of the pointer says.
-  function cellOf(svg, event) {
+  // The cells of a heat map, which has a path for each colour and not one for each cell.
+  dftrace.heatOf = (svg) => {
     const heat = figures.tensors.maps[Number(svg.dataset.heat)];
-    const at = new DOMPoint(event.clientX, event.clientY)
-        .matrixTransform(svg.getScreenCTM().inverse());
-    const column = Math.floor((at.x - Number(svg.dataset.left)) / Number(svg.dataset.wide));
-    const row = Math.floor((at.y - Number(svg.dataset.top)) / Number(svg.dataset.tall));
-    if (column < 0 || column >= heat.first.length || row < 0 || row >= heat.layers.length) {
-      return '';
-    }
-    const first = heat.first[column], last = heat.last[column];
-    const when = first === last ? `iteration ${first}` : `iterations ${first} to ${last}`;
-    return `${heat.layers[row]}\n${when}\n${heat.statistic}: ${said(heat.values[row][column])}`;
-  }
-
-  document.addEventListener('pointermove', (event) => {
-    const target = event.target instanceof Element ? event.target : null;
-    const named = target && target.closest('[data-tip]');
-    const heat = target && target.closest('svg[data-heat]');
-    const words = named ? named.dataset.tip : heat ? cellOf(heat, event) : '';
-    tip.hidden = !words;
-    if (!words) return;
-    tip.textContent = words;
-    const box = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(0, Math.min(event.clientX + 14, innerWidth - box.width - 6))}px`;
-    const below = event.clientY + 16, above = event.clientY - box.height - 8;
-    tip.style.top = `${below + box.height > innerHeight ? above : below}px`;
-  });
-  document.addEventListener('pointerleave', () => { tip.hidden = true; });
-
-  const isDark = () => getComputedStyle(root).colorScheme.includes('dark');
-  document.getElementById('theme').addEventListener('click', () => {
-    root.dataset.theme = isDark() ? 'light' : 'dark';
-  });
+    return {rows: heat.layers.length, columns: heat.first.length, words: (row, column) => {
+      const first = heat.first[column], last = heat.last[column];
+      const when = first === last ? `iteration ${first}` : `iterations ${first} to ${last}`;
+      return `${heat.layers[row]}\n${when}\n${heat.statistic}: ${said(heat.values[row][column])}`;
+    }};
+  };
 
   // A plot as it is seen now, with the style and the colours of the theme inside.
   function standalone(svg) {
@@ -100,16 +74,24 @@
     }
   });
 
-  for (const table of document.querySelectorAll('table.sorts')) dftrace.sortable(table);
-
   // Where a script runs, the picture of the flame graph is for paper alone.
   const flame = document.getElementById('plot-flame');
   if (flame) {
     const holder = document.createElement('div');
     flame.before(holder);
     flame.classList.add('paper');
-    const graph = dftrace.flameGraph(holder, figures.flame.frames, {all: 'all processes'});
-    dftrace.flame = graph;
+    dftrace.flame = dftrace.flameGraph(holder, figures.flame.frames, {all: 'all processes'});
+  }
+
+  // On paper all of them are seen.
+  for (const select of document.querySelectorAll('select[data-of]')) {
+    const shown = [...document.getElementById(select.dataset.of).children];
+    const choose = () => shown.forEach((one, at) => {
+      one.classList.toggle('aside', at !== Number(select.value));
+    });
+    select.addEventListener('change', choose);
+    select.closest('[hidden]').hidden = false;
+    choose();
   }
 
   window.dftraceReport = {figures, standalone, pngOf};

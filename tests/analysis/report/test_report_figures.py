@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from analysis.report.made_pages import (
     inspected,
 )
 from analysis.trace_lines import TraceLines, small_trace
-from analysis.why.made_runs import Training
+from analysis.why.made_runs import MS, START_NS, Lines, Training, write_ranks
 from html_pages import Page
 from printed_json import checked
 from rich.console import Console
@@ -27,9 +28,12 @@ from safety.commands import answer, invoke
 from dftrace_ai.analysis import Run
 from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS, envelope
+from dftrace_ai.analysis.report.model import HeatMap
+from dftrace_ai.analysis.report.plots import Shading
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import verdict_lines, why
 from dftrace_ai.errors import TraceError
+from dftrace_ai.page.palette import of_share
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +188,108 @@ def test_ranks_stand_beside_each_other_and_the_slowest_is_of_any(tmp_path: Path)
     first = figures["slowest"][0]
     assert (first["rank"], first["step"]) == (1, 14)
     assert figures["ranks"][1]["max_ns"] == first["ns"]
+
+
+def test_workers_are_counted_at_a_time_and_busy_while_they_live(tmp_path: Path) -> None:
+    # Two workers that each pass starts anew: fourteen processes, of which two live at a time.
+    training = Training(steps=20, epochs=7, workers=2, item_ms=3, step_ms=5)
+    training.write(tmp_path / "anew", 1)
+    whole = answer("report", tmp_path / "anew")["loader"]
+    for path in sorted((tmp_path / "anew").glob("t-host-2*.pfw")):
+        lines = path.read_text("utf-8").splitlines()
+        spans = [line for line in lines if '"ph":"X"' in line]
+        others = [line for line in lines if '"ph":"X"' not in line]
+        each = math.ceil(len(spans) / 7)
+        path.unlink()
+        for turn in range(7):
+            pid = f"{path.stem.rpartition('-')[2]}{turn}"
+            text = "\n".join([*others, *spans[turn * each : (turn + 1) * each]]) + "\n"
+            text = re.sub(r'"pid":2\d\d', f'"pid":{pid}', text)
+            (path.parent / f"t-host-{pid}.pfw").write_text(text, "utf-8")
+    told = answer("report", tmp_path / "anew")["loader"]
+    assert (told["workers"], told["workers_at_once"], told["inline"]) == (14, 2, False)
+    # As busy as two that live as long: neither waits for the other twelve.
+    assert told["busy_share"] == pytest.approx(whole["busy_share"], abs=0.1)
+    assert np.mean(told["busy"]) == pytest.approx(np.mean(whole["busy"]), abs=0.1)
+    invoke("report", tmp_path / "anew", "-o", tmp_path / "anew.html")
+    said = (tmp_path / "anew.html").read_text("utf-8")
+    assert "2 workers at a time, 14 in all, busy for " in said
+    assert "The steps wait for data for " in said
+    assert "of rank 0" not in said
+
+
+def test_a_loader_without_workers_is_told_as_such(tmp_path: Path) -> None:
+    Training(steps=20, epochs=1, workers=0, item_ms=3).write(tmp_path / "inline", 1)
+    Training(steps=20, epochs=1, workers=0, data_told=False).write(tmp_path / "silent", 1)
+    for name, said in (
+        ("inline", "There are no workers (<code>num_workers=0</code>): the training loads by"),
+        ("silent", "No worker of a loader is in the traces."),
+    ):
+        path = tmp_path / f"{name}.html"
+        assert invoke("report", tmp_path / name, "-o", path).status == 0
+        assert said in path.read_text("utf-8"), name
+
+
+def test_the_odd_rank_is_first_and_marked_though_all_steps_take_as_long(tmp_path: Path) -> None:
+    usual = dict(steps=30, epochs=1, workers=0, item_ms=0.1, jitter=0.01, hiccups=0.0)
+    trainings = [
+        Training(**usual, world=6, comm_ms=0.5, step_ms=30)
+        if rank == 4
+        else Training(**usual, world=6, comm_ms=10.5, step_ms=20)
+        for rank in range(6)
+    ]
+    write_ranks(tmp_path / "ranks", trainings)
+    path = tmp_path / "report.html"
+    assert invoke("report", tmp_path / "ranks", "-o", path).status == 0
+    text = path.read_text("utf-8")
+    ranks = Page(text).figures["ranks"]
+    assert [one["rank"] for one in ranks if one["odd"]] == [4]
+    assert len({round(one["p50_ns"] / 2e6) for one in ranks}) == 1
+    drawn = text[text.index('id="plot-ranks"') :].partition("</svg>")[0]
+    assert re.findall(r'class="small[ a-z]*"[^>]*>(\d+)<', drawn) == list("401235")
+    assert drawn.count('class="oddly"') == 1
+    assert "Marked and first" in text
+    rows = re.findall(r"<tr><td[^>]*>(?:<b class=odd-rank>)?(▸ )?(\d)", text)
+    assert rows[-6:] == [("▸ ", "4"), *(("", rank) for rank in "01235")]
+    assert "of rank " in text
+
+
+def test_what_does_not_change_is_told_and_the_darkest_is_zero(tmp_path: Path) -> None:
+    lines = Lines(1, rank=0, world_size=1)
+    for iteration in range(4):
+        for layer in range(3):
+            told = {
+                "still": 0.0,
+                "own": float(layer),
+                "moves": 8.0 * iteration,
+                "near": 1 + 0.1 * iteration,
+            }
+            told["signed"] = float(iteration - 1)
+            at = START_NS + iteration * MS + layer
+            more = {"iteration": iteration, "rank": 0, "feature": "LogTensorStats"}
+            lines.event(
+                "i", f"l{layer}:weight", "tensor_stats", at, more=',"s":"t"', **more, **told
+            )
+    lines.footer()
+    lines.write(tmp_path / "traces" / "t-host-1.pfw", 10**9)
+    path = tmp_path / "report.html"
+    assert invoke("report", tmp_path / "traces", "-o", path).status == 0
+    text = path.read_text("utf-8")
+    found = Page(text).figures["tensors"]
+    still = {
+        one["statistic"]: (one["layers"], one["low"], one["high"]) for one in found["constant"]
+    }
+    assert still == {"still": (3, 0.0, 0.0), "own": (3, 0.0, 2.0)}
+    assert "<b>still of weight</b>: 0 throughout, in 3 layers" in text
+    assert "<b>own of weight</b>: 0 to 2, in each layer the same throughout, in 3 layers" in text
+    maps = {one["statistic"]: Shading(HeatMap(**one)) for one in found["maps"]}
+    assert set(maps) == {"moves", "near", "signed"}
+    dark = of_share(0.0)
+    assert [scale.of(zero) for scale, zero in zip(maps.values(), (0.0, 1.0, 0.0))] == [dark] * 3
+    assert maps["moves"].of(24.0) == maps["near"].of(1.3) == maps["signed"].of(2.0) == of_share(1.0)
+    # Below zero it is another colour, half as bright for half as far.
+    assert maps["signed"].of(-1.0) not in {dark, maps["signed"].of(1.0)}
+    assert len(re.findall("<option value=", text)) == 3
 
 
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:

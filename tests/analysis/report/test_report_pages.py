@@ -27,6 +27,7 @@ from perfetto import engine
 from safety.commands import dftrace, invoke
 
 from dftrace_ai.analysis import Run
+from dftrace_ai.analysis.why.words import time_text
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.page.files import new_file
 
@@ -99,7 +100,7 @@ USED = """(async () => {
   document.getElementById('theme').click();
   const after = paper();
   const pictures = [];
-  for (const plot of document.querySelectorAll('figure svg')) {
+  for (const plot of document.querySelectorAll('figure svg[id]')) {
     const text = window.dftraceReport.standalone(plot);
     const read = new DOMParser().parseFromString(text, 'image/svg+xml');
     pictures.push([plot.id, !read.querySelector('parsererror'), !text.includes('var(')]);
@@ -118,10 +119,90 @@ USED = """(async () => {
 })()"""
 
 
+# What they do by keyboard and by finger: each line is what was then to be seen or heard.
+BY_HAND = """(() => {
+  const said = {};
+  const press = (on, ...keys) => {
+    for (const key of keys) on.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
+  };
+  const seen = (query, at = document) => at.querySelector(query).textContent;
+  const rows = (table) => [...table.tBodies[0].rows].map((row) => row.cells[1].textContent);
+
+  const names = document.getElementById('names'), before = rows(names);
+  const head = names.tHead.rows[0].cells[1].querySelector('button');
+  said.sorted = [1, 2, 3].map(() => {
+    head.click();
+    return [head.closest('th').getAttribute('aria-sort'), rows(names)];
+  });
+  said.sorted.unshift([null, before]);
+  const counts = names.tHead.rows[0].cells[2].querySelector('button');
+  counts.click();
+  said.counts = [...names.tBodies[0].rows].map((row) => Number(row.cells[2].dataset.value));
+
+  const flame = document.querySelector('canvas.flame'), told = () => seen('.flame-told');
+  const heard = () => seen('.flame-told ~ .heard');
+  flame.focus();
+  press(flame, '0');
+  said.whole = told();
+  press(flame, 'ArrowDown', 'ArrowDown');
+  said.child = heard();
+  press(flame, 'ArrowRight');
+  said.sibling = told();
+  press(flame, 'ArrowLeft', 'Enter');
+  said.zoomed = [heard(), document.querySelector('.flame-bar button').disabled];
+  press(flame, 'Escape', 'Escape');
+  said.back = document.querySelector('.flame-bar button').disabled;
+  const search = document.querySelector('.flame-bar input');
+  search.value = 'FORWARD';
+  search.dispatchEvent(new InputEvent('input', {bubbles: true}));
+  said.found = seen('.flame-found');
+  press(search, 'Enter');
+  said.match = told();
+  search.value = 'no such span';
+  search.dispatchEvent(new InputEvent('input', {bubbles: true}));
+  said.missing = seen('.flame-found');
+  press(search, 'Escape');
+  said.emptied = [search.value, seen('.flame-found')];
+  const box = flame.getBoundingClientRect();
+  flame.dispatchEvent(new MouseEvent('click', {bubbles: true, clientX: box.left + 5, clientY: box.top + 45}));
+  said.clicked = told();
+
+  const tip = document.getElementById('tip'), shown = () => tip.hidden ? null : tip.textContent;
+  const parts = document.getElementById('plot-parts');
+  parts.focus();
+  press(parts, 'ArrowRight');
+  said.plot = [shown(), seen('#heard'), parts.querySelectorAll('.here').length];
+  press(parts, 'End');
+  said.last = shown();
+  parts.blur();
+  said.left = [shown(), parts.querySelectorAll('.here').length];
+  const bar = parts.querySelector('[data-tip]').getBoundingClientRect();
+  parts.dispatchEvent(new PointerEvent('pointerdown', {bubbles: true, pointerType: 'touch',
+      clientX: bar.left + 1, clientY: bar.top - 10}));
+  said.finger = shown();
+  document.body.dispatchEvent(new PointerEvent('pointerdown', {bubbles: true, pointerType: 'touch'}));
+  said.away = shown();
+  const heat = document.querySelector('svg[data-heat][id]');
+  heat.focus();
+  press(heat, 'Home', 'ArrowDown', 'ArrowRight');
+  said.cell = shown();
+  heat.blur();
+
+  const select = document.querySelector('select[data-of=maps]');
+  const maps = () => [...document.querySelectorAll('#maps figure')].map((one) => one.checkVisibility());
+  said.maps = [maps()];
+  select.value = '1';
+  select.dispatchEvent(new Event('change', {bubbles: true}));
+  said.maps.push(maps());
+  return said;
+})()"""
+
+
 # Words of a plot that lie over others, over marks of slow steps, or outside; what is cut on the page.
 CROWDED = """(() => {
   const over = [];
   for (const svg of document.querySelectorAll('figure svg')) {
+    if (!svg.checkVisibility()) continue;
     const whole = svg.getBoundingClientRect();
     const words = [...svg.querySelectorAll('text')].map(
         (one) => [one.textContent, one.getBoundingClientRect()]);
@@ -129,11 +210,11 @@ CROWDED = """(() => {
         (one) => ['a slow step', one.getBoundingClientRect()]);
     words.forEach(([said, a], at) => {
       if (a.left < whole.left - 1 || a.right > whole.right + 1 || a.top < whole.top - 1 ||
-          a.bottom > whole.bottom + 1) over.push([svg.id, said, 'outside']);
+          a.bottom > whole.bottom + 1) over.push([svg.id || svg.ariaLabel, said, 'outside']);
       for (const [other, b] of [...words.slice(at + 1), ...marks]) {
         if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
             Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5) {
-          over.push([svg.id, said, other]);
+          over.push([svg.id || svg.ariaLabel, said, other]);
         }
       }
     });
@@ -141,7 +222,7 @@ CROWDED = """(() => {
   const cut = [...document.querySelectorAll('.wide')].filter(
       (one) => one.scrollWidth > one.clientWidth).map((one) => one.firstChild.id);
   return {over, cut, wide: document.documentElement.scrollWidth - innerWidth,
-          plots: [...document.querySelectorAll('figure svg')].map((one) => one.id)};
+          plots: [...document.querySelectorAll('figure svg[id]')].map((one) => one.id)};
 })()"""
 A4_WIDTH = 703
 
@@ -153,6 +234,7 @@ class Opened(NamedTuple):
     saved: list[dict[str, Any]]
     notebook: dict[str, Any]
     crowded: list[tuple[str, dict[str, Any]]]
+    by_hand: dict[str, Any]
     folder: Path
 
 
@@ -179,13 +261,14 @@ def opened(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         {"page": pages[name], "ask": CROWDED, "media": media, "width": width}
         for name, media, width in looked_at
     ]
-    told = in_browser(folder, [*used, *saving, {"page": cell, "ask": frame}, *views])
+    by_hand = {"page": pages["layers"], "ask": BY_HAND}
+    told = in_browser(folder, [*used, *saving, {"page": cell, "ask": frame}, *views, by_hand])
     many = len(used)
     crowded = [
         (f"{name} {media} {width}", answer)
-        for (name, media, width), answer in zip(looked_at, told[many + 3 :], strict=True)
+        for (name, media, width), answer in zip(looked_at, told[many + 3 : -1], strict=True)
     ]
-    return Opened(told[:many], told[many : many + 2], told[many + 2], crowded, folder)
+    return Opened(told[:many], told[many : many + 2], told[many + 2], crowded, told[-1], folder)
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
@@ -249,6 +332,46 @@ def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
     cell, _ = by_name["layers"]["said"]
     assert cell == "model.layers.0\niteration 0\ncur_amax: 0.01"
     assert "<script>" in by_name["evil"]["said"][0]
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
+def test_pages_are_used_by_keyboard_and_by_finger(pages: dict[str, Path], opened: Opened) -> None:
+    assert opened.by_hand["errors"] == []
+    said = opened.by_hand["answer"]
+    (none, before), (up, first), (down, second), (again, third) = said["sorted"]
+    assert (none, up, down, again) == (None, "ascending", "descending", None)
+    assert first == sorted(before)
+    assert second == sorted(before, reverse=True)
+    assert third == before
+    assert said["counts"] == sorted(said["counts"], reverse=True)
+    flame = Page(pages["layers"].read_text("utf-8")).figures["flame"]["frames"]
+    whole = sum(one["total_ns"] for one in flame if one["parent"] < 0)
+    top = max(range(len(flame)), key=lambda at: (flame[at]["parent"] < 0, flame[at]["total_ns"]))
+    kids = [one for one in flame if one["parent"] == top]
+    assert said["whole"] == f"all processes: {time_text(whole)} together"
+    named = [f"{one['cat']}.{one['name']}: {time_text(one['total_ns'])}" for one in kids]
+    assert said["child"].startswith(named[0])
+    assert f"1 of {len(kids)} here" in said["child"]
+    assert said["sibling"].startswith(named[1])
+    assert said["zoomed"][0].startswith(named[0])
+    assert said["zoomed"][0].endswith("shown whole")
+    assert (said["zoomed"][1], said["back"]) == (False, True)
+    # What lies inside of a match is not counted twice.
+    matches = [at for at, one in enumerate(flame) if "forward" in f"{one['cat']}.{one['name']}"]
+    time = sum(flame[at]["total_ns"] for at in matches if flame[at]["parent"] not in matches)
+    share = f"{100 * time / whole:.0f} % of all processes: {time_text(time)}"
+    assert said["found"].startswith(share)
+    assert said["match"].startswith("compute.forward: ")
+    assert said["missing"] == "nothing in all processes matches"
+    assert said["emptied"] == ["", ""]
+    assert said["clicked"].startswith(named[0])
+    words, heard, marks = said["plot"]
+    assert (heard, marks) == (words.replace("\n", ", "), 1)
+    assert said["last"] != words
+    assert said["left"] == [None, 0]
+    assert (said["finger"], said["away"]) == (words, None)
+    assert said["cell"] == "model.layers.1\niteration 1\ncur_amax: 0.2"
+    assert said["maps"] == [[True, False], [False, True]]
 
 
 def test_a_hostile_run_has_a_page_of_some_size_with_its_losses(pages: dict[str, Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from dftrace_ai.analysis.report.figures.facts import (
     rows_of,
 )
 from dftrace_ai.analysis.report.model import (
+    ConstantMap,
     CounterChart,
     CounterLine,
     HeatMap,
@@ -155,7 +157,10 @@ ABOUT: Final = frozenset(
 TOLD: Final = "_str"
 TEXTS: Final = {**NON_FINITE, "nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
-MOST_MAPS: Final = 4
+MOST_MAPS: Final = 12
+MOST_CELLS: Final = 60_000
+"""Of all maps together."""
+MOST_CONSTANT: Final = 100
 MOST_HEAT_ROWS: Final = 200
 MOST_COLUMNS: Final = 96
 DIGITS: Final = 4
@@ -291,7 +296,18 @@ def _figures(
     by_map: dict[Key, list[TensorSeries]] = defaultdict(list)
     for one in series:
         by_map[one.statistic, one.tensor].append(one)
+    still = [found for key, lines in by_map.items() if (found := _constant(*key, lines))]
+    for same in still:
+        del by_map[same.statistic, same.tensor]
     order = sorted(by_map, key=lambda key: _importance(key, by_map[key]))
+    maps: list[HeatMap] = []
+    cells = 0
+    for key in order[:MOST_MAPS]:
+        heat = _heat_map(*key, by_map[key])
+        cells += len(heat.layers) * len(heat.first)
+        if maps and cells > MOST_CELLS:
+            break
+        maps.append(heat)
     odd = [(one, np.flatnonzero(~np.isfinite(one.values))) for one in series]
     first = min(
         ((int(one.iterations[at[0]]), number) for number, (one, at) in enumerate(odd) if len(at)),
@@ -302,11 +318,27 @@ def _figures(
         statistics=sorted({briefly_named(one.statistic) for one in series})[:MOST_STATISTICS],
         non_finite=sum(len(at) for _, at in odd),
         first_non_finite="" if first is None else _told_first(series[first[1]], first[0]),
-        maps=[_heat_map(*key, by_map[key]) for key in order[:MOST_MAPS]],
-        maps_left_out=max(0, len(order) - MOST_MAPS),
+        maps=maps,
+        maps_left_out=len(order) - len(maps),
         stopped=marks,
         stopped_left_out=stopped - len(marks),
+        constant=[
+            replace(one, statistic=briefly_named(one.statistic), tensor=briefly_named(one.tensor))
+            for one in still[:MOST_CONSTANT]
+        ],
     )
+
+
+def _constant(statistic: str, tensor: str, lines: Sequence[TensorSeries]) -> ConstantMap | None:
+    """Return what is said of lines that stay where they are, each for itself; None if one moves."""
+    values: list[float] = []
+    for one in lines:
+        first = float(one.values[0])
+        if not np.isfinite(first) or len(one.iterations) < 2 or (one.values != first).any():
+            return None
+        values.append(first)
+    layers = len({one.layer for one in lines})
+    return ConstantMap(statistic, tensor, layers, min(values), max(values))
 
 
 def _told_first(one: TensorSeries, iteration: int) -> str:

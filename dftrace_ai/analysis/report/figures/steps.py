@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ from dftrace_ai.analysis.steps.measuring import steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import NO_INTEGER, integer, union
 from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.why.evidence import at_once, signals_of
+from dftrace_ai.analysis.why.findings.phases import WORKERS_START
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
@@ -34,6 +36,11 @@ MOST_MARKS: Final = 200
 BINS: Final = 48
 WIDE: Final = 10.0
 """From such a ratio of the longest to the median on, times are shown by their logarithm."""
+
+# Fewer do not say which of them is odd.
+FEWEST_RANKS: Final = 3
+ODD_SCALES: Final = 4.0
+ODD_SHARE: Final = 0.1
 
 SLOWEST: Final = 10
 MOST_SPANS: Final = 300
@@ -85,6 +92,7 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
     process, steps = measured.rank.process, measured.steps
     whole = max(1, int(steps.time_ns.sum()))
     p50, p95 = np.percentile(steps.time_ns, (50, 95)).tolist()
+    own = float(np.median(steps.time_ns - steps.parts["comm"]))
     return RankFigures(
         rank=measured.number,
         host=briefly_named((process.header and process.header.host) or ""),
@@ -96,7 +104,29 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
         max_ns=int(steps.time_ns.max()),
         wait_share=rounded(int(steps.parts["wait"].sum()) / whole),
         comm_share=rounded(int(steps.parts["comm"].sum()) / whole),
+        workers_at_once=at_once(_lives(measured.rank)),
+        own_ns=own,
+        odd=False,
     )
+
+
+def with_the_odd(ranks: list[RankFigures]) -> list[RankFigures]:
+    """Return ranks of which those are odd whose own time is far from that of most."""
+    own = np.array([one.own_ns for one in ranks], float)
+    if len(own) < FEWEST_RANKS:
+        return ranks
+    usual = float(np.median(own))
+    away = np.abs(own - usual)
+    # Scaled so that it is the standard deviation of what is spread normally.
+    scale = 1.4826 * float(np.median(away))
+    odd = (away > ODD_SCALES * scale) & (away > ODD_SHARE * usual)
+    return [replace(one, odd=bool(is_odd)) for one, is_odd in zip(ranks, odd, strict=True)]
+
+
+def _lives(rank: Rank) -> list[tuple[int, int]]:
+    """Return when each worker of a rank that worked did so, from the first span to the last."""
+    works = (worker.spans.of(*DATA_WORK) for worker in rank.workers)
+    return [(int(work.start_ns.min()), int(work.end_ns.max())) for work in works if len(work)]
 
 
 class SlowestSteps:
@@ -280,19 +310,34 @@ def loader_figures(measured: MeasuredRank, first_ns: int) -> LoaderFigures | Non
     waited = covered_within(*wait, low, high)
     whole = max(1, end - begin)
     busy = np.zeros(len(low), np.int64)
-    workers = 0
+    life = np.zeros(len(low), np.int64)
+    lives = _lives(measured.rank)
     for worker in measured.rank.workers:
         work = worker.spans.of(*DATA_WORK)
         busy += covered_within(*union(work.start_ns, work.end_ns), low, high)
-        workers += 1
+    for first, last in lives:
+        life += np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
     return LoaderFigures(
         rank=measured.number,
-        workers=workers,
+        workers=len(measured.rank.workers),
         edges_s=[rounded((edge - first_ns) / 1e9, 9) for edge in edges.tolist()],
         wait=[rounded(share, 4) for share in (waited / (high - low)).tolist()],
-        busy=[rounded(share, 4) for share in (busy / (high - low) / workers).tolist()]
-        if workers
+        busy=[rounded(share, 4) for share in (busy / np.maximum(life, 1)).tolist()]
+        if lives
         else [],
         wait_share=rounded(int(waited.sum()) / whole),
-        busy_share=rounded(int(busy.sum()) / whole / workers) if workers else None,
+        busy_share=rounded(int(busy.sum()) / max(1, int(life.sum()))) if lives else None,
+        workers_at_once=at_once(lives),
+        inline=not measured.rank.workers and _loads_itself(measured),
     )
+
+
+def _loads_itself(measured: MeasuredRank) -> bool:
+    """Return whether the training loads by itself: within its waits, or as no workers start."""
+    spans = measured.rank.process.spans
+    own = spans.at(spans.tid == measured.steps.tid)
+    work, wait = own.of(*DATA_WORK), own.of("wait")
+    if covered_within(*union(work.start_ns, work.end_ns), wait.start_ns, wait.end_ns).any():
+        return True
+    by_auto = signals_of(measured.rank, measured.steps).by_auto
+    return by_auto and not bool(spans.called(*WORKERS_START).any())
