@@ -87,15 +87,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class ConstantMap:
-    """A statistic of a kind of tensor that stays what it is in each layer, over all iterations.
-
-    Attributes:
-        statistic: its name.
-        tensor: which tensor of the layers.
-        layers: of so many.
-        low: the least of what it is in them.
-        high: the greatest.
-    """
+    """A statistic of tensors that does not change: in so many layers, between two values."""
 
     statistic: str
     tensor: str
