@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.summary.report import Report
+    from dftrace_ai.analysis.summary.rows import Row
 
 # What a program is kept from its end for: about a million events, which take three seconds and half
 # a gigabyte of memory. Without compression the same events are ten times as large.
@@ -215,18 +216,24 @@ def _verdict(chosen: Sequence[Trace]) -> Iterator[str]:
 
 def _own_time(report: Report) -> str:
     """Return which spans have most of the time, that of what lies in them left out."""
-    rows = [row for row in report.spans if row.loop != "body" and row.self_us is not None]
-    whole = sum(row.self_us or 0.0 for row in rows)
-    rows.sort(key=lambda row: -(row.self_us or 0.0))
-    told = []
-    for row in rows[:MOST_SPANS]:
-        share = (row.self_us or 0.0) / whole if whole else 0.0
-        if share >= LEAST_SHARE:
-            name = row.name or row.cat
-            label = name if name.startswith(f"{row.cat}.") else f"{row.cat}.{name}"
-            spent = time_text(1000 * (row.self_us or 0.0))
-            told.append(f"{shortened(label, NAME_LETTERS)} {spent} ({percent(share)})")
-    return ", ".join(told)
+    # Shares of the time of their processes: those of the main thread add up to all of it.
+    rows = [row for row in report.spans if row.loop != "body"]
+    shares = [(row.share or 0.0, row.self_us or 0.0, _called(row)) for row in rows]
+    outside = report.not_annotated
+    if outside is not None:
+        shares.append((outside.share or 0.0, outside.us, "not annotated"))
+    shares.sort(key=lambda one: -one[0])
+    return ", ".join(
+        f"{label} {time_text(1000 * self_us)} ({percent(share)})"
+        for share, self_us, label in shares[:MOST_SPANS]
+        if share >= LEAST_SHARE
+    )
+
+
+def _called(row: Row) -> str:
+    name = row.name or row.cat
+    label = name if name.startswith(f"{row.cat}.") else f"{row.cat}.{name}"
+    return shortened(label, NAME_LETTERS)
 
 
 def _chosen(path: Path, begun_ns: int) -> tuple[list[Trace], int]:

@@ -6,19 +6,37 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.track_order import FIRST_LANE
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 MOST_SPREAD: Final = 100_000
 
+# `native/src/reading/traces/totals.cpp` says the same.
+FRAMES: Final = frozenset({("pipeline", "step"), ("pipeline", "epoch"), ("pipeline", "evaluate")})
+NO_PARENT: Final = 2**64 - 1
+
+
+def may_be_frames(
+    labels: Sequence[tuple[str, str]], label: Integers, tid: Integers, parent: Integers
+) -> Integers:
+    """Return which spans are frames, where nothing lies inside of them on their track."""
+    # Outermost steps, epochs and evaluations on a track that is no thread's are around what some
+    # thread does, and have no time of their own.
+    codes = [code for code, called in enumerate(labels) if called in FRAMES]
+    if not codes:
+        return np.zeros(len(label), bool)
+    found = np.isin(label, codes) & (tid >= FIRST_LANE)
+    found &= (parent == 0) | (parent == NO_PARENT)
+    return found
+
 
 def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers:
-    """Return the order in which `parents_of` needs spans: those around others before them.
-
-    Those of the same time come by their ids; of those without the last written encloses the others.
-    """
+    """Return the order in which `parents_of` needs spans: those around others before them."""
+    # Those of the same time come by their ids; of those without the last written encloses others.
     order = np.lexsort((start_ns, track))
     begin, of_track = start_ns[order], track[order]
     same = (begin[1:] == begin[:-1]) & (of_track[1:] == of_track[:-1])
@@ -33,10 +51,8 @@ def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Inte
 
 
 def distinct(values: Integers) -> tuple[Integers, Integers]:
-    """Return the values that there are, in order, and for each which of them it is.
-
-    As ``np.unique`` does, without sorting where they are whole numbers that lie close together.
-    """
+    """Return the values that there are, in order, and for each which of them it is."""
+    # As ``np.unique`` does, without sorting where they are whole numbers that lie close together.
     if not len(values):
         return values, np.zeros(0, np.int64)
     least, most = int(values.min()), int(values.max())
@@ -51,11 +67,9 @@ def distinct(values: Integers) -> tuple[Integers, Integers]:
 
 
 def parents_of(track: Integers, start_ns: Integers, end_ns: Integers, near_ns: int = 0) -> Integers:
-    """Return for each span the one directly around it on its track, -1 where there is none.
-
-    They are in the order of `track_order`. Of several around a span that is the one that begins
-    last; one that only overlaps it is none. Rounding may let a span end `near_ns` later.
-    """
+    """Return for each span the one directly around it on its track, -1 where there is none."""
+    # They are in the order of `track_order`. Of several around a span that is the one that begins
+    # last; one that only overlaps it is none. Rounding may let a span end `near_ns` later.
     kind = np.int32 if len(start_ns) < 2**31 else np.int64
     around = np.arange(-1, len(start_ns) - 1, dtype=kind)
     open_rows = np.arange(len(start_ns), dtype=kind)
@@ -100,11 +114,9 @@ def own_ns(parents: Integers, start_ns: Integers, end_ns: Integers) -> Integers:
 def places_of(
     parents: Integers, code: Integers, roots: Integers, number: Callable[[int, int], int]
 ) -> Integers:
-    """Return the place of each span in the tree: one number for the same names from the outside in.
-
-    `code` is of the name of each, `roots`, below 0, stands for what is around the outermost.
-    `number` gives one from 0 to a place by the place or root around it and the code, once for each.
-    """
+    """Return the place of each span in the tree: one number for the same names from outside in."""
+    # `code` is of the name of each, `roots`, below 0, stands for what is around the outermost.
+    # `number` gives one from 0 to a place by the place or root around it and the code, once each.
     place = np.full(len(parents), -1, np.int32)
     # Half of the memory than whole numbers take by default.
     level = np.flatnonzero(parents < 0).astype(np.int32)

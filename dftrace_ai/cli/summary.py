@@ -120,7 +120,9 @@ def command(
     Example: dftrace summary out --by tree --where "rank = 0"
 
     Total is the sum of durations, with all that lies inside of the spans. Self
-    is the part of it in which no other span of the same thread lies. Share is
+    is the part of it in which no other span of the same thread lies; steps and
+    epochs that lie beside a thread have none. Of the main thread they and what is
+    not annotated are all of its time. Share is
     self, of the wall time of the processes that have such spans, each from its
     first event to its last; by thread, step or epoch of the time from the
     first span of that one to the last. Threads that work at the same time can
@@ -215,6 +217,12 @@ def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
         yield f"{counted(hidden, 'row')} more; --json prints all"
     if report.rows_left_out:
         yield f"{counted(report.rows_left_out, 'row')} more, which --top leaves out"
+    outside = report.not_annotated
+    if outside is not None:
+        whose = "the main thread's time"
+        if outside.processes > 1:
+            whose = f"the time of {outside.processes:,} main threads"
+        yield f"of {whose} {_share(outside.share)} ({_time(outside.us)}) is not annotated"
     if report.length_us is not None:
         began = "" if report.began_at is None else f"began {local_text(report.began_at)}, "
         yield f"{began}lasted {_time(report.length_us)}"

@@ -61,7 +61,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "summary": {"reading", "tracks", "where", "steps"},
         "steps": {"reading"},
         "why": {"reading", "steps"},
-        "tracks": {"reading"},
+        "tracks": {"reading", "track_order"},
         "trace_facts": {"reading"},
         "where": {"reading"},
         "diff": {"reading", "tracks", "steps", "why"},

@@ -12,6 +12,7 @@ import secrets
 import stat
 from functools import partial
 from hashlib import sha256
+from types import NoneType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import orjson
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import Json
 
-MARK: Final = b"dftrace index 1 "
+MARK: Final = b"dftrace index 2 "
+# In which steps and epochs that lie beside a thread have time of their own.
+EARLIER: Final = b"dftrace index 1 "
 DIGEST_BYTES: Final = 64
 MOST_BYTES: Final = 64 * 1024 * 1024
 # At each end of a trace. What is changed between them and leaves its length and times as they are
@@ -82,6 +85,8 @@ class ProcessFigures(NamedTuple):
     unreadable: int
     long_lines: int
     files: list[FileFigures]
+    # What the spans of the main thread take together; None where that is not known.
+    main_thread_ns: int | None
 
 
 def index_path(parts: Sequence[Trace]) -> Path:
@@ -129,6 +134,8 @@ def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
         if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
             raise IndexFileError("may have been written by somebody else")
         content = file.read(MOST_BYTES + 1)
+    if content.startswith(EARLIER):
+        raise IndexFileError("is of an earlier version; `dftrace index` makes it again")
     text = content[len(MARK) + DIGEST_BYTES + 1 :]
     if not content.startswith(MARK + sha256(text).hexdigest().encode() + b"\n"):
         raise IndexFileError("is damaged")
@@ -159,6 +166,8 @@ def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
     for figure in (taken.lines, taken.without_duration, taken.unreadable, taken.long_lines):
         if type(figure) is not int or figure < 0:
             raise ValueError("no count")
+    if type(taken.main_thread_ns) not in (int, NoneType):
+        raise TypeError("no time")
     if len(taken.files) != len(files):
         raise ValueError("other files")
     return files, taken
@@ -203,7 +212,7 @@ def _is_ours(path: Path) -> bool:
     if file is None:
         return False
     with file:
-        return file.read(len(MARK)) == MARK
+        return file.read(len(MARK)) in (MARK, EARLIER)
 
 
 def _opened(path: Path) -> BinaryIO | None:

@@ -53,6 +53,9 @@ class ReadFiles:
     reaches: dict[Path, Reach | None] = field(default_factory=dict)
     # The same without those whose times cannot be, which are counted.
     times: dict[Path, FileTimes] = field(default_factory=dict)
+    # Of processes, by their first file: ns that the spans of the main thread take together, and for
+    # how long the process went.
+    main_threads: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def take(self, more: ReadFiles) -> None:
         """Add what is to be said of other files."""
@@ -66,6 +69,7 @@ class ReadFiles:
         self.notes += more.notes
         self.reaches |= more.reaches
         self.times |= more.times
+        self.main_threads |= more.main_threads
 
     def skip(self, trace: Trace, error: TraceError) -> None:
         """Note that a file of a directory cannot be read; one that was asked for is an error."""
@@ -81,6 +85,11 @@ class ReadFiles:
     def note_clock(self, path: Path, clock: SetBack) -> None:
         """Note by how much the clock was set back while a file was recorded."""
         self.times[path] = self.times[path]._replace(clock=clock)
+
+    def note_main_thread(self, path: Path, taken_ns: int | None, wall_ns: int | None) -> None:
+        """Note of a process what the spans of its main thread take together, where it is known."""
+        if taken_ns is not None and wall_ns is not None:
+            self.main_threads[path] = taken_ns, wall_ns
 
     def length_ns(self, paths: Iterable[Path]) -> int | None:
         """Return how long a process went, by its files; None where that is not known."""
@@ -162,7 +171,9 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
         for trace, file in zip(parts, known.files, strict=True):
             files.note_reach(trace, file.reach)
             files.note_clock(trace.path, file.clock)
-        added.totals.add_wall(files.length_ns(files.times))
+        wall_ns = files.length_ns(files.times)
+        added.totals.add_wall(wall_ns)
+        added.note_main_thread(parts[0].path, known.main_thread_ns, wall_ns)
     except IndexFileError as note:
         added.notes.append(f"{path}: not used: {note}")
         return []
@@ -202,7 +213,9 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
     first = next((trace for trace in parts if trace.path in ends), None)
     if clock.places and first and has_clock_in_lines(first):
         added.note_clock(first.path, clock)
-    added.totals.add_wall(added.length_ns(ends))
+    wall_ns = added.length_ns(ends)
+    added.totals.add_wall(wall_ns)
+    added.note_main_thread(parts[0].path, added.totals.taken(), wall_ns)
     return list(ends)
 
 

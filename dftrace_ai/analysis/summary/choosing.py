@@ -49,11 +49,8 @@ def summarise_chosen(
     *,
     categories: bool = False,
 ) -> Summary:
-    """Add up the events that are asked for, in groups if they are; each file is read once.
-
-    What is said of the files, and of lines without an event, is of all. Errors are those of
-    `summarise`, and a TraceError where there are too many rows.
-    """
+    """Add up the events that are asked for, in groups if they are; each file is read once."""
+    # What is said of the files, and of lines without an event, is of all.
     chosen = _Chosen(traces, by, where, categories=categories)
     chosen.reading.files.skipped += skipped
     for group, of_group in chosen.groups.items():

@@ -18,7 +18,13 @@ from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.summary.adding import ReadFiles
 from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, kind_of
 from dftrace_ai.analysis.summary.table import summary_of
-from dftrace_ai.analysis.tracks import distinct, own_ns, parents_of, track_order
+from dftrace_ai.analysis.tracks import (
+    distinct,
+    may_be_frames,
+    own_ns,
+    parents_of,
+    track_order,
+)
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
@@ -59,7 +65,7 @@ class SpanBatch(NamedTuple):
     # Since 1970; -1 where none is said.
     start_ns: Integers
     dur_ns: Integers
-    # What no spans take that lie directly inside on the track.
+    # What no spans take that lie directly inside on the track; of frames (`may_be_frames`) nothing.
     own_ns: Integers
     # Which are asked for; None for all.
     chosen: Integers | None
@@ -98,11 +104,10 @@ class EventReading:
 
 
 class ProcessEvents:
-    """The events of a process, which are read by `batches`.
+    """The events of a process, which are read by `batches`."""
 
-    Groups are two numbers: process and thread, epoch and step, or the epoch; `NONE` for what is not
-    said.
-    """
+    # Groups are two numbers: process and thread, epoch and step, or the epoch; `NONE` for what is
+    # not said.
 
     def __init__(self, reading: EventReading, parts: Sequence[Trace]) -> None:
         # How long it went, when `end` was called; None where that is not known.
@@ -144,7 +149,10 @@ class ProcessEvents:
                 raise ReadAgainError
             rows, chosen = self._noted(block, columns)
             if len(rows):
-                yield self._batch(block, columns, rows, np.frombuffer(own, np.int64), chosen)
+                own_time = np.frombuffer(own, np.int64)
+                frames = _may_be_frames(block, columns, rows)
+                own_time = _without_frames(own_time, columns.dur_ns[rows], frames)
+                yield self._batch(block, columns, rows, own_time, chosen)
 
     def blocks(self) -> Iterator[EventColumns]:
         """Yield all events, block by block, in place of the spans alone."""
@@ -299,10 +307,11 @@ class ProcessEvents:
             batch = self._batch(block, columns, rows, rows, chosen)
             track = _tracks(columns.pid[rows], columns.tid[rows], tracks)
             asked = np.ones(len(rows), bool) if chosen is None else chosen
-            pieces.append((*batch[:5], asked, track, columns.id[rows].astype(np.int64)))
+            ids, frames = columns.id[rows].astype(np.int64), _may_be_frames(block, columns, rows)
+            pieces.append((*batch[:5], asked, track, ids, frames))
         if not pieces:
             return
-        label, first, second, start, dur, chosen, track, ids = map(
+        label, first, second, start, dur, chosen, track, ids, frames = map(
             np.concatenate, zip(*pieces, strict=True)
         )
         pieces.clear()
@@ -317,8 +326,17 @@ class ProcessEvents:
         track, start, dur = track[order], start[order], dur[order]
         end = start + dur
         self._parents = parents_of(track, start, end)
-        own = own_ns(self._parents, start, end)
+        own = _without_frames(own_ns(self._parents, start, end), dur, frames[order])
         yield SpanBatch(label[order], first[order], second[order], start, dur, own, chosen[order])
+
+
+def _may_be_frames(block: EventBlock, columns: EventColumns, rows: Integers) -> Integers:
+    parent = np.asarray(block.parent)[rows]
+    return may_be_frames(columns.labels, columns.label[rows], columns.tid[rows], parent)
+
+
+def _without_frames(own_ns: Integers, dur_ns: Integers, frames: Integers) -> Integers:
+    return np.where(frames & (own_ns == dur_ns), 0, own_ns) if frames.any() else own_ns
 
 
 def _reach_of(columns: EventColumns) -> Reach:

@@ -148,5 +148,12 @@ def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
         for trace in parts
     ]
     return ProcessFigures(
-        added.lines, spans, others, without_duration, unreadable, added.long_lines, ends
+        added.lines,
+        spans,
+        others,
+        without_duration,
+        unreadable,
+        added.long_lines,
+        ends,
+        added.totals.taken(),
     )

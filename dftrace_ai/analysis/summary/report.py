@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.rows import OtherRow, Row, TensorRow, TreeRow
+from dftrace_ai.analysis.summary.rows import NotAnnotated, OtherRow, Row, TensorRow, TreeRow
 from dftrace_ai.analysis.summary.table import (
     EventGroup,
     FileFacts,
@@ -76,6 +76,9 @@ class Report:
         began_at: the first moment of all events, as ISO 8601 has it, in UTC; null where it is not
             known, as of traces that do not say from when on they count.
         length_us: from then to the last moment, microseconds; null where that is not known.
+        not_annotated: what the main threads did in no span, with which the self times of their
+            spans are all of the time; null with `where`, by thread, step, epoch, tree and tensor,
+            and of files that the recorder has not written.
         running: processes that had not written all of their events when their traces were read.
         kind: ``dftrace summary``, by which its JSON is known.
     """
@@ -98,6 +101,7 @@ class Report:
     tensors: tuple[TensorRow, ...] | None = None
     began_at: str | None = None
     length_us: float | None = None
+    not_annotated: NotAnnotated | None = None
     running: tuple[RunningProcess, ...] = ()
     kind: Literal["dftrace summary"] = "dftrace summary"
 
@@ -196,6 +200,7 @@ def report_of(found: Summary, by: By = "name") -> Report:
         losses=_losses(found),
         began_at=utc_text(found.reach and found.reach.began_ns),
         length_us=None if length_ns is None else length_ns / 1000,
+        not_annotated=found.not_annotated,
     )
 
 

@@ -34,7 +34,8 @@ class Row:
         count: how many there are.
         total_us: sum of their durations.
         self_us: the part of it that no spans take which lie inside of them on the same
-            track; null where too many spans stand in disorder to be sorted.
+            track; null where too many spans stand in disorder to be sorted. Steps, epochs and
+            evaluations that lie beside a thread have none: they are around what the thread does.
         share: self_us, of wall_us; null where one of these is not known, or there was no time.
             Of what several threads did at once it may be above 1.
         wall_us: the wall time of the processes that have such spans, added up: of each from its
@@ -66,6 +67,24 @@ class Row:
     p99_us: float
     max_us: float
     loop: LoopPart | None
+
+
+@dataclass(frozen=True)
+class NotAnnotated:
+    """What the main threads did in no span of theirs; microseconds.
+
+    Attributes:
+        us: with the self times of their spans all of wall_us; of a main thread without: another's.
+        share: of wall_us; null where there was no time.
+        wall_us: how long these processes went, added up.
+        processes: how many: programs and ranks, without what they started.
+    """
+
+    us: float
+    # What blocks say of the time is not held against their lines.
+    share: float | None = field(compare=False)
+    wall_us: float = field(compare=False)
+    processes: int
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
 from dftrace_ai.analysis.summary.rows import (
     MOST_NAME_LETTERS,
     MOST_SUMMARY_ROWS,
+    NotAnnotated,
     OtherRow,
     Row,
     kind_of,
     row_of,
+    share_of,
 )
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import LOSSES
@@ -177,6 +179,8 @@ class Summary:
         notes: index files that were not used, and why; what was put right in files; and what is to
             be said of clocks.
         reach: from when to when all events are; None where that is not known.
+        not_annotated: what the main threads did in no span; None where that is not known, as of
+            some events, and of files of others.
     """
 
     spans: tuple[Row, ...]
@@ -190,6 +194,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     # What blocks say of it is not held against their lines.
     reach: Reach | None = field(default=None, compare=False)
+    not_annotated: NotAnnotated | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         places = counted(len(self.files), "file")
@@ -304,7 +309,28 @@ def summary_of(
             *deleted_told(recordings_of(traces).values()),
         ),
         reach=joined(read.times[trace.path].reach for trace in traces),
+        not_annotated=_not_annotated(read.main_threads, owners),
     )
+
+
+def _not_annotated(
+    main_threads: Mapping[Path, tuple[int, int]], owners: Owners
+) -> NotAnnotated | None:
+    """Return what is in no span of the programs and ranks that the recorder has written of."""
+    taken_ns = wall_ns = processes = 0
+    for owner in owners.all:
+        parent = owners.parent(owner)
+        works_for_it = parent is not None and parent.header.rank == owner.header.rank
+        if owner.header.run is None or works_for_it:
+            continue
+        found = [main_threads[file.path] for file in owner.files if file.path in main_threads]
+        processes += bool(found)
+        taken_ns += sum(taken for taken, _ in found)
+        wall_ns += sum(wall for _, wall in found)
+    if not processes:
+        return None
+    us, wall_us = max(0, wall_ns - taken_ns) / 1000, wall_ns / 1000
+    return NotAnnotated(us, share_of(us, wall_us), wall_us, processes)
 
 
 def _rows(

@@ -552,7 +552,7 @@ def index_file_faults(traces: Iterable[Trace]) -> Iterator[tuple[str, list[str],
 
 
 def _differences(said: ProcessFigures, found: ProcessFigures) -> Iterator[str]:
-    for what in ("lines", "without_duration", "unreadable", "long_lines"):
+    for what in ("lines", "without_duration", "unreadable", "long_lines", "main_thread_ns"):
         told, there = getattr(said, what), getattr(found, what)
         if told != there:
             yield f"the index says {what} {told}, there are {there}"

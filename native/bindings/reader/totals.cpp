@@ -153,6 +153,12 @@ PyObject* clock_of_process(PyObject* object, PyObject*) {
                          static_cast<unsigned long long>(clock.places));
 }
 
+PyObject* taken(PyObject* object, PyObject*) {
+    std::optional<std::int64_t> ns;
+    if (!work(of(object)->busy, [&](Interrupts&) { ns = of(object)->totals->taken(); })) return nullptr;
+    return ns ? PyLong_FromLongLong(*ns) : Py_NewRef(Py_None);
+}
+
 PyObject* take_reach(PyObject* object, PyObject*) {
     BlockReach reach;
     if (!work(of(object)->busy, [&](Interrupts&) { reach = of(object)->totals->take_reach(); }))
@@ -269,6 +275,9 @@ PyMethodDef methods[] = {
     {"clock", clock_of_process, METH_NOARGS,
      "clock(): by how many ns the clock was set back by which the process that has ended was recorded, and "
      "how often."},
+    {"taken", taken, METH_NOARGS,
+     "taken(): ns that the spans of the main thread take together, of the process that has ended; of the "
+     "thread with most of that where it has none, None where none has or that is not known."},
     {"take_reach", take_reach, METH_NOARGS,
      "take_reach(): from when to when, in ns as the lines have them, the events reach that were read since "
      "the last call; None where there are none."},

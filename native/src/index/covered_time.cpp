@@ -42,6 +42,42 @@ CoveredTime::Track& CoveredTime::track(std::uint32_t number) {
     return track;
 }
 
+namespace {
+
+// What groups take together, from the last one on: where two overlap, the later one lies over the other.
+class Together {
+  public:
+    void add(const CoveredTime::Group& group) noexcept {
+        taken_ += group.covered - std::max<std::int64_t>(group.end - free_until_, 0);
+        free_until_ = std::min(free_until_, group.first);
+    }
+    std::int64_t taken() const noexcept { return taken_; }
+
+  private:
+    std::int64_t taken_ = 0, free_until_ = std::numeric_limits<std::int64_t>::max();
+};
+
+}  // namespace
+
+std::int64_t CoveredTime::taken(std::uint32_t number) const noexcept {
+    return number >= tracks_.size() || tracks_[number].aside ? 0 : taken(tracks_[number]);
+}
+
+std::int64_t CoveredTime::taken(const Track& track) noexcept {
+    if (track.before.empty()) return 0;
+    Together all;
+    all.add(track.last);
+    // The first is nothing.
+    for (std::size_t i = track.before.size() - 1; i > 0; --i) all.add(track.before[i]);
+    return all.taken();
+}
+
+std::int64_t CoveredTime::Standing::taken() const noexcept {
+    Together all;
+    for (std::size_t i = groups.size(); i > 0; --i) all.add(groups[i - 1]);
+    return all.taken();
+}
+
 void CoveredTime::put_aside(Track& track) noexcept {
     groups_ -= track.before.size();
     track.before = {};

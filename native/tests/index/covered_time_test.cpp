@@ -37,6 +37,18 @@ std::vector<std::int64_t> by_pairs(const std::vector<Span>& spans) {
     return covered;
 }
 
+// What they take together, each moment once.
+std::int64_t together(std::vector<Span> spans) {
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+    std::int64_t all = 0, until = INT64_MIN;
+    for (const Span& span : spans) {
+        const std::int64_t end = span.start + span.duration;
+        all += std::max<std::int64_t>(0, end - std::max(until, span.start));
+        until = std::max(until, end);
+    }
+    return all;
+}
+
 std::int64_t next(CoveredTime& time, std::uint32_t track, std::int64_t start, std::int64_t duration,
                   std::uint64_t parent) {
     return time.of(time.track(track), start, start + duration, parent);
@@ -66,6 +78,7 @@ TEST("spans in the order of their ends are told at once, or their track is put a
             CHECK_EQ(covered, truth[i]);
             ++told;
         }
+        CHECK_EQ(time.taken(3), time.is_aside(3) ? 0 : together(spans));
     }
     CHECK(told > 10'000);
 }
@@ -85,7 +98,9 @@ TEST("spans in disorder are noticed, and sorted") {
         const bool in_order = std::is_sorted(spans.begin(), spans.end(), before);
         CHECK_EQ(time.any_aside(), !in_order);
         std::vector<std::int64_t> told(spans.size(), -1);
-        CoveredTime::sort_and_tell(spans, [&](std::uint32_t label, std::int64_t ns) { told[label] = ns; });
+        CoveredTime::sort_and_tell(
+            spans, [&](const Span& span, std::int64_t ns) { told[span.label] = ns; },
+            [&](std::uint32_t, std::int64_t ns) { CHECK_EQ(ns, together(sorted)); });
         for (std::size_t i = 0; i < sorted.size(); ++i) CHECK_EQ(told[sorted[i].label], truth[i]);
     }
 }

@@ -226,6 +226,10 @@ def test_one_that_is_broken_or_somebody_elses_is_not_used(tmp_path: Path) -> Non
     for at in range(0, len(well), 7):
         index.write_bytes(well[:at] + bytes([well[at] ^ 1]) + well[at + 1 :])
         assert said() == ["is damaged"]
+    # Of an earlier version, in which steps beside a thread have time of their own.
+    index.write_bytes(b"dftrace index 1 " + well[len(index_file.MARK) :])
+    assert said() == ["is of an earlier version; `dftrace index` makes it again"]
+    assert "made" in {one.state for one in indexing.index_traces([path])}
     for content in (b"", well[:100], signed(lambda all_of: all_of.pop("files"))):
         index.write_bytes(content)
         assert said() == ["is damaged"]

@@ -66,6 +66,7 @@ def train(steps: int) -> None:
     loader.start()
     with ai.pipeline.train:
         for step in range(steps):
+            begun = emitting.ticks()
             forward, backward = noise.randrange(100, 120), noise.randrange(300, 310)
             emitting.complete("forward", at, forward, {"step": step}, category="compute")
             emitting.complete("backward", at + 200, backward, {}, category="compute")
@@ -75,7 +76,13 @@ def train(steps: int) -> None:
                     pass
                 ai.counter("loss", {"train": step / 7})
                 ai.instant("now and then")
+            frame("step", begun)
     loader.join()
+
+
+def frame(name: str, begun: int) -> None:
+    """What `auto` records beside the thread of what was done since."""
+    emitting.complete_between(name, begun, emitting.ticks(), category="pipeline", track=f"{name}s")
 
 
 @pytest.mark.parametrize("timestamps", ["relative", "epoch_us"])
@@ -97,6 +104,9 @@ def test_figures_are_those_of_the_lines(
     assert used.lines > 0.9 * found.events
     told = by_lines(used, path)
     assert found == told
+    assert found.not_annotated == told.not_annotated is not None
+    own = {row.name: row.self_us for row in found.spans}
+    assert (own["step"], own["forward"] > 0) == (0, True)
     assert None not in {row.wall_us for row in found.spans}
     assert [row.wall_us for row in found.spans] == [row.wall_us for row in told.spans]
     assert found.warnings() == []
@@ -176,6 +186,7 @@ def test_the_parts_of_a_trace_together_and_alone(tmp_path: Path, used: Used) -> 
     found = summarise(paths)
     assert used.lines > 0.5 * found.events
     assert found == by_lines(used, *paths)
+    assert {row.name: row.self_us for row in found.spans}["step"] == 0
     for some in ([paths[1]], paths[1:], [paths[0], paths[-1]]):
         assert summarise(some) == by_lines(used, *some)
 
@@ -240,3 +251,22 @@ def test_small_traces_have_none(tmp_path: Path) -> None:
         train(100)
     (path,) = trace_files(tmp_path)
     assert all(block.kind == 0 for block in blocks_of(path))
+
+
+def test_where_a_step_is_of_the_thread_and_beside_it_the_lines_are_read(
+    tmp_path: Path, used: Used
+) -> None:
+    with dftrace_ai.tracing(log_file=tmp_path / "t", write_buffer_bytes=64 * 1024):
+        for _ in range(30_000):
+            begun = emitting.ticks()
+            with ai.pipeline.step, ai.compute.forward:
+                pass
+            frame("step", begun)
+    (path,) = trace_files(tmp_path)
+    found = summarise([path])
+    assert used.lines > 0
+    assert found == by_lines(used, path)
+    forward, step = found.spans
+    outside = found.not_annotated
+    assert outside is not None
+    assert outside.us + forward.self_us + step.self_us == pytest.approx(outside.wall_us)

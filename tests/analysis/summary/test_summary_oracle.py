@@ -30,6 +30,8 @@ FIGURES = ("count", "total_us", "self_us", "share", "wall_us", "mean_us", "min_u
 FIGURES += ("p95_us", "p99_us", "max_us")
 Figures = dict[str, float | None]
 BODIES = (".block", ".yield")
+LANES = 0x40000000
+FRAMES = {"step", "epoch", "evaluate"}
 # So many durations are kept as they are; percentiles of more are as near as this.
 MOST_EXACT = 128
 NEAR = 0.0079
@@ -69,9 +71,21 @@ class PlainProcess:
         tracks: defaultdict[tuple[int, int], list[Span]] = defaultdict(list)
         for span in self.spans:
             tracks[span.event.pid, span.event.tid].append(span)
-        for track in tracks.values():
+        for (_, tid), track in tracks.items():
             own_by_name(track)
             own_in_tree(track)
+            for span in track if tid >= LANES else ():
+                frame_has_none(span)
+
+    @property
+    def taken_ns(self) -> int:
+        """What the spans of the main thread take together, else of the thread with most."""
+        threads: defaultdict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            if span.event.tid < LANES:
+                threads[span.event.tid].append(span)
+        taken = {tid: covered(track) for tid, track in threads.items()}
+        return taken.get(self.pid, 0) or max(taken.values(), default=0)
 
     @property
     def wall_ns(self) -> int:
@@ -86,6 +100,15 @@ def covered(spans: Iterable[Span]) -> int:
         total += max(0, span.end - max(span.start, until))
         until = max(until, span.end)
     return total
+
+
+def frame_has_none(span: Span) -> None:
+    """What `auto` lays beside a thread is around what the thread does."""
+    outermost = span.event.parent in {None, 0}
+    if outermost and span.event.cat == "pipeline" and span.event.name in FRAMES:
+        for own in ("own_by_name", "own_in_tree"):
+            if getattr(span, own) == span.event.dur_ns:
+                setattr(span, own, 0)
 
 
 def own_by_name(track: list[Span]) -> None:
@@ -400,20 +423,23 @@ def test_the_tree_and_what_is_chosen_agree_with_the_plain_summary(
 NAMED = [
     *(("compute", "forward"), ("compute", "backward"), ("data", "item"), ("dataloader", "f.iter")),
     *(("dataloader", "f.block"), ("compute", ".block"), ("compute", "scan.yield")),
+    *(("pipeline", "epoch"), ("pipeline", "evaluate"), ("pipeline", "train")),
 ]
 numbers = st.sampled_from([0, 1, 2, 10, "1", True, None, 1.5, "x"])
 events = st.builds(
-    lambda named, ph, tid, start, dur, args: (named, ph, tid, start, dur, args),
+    lambda *drawn: drawn,
     st.sampled_from(NAMED),
     st.sampled_from("XXXXXXXXBiCM"),
     st.sampled_from([0, 1, 0x40000000]),
     st.integers(0, 60),
     st.integers(0, 20),
+    st.sampled_from([None, 0, 3]),
     st.dictionaries(st.sampled_from(["epoch", "step"]), numbers),
 )
 # How often all of them come one after the other: percentiles of many are not kept exactly.
 processes = st.tuples(st.lists(events, max_size=12), st.sampled_from([1, 1, 1, 30]))
 WHOLE: tuple[By, ...] = ("name", "category")
+EVENT_GROUPS = {"thread", "step", "epoch"}
 # Each trace is added up by one of the files' and one of the events' groups.
 groups = st.tuples(
     st.sampled_from(["rank", "host", "process"]), st.sampled_from(["thread", "step", "epoch"])
@@ -425,9 +451,9 @@ def made(number: int, drawn: Any) -> PlainProcess:
     pid = 100 + number
     rank = (0, 0, None)[number]
     found = [
-        Event(ph, name, cat, pid, tid or pid, (start + 90 * turn) * 500, dur * 500, None, args)
+        Event(ph, name, cat, pid, tid or pid, (start + 90 * turn) * 500, dur * 500, parent, args)
         for turn in range(times)
-        for (cat, name), ph, tid, start, dur, args in some
+        for (cat, name), ph, tid, start, dur, parent, args in some
     ]
     return PlainProcess(pid, ("a", "b", "b")[number], rank, found)
 
@@ -470,12 +496,19 @@ def test_every_figure_of_every_form_is_that_of_a_slow_computation(
         folder = Path(name)
         for process in job:
             write_parts(process, folder, codec, in_order=in_order, cut=cut)
-        found = {by: told(reported([folder], by).spans) for by in forms}
+        reports = {by: reported([folder], by) for by in forms}
+        found = {by: told(report.spans) for by, report in reports.items()}
         tree = told(reported([folder], "tree").tree or ())
         condition = "dur_us >= 2 or cat = 'data'"
         some = {by: told(reported([folder], by, where=condition).spans) for by in of_some}
     for by in forms:
         assert_alike(found[by], rows_by(job, by))
+        outside = reports[by].not_annotated
+        known = [process for process in job if process.taken_ns] if by not in EVENT_GROUPS else []
+        assert (outside is not None) == bool(known)
+        if outside is not None:
+            ns = sum(process.wall_ns - process.taken_ns for process in known)
+            assert (outside.us, outside.processes) == (ns / 1000, len(known))
     for by, rows in some.items():
         assert_alike(rows, rows_by(job, by, asked_for))
     assert_alike(tree, rows_of_tree(job))

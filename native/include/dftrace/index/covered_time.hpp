@@ -39,6 +39,7 @@ class CoveredTime {
         std::vector<Group> before;
         bool known = false;
         bool aside = false;
+        std::uint8_t kind = 0;  // for whoever asks, until the track is forgotten
     };
     // Of that number; until another is asked for.
     Track& track(std::uint32_t number);
@@ -55,10 +56,12 @@ class CoveredTime {
         std::int64_t duration;
         std::uint32_t label;
         std::uint32_t track;
+        std::uint64_t parent = no_parent;
     };
-    // Sorts the spans of tracks that were put aside and calls `told(label, covered ns)` for each.
-    template <typename Told>
-    static void sort_and_tell(std::vector<Span>& spans, Told told) {
+    // Sorts the spans of tracks that were put aside and calls `told(span, covered ns)` for each, and behind
+    // those of a track `over(track, ns that they take together)`.
+    template <typename Told, typename Over>
+    static void sort_and_tell(std::vector<Span>& spans, Told told, Over over) {
         std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
             return std::tuple(a.track, a.start + a.duration, b.start) <
                    std::tuple(b.track, b.start + b.duration, a.start);
@@ -67,10 +70,14 @@ class CoveredTime {
         Track open;
         const Span* before = nullptr;
         for (const Span& span : spans) {
-            if (before && before->track != span.track) open = {};
+            if (before && before->track != span.track) {
+                over(before->track, taken(open));
+                open = {};
+            }
             before = &span;
-            told(span.label, sorted.of(open, span.start, span.start + span.duration, no_parent));
+            told(span, sorted.of(open, span.start, span.start + span.duration, no_parent));
         }
+        if (before) over(before->track, taken(open));
     }
 
     CoveredTime() = default;
@@ -85,6 +92,11 @@ class CoveredTime {
     // A track on which there will be no more.
     void forget(std::uint32_t track) noexcept;
 
+    // The tracks on which spans were met that are not forgotten.
+    const std::vector<std::uint32_t>& met() const noexcept { return met_; }
+    // What all spans of a track take together so far, each moment once; nothing of one that was put aside.
+    std::int64_t taken(std::uint32_t track) const noexcept;
+
     // What is remembered of a track.
     struct Standing {
         std::int64_t end = 0;
@@ -92,6 +104,8 @@ class CoveredTime {
         std::vector<Group> groups;
         // It can be.
         bool holds() const noexcept;
+        // As of `CoveredTime`.
+        std::int64_t taken() const noexcept;
     };
     std::size_t groups() const noexcept { return groups_; }
     // Appends members of JSON with a comma in front; empty where there was no span with a length.
@@ -105,6 +119,7 @@ class CoveredTime {
     // Beyond these the track that asks for one more is put aside.
     static constexpr std::size_t most_groups = 1u << 20;
     explicit CoveredTime(std::size_t most) : most_(most) {}
+    static std::int64_t taken(const Track& track) noexcept;
 
     // The same of a span that does not begin behind all others, or has no length.
     std::int64_t behind(Track& track, std::int64_t start, std::int64_t end, std::uint64_t parent);

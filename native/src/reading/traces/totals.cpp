@@ -15,6 +15,18 @@ constexpr std::string_view custom_metadata = "CM";
 // A reader has figures of its own for labels up to this one.
 constexpr std::size_t most_labels_each = 1u << 16;
 
+// Kinds of tracks; 0 is not known yet.
+constexpr std::uint8_t of_thread = 1, lane = 2;
+// Of labels.
+constexpr std::uint8_t other_name = 1, frame_name = 2;
+
+bool is_outermost(std::uint64_t parent) noexcept { return parent == 0 || parent == no_parent; }
+
+bool is_frame_name(const Label& label) noexcept {
+    return label.category == "pipeline" &&
+           (label.name == "step" || label.name == "epoch" || label.name == "evaluate");
+}
+
 }  // namespace
 
 Totals::Totals(std::size_t readers, std::size_t most_bytes)
@@ -31,19 +43,82 @@ void Totals::add_in_order(std::size_t slot) {
         // A span without a start encloses nothing and lies nowhere.
         if (rows.start[row] == no_time) continue;
         const std::int64_t start = rows.start[row], end = start + rows.duration[row];
-        const std::int64_t covered =
-            covered_time_.of(covered_time_.track(track), start, end, rows.parent[row]);
+        CoveredTime::Track& at = covered_time_.track(track);
+        std::int64_t covered = covered_time_.of(at, start, end, rows.parent[row]);
+        if (at.kind != of_thread) [[unlikely]]
+            covered =
+                on_other_track(at, {start, rows.duration[row], label, track, rows.parent[row]}, covered);
         if (covered >= 0) {
             if (covered > 0) grown(covered_now_, label, budget_) += covered;
         } else if (again_) {
             if (aside_.size() < most_sorted_spans) {
-                aside_.push_back({start, rows.duration[row], label, track});
+                aside_.push_back({start, rows.duration[row], label, track, rows.parent[row]});
             } else {
+                too_many_aside_ = true;
                 if (label >= self_not_known_.size()) self_not_known_.resize(2 * std::size_t{label} + 1);
                 self_not_known_[label] = true;
             }
         }
     }
+}
+
+bool Totals::is_lane(std::uint32_t track) const { return labels_.track_id(track).tid >= first_lane; }
+
+bool Totals::has_frame_name(std::uint32_t label) {
+    std::uint8_t& kind = grown(frame_names_, label, budget_);
+    if (!kind) kind = is_frame_name(labels_[label]) ? frame_name : other_name;
+    return kind == frame_name;
+}
+
+bool Totals::is_frame(const CoveredTime::Span& span, std::int64_t covered) {
+    return covered == 0 && is_outermost(span.parent) && has_frame_name(span.label);
+}
+
+std::int64_t Totals::on_other_track(CoveredTime::Track& at, const CoveredTime::Span& span,
+                                    std::int64_t covered) {
+    if (!at.kind) at.kind = is_lane(span.track) ? lane : of_thread;
+    if (at.kind == of_thread || !is_frame(span, covered)) return covered;
+    frames_now_ += span.duration;
+    return span.duration;
+}
+
+// An index has the frames among the spans of their names, with all of their time for their own. Whether they
+// are all of those of a name can be told where names and tracks come to the same.
+bool Totals::knows_frames(const KnownFigures& known, std::vector<std::size_t>& frames) const {
+    WideNs on_lanes = 0, named = frames_now_;
+    bool any_lane = false, all_frames = true;
+    for (const KnownFigures::Track& track : known.tracks) {
+        const auto& groups = track.standing.groups;
+        if (track.id.tid < first_lane || !std::all_of(groups.begin(), groups.end(),
+                                                      [](const auto& of) { return is_outermost(of.parent); }))
+            continue;
+        any_lane = true;
+        on_lanes += track.standing.taken();
+    }
+    if (!any_lane) return true;
+    for (std::size_t i = 0; i < known.spans.size(); ++i) {
+        const KnownFigures::Spans& of = known.spans[i];
+        if (!is_frame_name(of.label)) continue;
+        all_frames = all_frames && of.self == of.total;
+        named += of.total;
+        frames.push_back(i);
+    }
+    return frames.empty() || (all_frames && on_lanes == named);
+}
+
+std::optional<std::int64_t> Totals::taken_by_main(const std::map<std::uint32_t, std::int64_t>& sorted) const {
+    if (too_many_aside_) return {};
+    std::int64_t most = 0, of_main = 0;
+    for (const std::uint32_t track : covered_time_.met()) {
+        const TrackId id = labels_.track_id(track);
+        if (id.tid >= first_lane) continue;
+        const auto found = sorted.find(track);
+        const std::int64_t taken = found == sorted.end() ? covered_time_.taken(track) : found->second;
+        most = std::max(most, taken);
+        if (id.pid == id.tid) of_main = std::max(of_main, taken);
+    }
+    if (of_main) return of_main;
+    return most ? std::optional(most) : std::nullopt;
 }
 
 void Totals::add_span(Reader& to, std::uint32_t label, std::int64_t duration) {

@@ -37,6 +37,8 @@ bool Totals::add_known(const KnownFigures& known) {
     if (events > known.lines || known.lines > most_events) return false;
     for (const KnownFigures::Track& track : known.tracks)
         if (!track.standing.holds()) return false;
+    std::vector<std::size_t> frames;
+    if (!knows_frames(known, frames)) return false;
 
     Reader& to = *readers_.front();
     for (std::size_t i = 0; i < known.spans.size(); ++i) {
@@ -44,6 +46,11 @@ bool Totals::add_known(const KnownFigures& known) {
         const std::uint32_t label = labels_.number(of.label.category, of.label.name);
         grown(to.figures, label, budget_).add(sums[i], budget_);
         if (of.total != of.self) grown(covered_now_, label, budget_) += WideNs{of.total} - of.self;
+    }
+    for (const std::size_t i : frames) {
+        const KnownFigures::Spans& of = known.spans[i];
+        grown(covered_now_, labels_.number(of.label.category, of.label.name), budget_) += of.total;
+        frames_now_ += of.total;
     }
     for (const KnownFigures::Others& of : known.others) {
         const std::uint32_t label = labels_.number(of.label.category, of.label.name);
@@ -66,13 +73,22 @@ bool Totals::end_process() {
         again_ = true;
         covered_time_.begin_again();
         std::fill(covered_now_.begin(), covered_now_.end(), 0);
+        frames_now_ = 0;
         return true;
     }
     clock_ = set_back(aside_);
-    CoveredTime::sort_and_tell(aside_, [this](std::uint32_t label, std::int64_t covered) {
-        grown(covered_now_, label, budget_) += covered;
-    });
+    std::map<std::uint32_t, std::int64_t> taken;
+    CoveredTime::sort_and_tell(
+        aside_,
+        [&](const CoveredTime::Span& span, std::int64_t covered) {
+            if (is_lane(span.track) && is_frame(span, covered)) covered = span.duration;
+            grown(covered_now_, span.label, budget_) += covered;
+        },
+        [&](std::uint32_t track, std::int64_t ns) { taken[track] = ns; });
     aside_ = {};
+    taken_ = taken_by_main(taken);
+    too_many_aside_ = false;
+    frames_now_ = 0;
     for (std::size_t label = 0; label < covered_now_.size(); ++label) {
         if (covered_now_[label] == 0) continue;
         grown(covered_, label, budget_) += covered_now_[label];

@@ -100,6 +100,10 @@ class Totals {
     std::uint64_t unreadable() const;
     // From when to when the events reach that were read since this was asked last.
     BlockReach take_reach();
+    // What the spans of the main thread take together, each moment once, of the process that has ended last;
+    // of the thread with most of that where the main thread has none, nothing where none has, or it is not
+    // known.
+    std::optional<std::int64_t> taken() const noexcept { return taken_; }
     // How the clock was set back by which the process that has ended last was recorded: it is known of one
     // whose files were read once more.
     SetBack clock() const noexcept { return clock_; }
@@ -127,6 +131,14 @@ class Totals {
         std::uint64_t events = 0, unreadable = 0;
         BlockReach reach;
     };
+    // What a span on no thread's own track covers, which is all of it where it is a frame.
+    std::int64_t on_other_track(CoveredTime::Track& at, const CoveredTime::Span& span, std::int64_t covered);
+    bool is_frame(const CoveredTime::Span& span, std::int64_t covered);
+    bool is_lane(std::uint32_t track) const;
+    bool has_frame_name(std::uint32_t label);
+    // Whether the frames among known figures are known, whose time is then added to `frames`.
+    bool knows_frames(const KnownFigures& known, std::vector<std::size_t>& frames) const;
+    std::optional<std::int64_t> taken_by_main(const std::map<std::uint32_t, std::int64_t>& sorted) const;
     void add_rows(const Rows& rows, Reader& to);
     void add_span(Reader& to, std::uint32_t label, std::int64_t duration);
     void add_other(Reader& to, const Rows& rows, std::size_t row);
@@ -146,6 +158,10 @@ class Totals {
     std::vector<WideNs> covered_now_;   // of the one that is read
     std::vector<bool> self_not_known_;  // by label
     std::vector<CoveredTime::Span> aside_;
+    std::vector<std::uint8_t> frame_names_;  // by label: not asked yet, no, or yes
+    WideNs frames_now_ = 0;                  // what frames take in the process that is read
+    std::optional<std::int64_t> taken_;
+    bool too_many_aside_ = false;
     std::vector<std::uint64_t> counted_;  // by label: spans of the processes whose wall time has been added
     std::vector<Wall> walls_;             // by label
     std::map<CategoryKey, Wall> category_walls_;
