@@ -61,6 +61,22 @@ def quoted(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
+def shell_word(text: str) -> str:
+    """Return a path as somebody types it in a shell: as it is, or in quotes where it needs them."""
+    import shlex
+
+    word = f"./{text}" if text.startswith("-") else text
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_typed, os.fsencode(word).decode("latin-1"))) + "'"
+
+
+def _typed(letter: str) -> str:
+    if letter in "\\'":
+        return f"\\{letter}"
+    return letter if letter.isascii() and letter.isprintable() else f"\\x{ord(letter):02x}"
+
+
 def escaped(text: str, kept: str = "") -> str:
     r"""Return a text on one line, with escapes such as ``\x1b`` in place of what acts.
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sys
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.reading import TraceSet, open_traces
-from dftrace_ai.analysis.reading.identity import Owners
+from dftrace_ai.analysis.reading import Trace, TraceSet, open_traces
+from dftrace_ai.analysis.reading.identity import Owners, recordings_of
+from dftrace_ai.analysis.reading.search import folders_of_runs
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why.words import percent, time_text
 from dftrace_ai.errors import DftraceError, TraceError
-from dftrace_ai.trace_format.file_names import trace_name
-from dftrace_ai.wording import counted, escaped, quoted, shortened
+from dftrace_ai.trace_format.file_names import (
+    MARKER_SUFFIX,
+    is_recorded,
+    marker_base,
+    trace_name,
+)
+from dftrace_ai.wording import counted, escaped, quoted, shell_word, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.summary.report import Report
     from dftrace_ai.analysis.summary.rows import Row
 
@@ -94,23 +99,124 @@ MOST_LINES_AT_END: Final = 8
 ROWS_AT_END: Final = ("step", "because", "do next", "at best", "also", "silent")
 
 
-def print_end(words: Sequence[str]) -> int:
-    """Print in eight lines what is known of a run that has ended; nothing where it is too large."""
-    prefix, began_ns = Path(words[0]), int(words[1])
-    paths = [
-        path
-        for path in prefix.parent.glob(f"{glob.escape(prefix.name)}-*")
-        if trace_name(path.name) and path.stat().st_mtime_ns >= began_ns
-    ]
-    if len(paths) > MOST_FILES or _size(paths) > MOST_BYTES_AT_END:
+MOST_HEADERS_AT_END: Final = 1_000
+# The times of files may be those of a file server's clock.
+CLOCKS_APART_NS: Final = 60 * 10**9
+
+
+class LaunchEnd(NamedTuple):
+    """A launch of `dftrace run` that has ended, by what its processes have left in a folder."""
+
+    folder: Path
+    launch: str
+    """By this name in their headers its files are told from those of others that lie there."""
+    began_ns: int
+    home: str
+    """In which directory it was called; empty for one that is gone."""
+
+    def files(self) -> list[Trace]:
+        """Return the traces in the folder that may be of the launch, with those beside them."""
+        traces = [
+            (changed_ns, self.folder / name)
+            for name, changed_ns in self._changed(self.began_ns - CLOCKS_APART_NS)
+            if is_recorded(name)
+        ]
+        newest = sorted(traces, reverse=True)[:MOST_HEADERS_AT_END]
+        readable = _readable(sorted(path for _, path in newest))
+        # Of so many none stays open.
+        return [Trace(replace(trace.file, kept=None)) for trace in readable]
+
+    def has_newer_beside(self, run: Iterable[Trace]) -> bool:
+        """Return whether another run in the folder may have been begun after this one."""
+        bases = {base for _, base in recordings_of(run)}
+        named = ((name, trace_name(name)) for name, _ in self._changed(self.began_ns))
+        return any((of.base if of else marker_base(name)) not in bases for name, of in named)
+
+    def _changed(self, since_ns: int) -> Iterator[tuple[str, int]]:
+        """Yield the names of traces and markers that were changed since, and when."""
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if is_recorded(entry.name) or entry.name.endswith(MARKER_SUFFIX):
+                    changed_ns = entry.stat(follow_symlinks=False).st_mtime_ns
+                    if changed_ns >= since_ns:
+                        yield entry.name, changed_ns
+
+    def is_of(self, trace: Trace) -> bool:
+        """Return whether a trace is of a process of the launch."""
+        return trace.header is not None and trace.header.launch == self.launch
+
+    @property
+    def shown(self) -> str:
+        """The folder as one names it where the launch was called."""
+        below = os.path.relpath(self.folder, self.home) if self.home else ".."
+        return str(self.folder) if below.split("/")[0] == ".." else below
+
+    def place_line(self, *, run: str = "", more: str = "", newest: bool = False) -> str:
+        """Return the line on where the trace is and what may be typed next."""
+        # `run`: which of several; `more`: what of them; `newest`: commands without a path find it.
+        next_word = f"dftrace why {shell_word(self.shown)}" + (f" --run {run}" if run else "")
+        if newest:
+            next_word = "dftrace why, view, report"
+        return f"dftrace: trace in {quoted(self.shown)}{more}; next: {next_word}"
+
+
+def print_end(end: LaunchEnd, left: Iterable[tuple[str, int, int]] = ()) -> int:
+    """Print what is known of a launch, in eight lines, and where it is; of what is large that."""
+    # `left`: what is in no trace, by the beginning of its run: events dropped, and those that wait
+    # in a spool. Of several runs that is told which did not end in order, else the longest.
+    files = end.files()
+    runs = _runs_of(files, end)
+    if not runs:
+        if lost := _losses(end, [], left):
+            _print([f"dftrace: LOST {lost}", end.place_line()])
         return 0
-    traces = list(_readable(sorted(paths)))
-    if traces:
-        _print(list(_at_end(traces))[:MOST_LINES_AT_END])
+    told, more = runs[0], ""
+    if len(runs) > 1:
+        early = [run for run in runs if any(_early_ends(Owners(run)))]
+        told = max(early or runs, key=_length_ns)
+        which = "one that did not end in order" if early else "the longest"
+        more = f", and {counted(len(runs) - 1, 'more run')} in it (this is {which})"
+    lost = _losses(end, told, left)
+    lines = [f"dftrace: LOST {lost}"] if lost else []
+    if len(told) <= MOST_FILES and _size(file.path for file in told) <= MOST_BYTES_AT_END:
+        lines = list(_at_end(told, lost))[:MOST_LINES_AT_END]
+    header = told[0].header
+    is_last = not more and not end.has_newer_beside(told)
+    run = "" if is_last or header is None or header.run is None else header.run[:RUN_DIGITS]
+    newest = is_last and _is_newest_below(end)
+    _print([*lines, end.place_line(run=run, more=more, newest=newest)])
     return 0
 
 
-def _at_end(traces: list[Trace]) -> Iterator[str]:
+RUN_DIGITS: Final = 8
+
+
+def _runs_of(files: list[Trace], end: LaunchEnd) -> list[list[Trace]]:
+    """Return the files of each run of a launch: with ranks that know of no launch in common."""
+    if not any(map(end.is_of, files)):
+        return []
+    if len({file.header and file.header.run for file in files}) == 1:
+        return [files]  # of which no end has to be looked for
+    runs = TraceSet(tuple(files)).owners.known_runs
+    return [list(run.files) for run in runs if any(map(end.is_of, run.files))]
+
+
+def _length_ns(run: list[Trace]) -> int:
+    reaches = [owner.reach for owner in Owners(run).all]
+    return max(one.last_ns for one in reaches) - min(one.first_ns for one in reaches)
+
+
+def _is_newest_below(end: LaunchEnd) -> bool:
+    """Return whether a command without a path finds the folder, and nothing else is as new."""
+    home = Path(end.home)
+    if not end.home or not end.folder.is_relative_to(home):
+        return False
+    below = folders_of_runs(home, bounded=True)
+    ours = [one for one in below if one.path == end.folder]
+    return bool(ours) and all(one in ours or one.changed_ns < end.began_ns for one in below)
+
+
+def _at_end(traces: list[Trace], lost: str) -> Iterator[str]:
     from dftrace_ai.analysis.why import verdict_lines
     from dftrace_ai.analysis.why.verdict import judge_traces
 
@@ -122,9 +228,24 @@ def _at_end(traces: list[Trace]) -> Iterator[str]:
     if ends:
         more = f" and {len(ends) - MOST_SPANS:,} more" if len(ends) > MOST_SPANS else ""
         yield f"  {'ended':<10}{', '.join(ends[:MOST_SPANS])}{more}"
-    lost = [note for note in verdict.notes if ": LOST " in note]
-    yield from (f"  {'lost':<10}{note}" for note in lost[:1])
+    if lost:
+        yield f"  {'lost':<10}{lost}"
     yield from (line for line in lines[1:] if line.strip().startswith(ROWS_AT_END))
+
+
+def _losses(end: LaunchEnd, traces: list[Trace], left: Iterable[tuple[str, int, int]]) -> str:
+    """Return what has been lost of a run, or is not in its traces yet; empty for nothing."""
+    runs = {trace.header.run for trace in traces if trace.header and trace.header.run}
+    of_run = [one for one in left if not runs or any(run.startswith(one[0]) for run in runs)]
+    footers = filter(None, (trace.end.footer for trace in traces))
+    dropped = sum(one[1] for one in of_run) + sum(footer.dropped or 0 for footer in footers)
+    waiting = sum(one[2] for one in of_run)
+    counts = {
+        f"{counted(dropped, 'event')}: the spool was full, or had no room to grow": dropped,
+        f"{counted(waiting, 'event')} not yet in the trace, which has no room; "
+        f"dftrace recover {shell_word(end.shown)} adds them": waiting,
+    }
+    return "; ".join(text for text, count in counts.items() if count)
 
 
 def _early_ends(owners: Owners) -> Iterator[str]:
@@ -171,7 +292,7 @@ def _failed(error: DftraceError) -> int:
 
 def closing_lines(path: Path, begun_ns: int) -> Iterator[str]:
     """Return what is said of a run."""
-    directory = quoted(str(path.parent))
+    directory = shell_word(str(path.parent))
     chosen, left_out = _chosen(path, begun_ns)
     if not chosen:
         size = sum(part.stat().st_size for part in _own_parts(path)) / 1e6
@@ -181,7 +302,7 @@ def closing_lines(path: Path, begun_ns: int) -> Iterator[str]:
         if left_out:
             others = counted(left_out, "more trace")
             yield f"  {'note':<10}this is of rank 0 and its workers; {others} of the run lie beside"
-    yield f"  {'more':<10}dftrace why {directory}; also report, summary, view"
+    yield f"  {'more':<10}dftrace why {directory}; report, summary and view take the same"
 
 
 def _told(chosen: Sequence[Trace]) -> Iterator[str]:

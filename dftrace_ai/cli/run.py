@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
@@ -14,13 +13,13 @@ import signal
 import site
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dftrace_ai.cli import run_folder
 from dftrace_ai.cli.commands import QuickCommand
 from dftrace_ai.cli.reading import not_together
 from dftrace_ai.cli.terminal import complain, shown
@@ -30,7 +29,8 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dftrace_ai.run.ranks import JobName
+    from dftrace_ai.config.model import Config
+
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -51,19 +51,15 @@ WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 # The program gets what this one was given: what reads and prints here changes some of it.
 _environ = dict(os.environ)
 
-FOLDER = "traces"
-# In it: which folder a job has whose ranks have no parent in common that says it.
-JOBS = ".jobs"
 STEM = "trace"
-NAME_LETTERS = 40
-# So far apart ranks of a job start, and so long what they find each other by is kept.
-STARTED_WITHIN_S = 600.0
-JOBS_KEPT_S = 7 * 24 * 3600.0
+PLACE_VARIABLE = "DFTRACE_LOG_FILE"
+PLACE_DIGITS = 8
 
-# Of a run that is on where the launcher is called: what it starts has a run of its own.
-OF_ANOTHER_RUN = ("DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 # Who says how the run was, for the program itself, which gives it the time to.
 END_VARIABLE = "DFTRACE_LAUNCH_END"
+# Of a run that is on where the launcher is called: what it starts has a run of its own.
+LAUNCH = "DFTRACE_LAUNCH"
+OF_ANOTHER_RUN = ("DFTRACE_RUN", "DFTRACE_RUN_SETTINGS", LAUNCH, END_VARIABLE)
 
 
 class Command(QuickCommand):
@@ -207,10 +203,14 @@ def command(
         **_others(settings or ()),
     }
     line = _command_line(program)
-    label = _label(line if program[0] == "--" else program)
-    environ = {name: text for name, text in _environ.items() if name not in OF_ANOTHER_RUN}
+    label = run_folder.label(line if program[0] == "--" else program)
+    environ = _without_another_run(_environ)
     told = {name: text for name, text in given.items() if text is not None}
-    variables = _variables(environ, told, config, label, quiet=quiet)
+    try:
+        variables = _variables(environ, told, config, label, quiet=quiet)
+    except OSError as error:  # no room, no descriptors: the program goes on without its trace
+        variables = None
+        complain(f"run: nothing will be recorded: {_reason(error)}")
     if variables is not None:
         environ.update(variables)
         reason = _why_silent(line, environ)
@@ -229,6 +229,37 @@ def _others(settings: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _without_another_run(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what a run around this one has left in it."""
+    # That its program calls `dftrace run` itself does not make a part of it of this run: who asks
+    # for a run gets one, with its folder and its words. Settings go on to it, but for the place.
+    outer = environ.get(LAUNCH, "").partition("@")[2].partition(".")[0]
+    is_outers = outer == _digest(environ.get(PLACE_VARIABLE, ""))[:PLACE_DIGITS]
+    left_out = (*OF_ANOTHER_RUN, *([PLACE_VARIABLE] if is_outers else []))
+    return {name: text for name, text in environ.items() if name not in left_out}
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\n".join(words).encode(errors="replace")).hexdigest()[:32]
+
+
+def _reason(error: OSError) -> str:
+    place = f" ({quoted(os.fsdecode(error.filename))})" if error.filename is not None else ""
+    return shown(f"{error.strerror or error}{place}")
+
+
+def _told_where_else(folder: run_folder.NewFolder, config: Config) -> str:
+    failure = folder.failure
+    cause = failure.__cause__ if failure and isinstance(failure.__cause__, OSError) else failure
+    is_given = "log_file" in config._values_given()
+    here = f"in {quoted(str(config.log_file.parent))}" if is_given else "here"
+    reason = cause.strerror if cause and cause.strerror else cause
+    return (
+        f"there can be no {run_folder.FOLDER} {here} ({reason}): the trace goes to "
+        f"{quoted(str(folder.path))}; -o says where else"
+    )
+
+
 def _variables(
     environ: Mapping[str, str],
     given: Mapping[str, str],
@@ -244,7 +275,7 @@ def _variables(
     from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import absolute, check_directory
     from dftrace_ai.run.ranks import find_rank, job_name
-    from dftrace_ai.run.run import LAUNCH_VARIABLE, OF_JOB
+    from dftrace_ai.run.run import OF_JOB
 
     counters = "system_counters_s"
     if counters not in {*given, *settings_given(file, environ)}:
@@ -258,26 +289,34 @@ def _variables(
         return None
     _check_parts(config.auto_parts)
     job = job_name(environ)
-    launch = _named_alike(OF_JOB, job.name) if job and job.is_own else secrets.token_hex(16)
-    is_new = "log_file" not in config._values_given()
-    if is_new:
-        folder = _new_folder(label, job, environ)
-        config = config._with({"log_file": folder / STEM})
-        if job:
-            launch = _named_alike(OF_JOB, job.name, folder.name)
-    check_directory(config)
+    folder = run_folder.writable_folder(
+        config.log_file.parent if "log_file" in config._values_given() else None,
+        label,
+        job,
+        environ,
+        lambda path: check_directory(config._with({"log_file": path / STEM}) if path else config),
+    )
+    if folder.failure is not None:
+        complain(f"run: {_told_where_else(folder, config)}")
+    if not folder.is_named:
+        config = config._with({"log_file": folder.path / STEM})
+    if job and (job.is_own or not folder.is_named):
+        launch = OF_JOB + _digest(job.name, "" if folder.is_named else folder.path.name)
+    else:
+        launch = secrets.token_hex(16)
     # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
     variables = {SETTINGS[name].variable: text for name, text in given.items()}
-    # A name of the launch, and which process is the program itself: this one, by then.
-    variables[LAUNCH_VARIABLE] = f"{launch}.{os.getpid()}"
     variables.update(
         (SETTINGS[name].variable, str(absolute(place))) for name, place in places.items() if place
     )
+    # A name of the launch, where it writes, and which process is the program: this one, by then.
+    where = _digest(variables[PLACE_VARIABLE])[:PLACE_DIGITS]
+    variables[LAUNCH] = f"{launch}@{where}.{os.getpid()}"
     quiet = quiet or config.summary
-    if (is_new or not quiet) and find_rank(environ).rank in (None, 0):
-        what = [word for word, is_so in {"new": is_new, "quiet": quiet}.items() if is_so]
-        speaker = _speaker_of_the_end(absolute(config.log_file), what)
+    goes = [] if folder.is_named else [one for one in folder.made if not one.is_symlink()]
+    if (goes or not quiet) and find_rank(environ).rank in (None, 0):
+        speaker = _speaker_of_the_end(folder.path, launch, goes, quiet=quiet)
         if not quiet:
             variables[END_VARIABLE] = str(speaker)
     named = file or environ.get("DFTRACE_CONFIG")
@@ -286,19 +325,18 @@ def _variables(
     return variables
 
 
-def _speaker_of_the_end(prefix: Path, what: Sequence[str]) -> int:
-    """Start what says how the run was when this process has ended, as whatever program it then is.
-
-    `what`: `new`, its folder is to go if it stays empty; `quiet`, nothing is said.
-
-    Returns its number; 0 where there is none.
-    """
+def _speaker_of_the_end(folder: Path, launch: str, goes: Sequence[Path], *, quiet: bool) -> int:
+    """Start what says how the run was when this process has ended; return its number, or 0."""
+    # `goes`: what is to go if it stays empty.
     from dftrace_ai.interpreters import clean_environment, interpreter, paths
 
     home = ""
     with contextlib.suppress(OSError):  # it was removed
         home = str(Path.cwd())
-    facts = str(os.getpid()), str(time.time_ns()), str(prefix), home, paths(), *what
+    facts = (
+        *(str(os.getpid()), str(time.time_ns()), str(folder), launch, home, paths()),
+        *("quiet" if quiet else "", *map(str, goes)),
+    )
     # Not as a file of its own: what lies beside it has names of the standard library's.
     program = "import sys; exec(open(sys.argv.pop(1), 'rb').read())"
     script = str(Path(__file__).with_name("run_end.py"))
@@ -332,92 +370,6 @@ def _speaker_of_the_end(prefix: Path, what: Sequence[str]) -> int:
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # until it is ready
             os.execve(line[0], line, clean_environment())  # noqa: S606 - this interpreter
     os._exit(0)
-
-
-def _named_alike(beginning: str, *words: str) -> str:
-    return beginning + hashlib.sha256("\n".join(words).encode(errors="replace")).hexdigest()[:32]
-
-
-def _label(words: Sequence[str]) -> str:
-    """Return what a run is called by its program: the script that it is about in the end."""
-    scripts = [word for word in words if word.endswith(".py")]
-    name = Path(scripts[0]).stem if scripts else Path(words[0]).name
-    if not scripts and words[0].startswith("-"):
-        name = (words[0][2:] or next(iter(words[1:]), "")) if words[0].startswith("-m") else ""
-    return re.sub(r"[^\w.+-]+", "-", name, flags=re.ASCII)[:NAME_LETTERS].strip("-.") or "python"
-
-
-def _new_folder(label: str, job: JobName | None, environ: Mapping[str, str]) -> Path:
-    """Make the folder of a run, or find that of its job."""
-    from dftrace_ai.run.core_settings import absolute
-
-    try:
-        return _made_folder(absolute(Path(FOLDER)), label, job, environ)
-    except OSError as error:
-        place = Path(tempfile.gettempdir(), f"dftrace-{os.geteuid()}")
-        try:
-            place.mkdir(mode=0o700, exist_ok=True)
-            # What anybody may write to, another user may have made beforehand.
-            if place.is_symlink() or place.stat().st_uid != os.geteuid():
-                raise PermissionError
-            folder = _made_folder(place / FOLDER, label, job, environ)
-        except OSError:
-            raise error from None
-        complain(
-            f"run: there can be no {FOLDER} here ({error.strerror}): "
-            f"the trace goes to {quoted(str(folder))}; -o says where else"
-        )
-        return folder
-
-
-def _made_folder(traces: Path, label: str, job: JobName | None, environ: Mapping[str, str]) -> Path:
-    traces.mkdir(parents=True, exist_ok=True)
-    now = time.strftime("%Y-%m-%d_%H-%M-%S")
-    if job is not None:
-        return _folder_of_job(traces, f"{now}-{label}", job, environ)
-    for number in range(1, 1000):
-        with contextlib.suppress(FileExistsError):
-            folder = traces / (f"{now}-{label}" + (f"-{number}" if number > 1 else ""))
-            folder.mkdir()
-            return folder
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(traces))
-
-
-def _folder_of_job(traces: Path, name: str, job: JobName, environ: Mapping[str, str]) -> Path:
-    """Return the folder of a job, which the first of its ranks has named and made.
-
-    A link says it: it is made at once, with what it says, or not at all, on network file systems,
-    too. Each rank of each start of the job leaves another one; where that is there, the folder is
-    of an earlier launch under the same name.
-    """
-    from dftrace_ai.run.ranks import find_rank, restart_of
-
-    jobs = traces / JOBS
-    jobs.mkdir(exist_ok=True)
-    key = hashlib.sha256(job.name.encode(errors="replace")).hexdigest()[:16]
-    own = f"{find_rank(environ).rank}.{restart_of(environ) or 0}"
-    for number in range(10_000):
-        link = jobs / f"{key}.{number}"
-        with contextlib.suppress(FileExistsError):
-            link.symlink_to(f"../{name}-{key[:6]}" + (f"-{number}" if number else ""))
-            _forget_old(jobs)
-        folder, made = traces / link.readlink().name, link.lstat()
-        in_time = job.is_own or time.time() - made.st_mtime < STARTED_WITHIN_S
-        if made.st_uid == os.geteuid() and in_time:
-            with contextlib.suppress(FileExistsError):
-                (jobs / f"{link.name}.{own}").symlink_to(f"../{folder.name}")
-                folder.mkdir(exist_ok=True)
-                return folder
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(jobs))
-
-
-def _forget_old(jobs: Path) -> None:
-    until_s = time.time() - JOBS_KEPT_S
-    with contextlib.suppress(OSError):
-        for link in jobs.iterdir():
-            if link.name.count(".") == 1 and link.lstat().st_mtime < until_s:
-                for one in (*jobs.glob(f"{link.name}.*"), link):  # the ranks first
-                    one.unlink(missing_ok=True)
 
 
 def _check_parts(text: str) -> None:

@@ -21,52 +21,57 @@ LOOK_S = 0.2
 MOST_SAID = 64 * 1024
 
 
+# So long somebody may take to read it; a pipe that nobody reads takes no more of it.
+READ_S = 5.0
+
+
 class _EndError(Exception):
     """The program says that it is about to end."""
 
 
 def main() -> None:
     """Wait for the end of a process, and say what there is to say of what it has recorded."""
-    pid, began_ns, prefix, home, paths, *what = sys.argv[1:]
+    pid, began_ns, folder, launch, home, paths, quiet, *goes = sys.argv[1:]
     with suppress(_EndError):
         signal.signal(signal.SIGUSR1, _end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
         _wait_for(int(pid))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     sys.path[:] = json.loads(paths)
-    from dftrace_ai.wording import quoted
-
     # Nothing of a run that is on, also of another one, takes hold in here.
     for name in [name for name in os.environ if name.startswith(("DFTRACE_", "DFTRACER_"))]:
         del os.environ[name]
-    folder = os.path.dirname(prefix)
-    if "new" in what:
-        with suppress(OSError):
-            os.rmdir(folder)  # noqa: PTH106 - nothing more is loaded; it is empty
-    if "quiet" in what or not _own_files(prefix, int(began_ns)):
-        return
-    said = _judged(prefix, began_ns)
-    below = os.path.relpath(folder, home) if home else ".."
-    # Where a command without a path finds it.
-    is_here = not any(part[:1] == "." != part for part in below.split("/"))
-    shown = quoted(below if is_here else folder)
-    where = "" if is_here else f" {shown}"
-    said += f"dftrace: trace in {shown}; next: dftrace why{where}, view, report\n".encode()
+    if not quiet:
+        _say(_judged(pid, folder, launch, began_ns, home))
+    from dftrace_ai.cli.run_folder import remove_empty
+
+    remove_empty(goes)
+
+
+def _printed(pid: str, folder: str, launch: str, began_ns: str, home: str) -> int:
+    """Print on the first line where the trace is, and behind it all that is said in the end."""
+    from pathlib import Path
+
+    from dftrace_ai.analysis.closing import LaunchEnd, print_end
+    from dftrace_ai.spools.completing import complete_directories, left_by_launch, spools_of_launch
+
+    end = LaunchEnd(Path(folder), launch, int(began_ns), home)
+    if not any(map(end.is_of, end.files())) and not any(spools_of_launch(end.folder, launch)):
+        return 0
+    print(end.place_line(), flush=True)
+    complete_directories([end.folder], deep=False)
+    left = left_by_launch(end.folder, launch, int(pid))
+    return print_end(end, [one for one in left if one.waiting or one.dropped])
+
+
+def _say(said: bytes) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends this process, where it waits
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, READ_S)
     with suppress(OSError):
-        os.write(2, said)
-
-
-def _own_files(prefix: str, began_ns: int) -> bool:
-    """Return whether anything was recorded: another run of before may lie there, too."""
-    folder, stem = os.path.split(prefix)
-    try:
-        with os.scandir(folder) as entries:
-            return any(
-                entry.name.startswith(f"{stem}-") and entry.stat().st_mtime_ns >= began_ns
-                for entry in entries
-            )
-    except OSError:
-        return False
+        while said:
+            said = said[os.write(2, said) :]
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 def _end(*_: object) -> None:
@@ -87,6 +92,7 @@ def _wait_for(pid: int) -> None:
 
 def _judged(*words: str) -> bytes:
     """Return what a process of its own says, which may use so much of a processor and no more."""
+    # All behind its first line, or, where it has not come to its end, that line alone.
     ours, its = os.pipe()
     child = os.fork()
     if not child:
@@ -96,14 +102,8 @@ def _judged(*words: str) -> bytes:
             os.environ[names] = "1"
         status = 1
         with suppress(BaseException):
-            from pathlib import Path
-
-            from dftrace_ai.analysis.closing import print_end
-            from dftrace_ai.spools.completing import complete_directories
-
             resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
-            complete_directories([Path(words[0]).parent], deep=False)
-            status = print_end(words)
+            status = _printed(*words)
         os._exit(status)
     os.close(its)
     said = b""
@@ -113,10 +113,14 @@ def _judged(*words: str) -> bytes:
         said += more
         if not more:
             break
+    else:
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+    status = 1
     with suppress(OSError):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return said
+        status = os.waitpid(child, 0)[1]
+    first, end, rest = said.partition(b"\n")
+    return first + end if status or not rest else rest
 
 
 if __name__ == "__main__":

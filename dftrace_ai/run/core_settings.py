@@ -21,7 +21,13 @@ from dftrace_ai.run.header_facts import (
 )
 from dftrace_ai.run.layout import find_layout
 from dftrace_ai.run.ranks import RankInfo, find_rank, is_on_one_host
-from dftrace_ai.run.run import LAUNCH_VARIABLE, OF_JOB, RUN_VARIABLE, SETTINGS_VARIABLE
+from dftrace_ai.run.run import (
+    LAUNCH_VARIABLE,
+    OF_JOB,
+    RUN_VARIABLE,
+    SETTINGS_VARIABLE,
+    launch_of,
+)
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -206,7 +212,7 @@ def _run_id() -> str:
     variables = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE")
     names = {variable: environ.get(variable, "") for variable in variables}
     is_rank = find_rank().rank is not None
-    launch = environ.get(LAUNCH_VARIABLE, "")
+    launch = launch_of(environ)
     if launch and (is_rank or any(names.values())):
         # Launchers and schedulers have one name for all that is run in an allocation, or again.
         is_of_all = not is_rank or launch.startswith(OF_JOB) or is_on_one_host(environ)

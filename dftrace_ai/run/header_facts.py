@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dftrace_ai._version import __version__
 from dftrace_ai.masking import masked_words
 from dftrace_ai.run.ranks import restart_of
+from dftrace_ai.run.run import launch_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,12 +136,18 @@ def job_facts(environ: Mapping[str, str]) -> dict[str, str | int]:
     restarts = restart_of(environ)
     if restarts is not None:
         facts["restarts"] = restarts
+    launch = _bounded(launch_of(environ))
+    if launch:
+        facts["launch"] = launch
     return facts
 
 
 def _named(environ: Mapping[str, str], variable: str) -> str:
-    value = environ.get(variable, "").strip()[:MOST_LETTERS_OF_A_JOB]
-    return value.encode("utf-8", "replace").decode("utf-8")
+    return _bounded(environ.get(variable, ""))
+
+
+def _bounded(text: str) -> str:
+    return text.strip()[:MOST_LETTERS_OF_A_JOB].encode("utf-8", "replace").decode("utf-8")
 
 
 def process_facts(settings: RunSettings, command: list[str]) -> dict[str, Fact]:

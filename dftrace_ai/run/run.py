@@ -12,6 +12,8 @@ import dftrace_ai._native as _native
 from dftrace_ai.wording import LastWord
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.spools.outcome_types import WriteOutcome
@@ -20,13 +22,18 @@ if TYPE_CHECKING:
 # What a process leaves in the environment for the programs it starts.
 RUN_VARIABLE = "DFTRACE_RUN"
 SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
-# What `dftrace run` leaves there: a name of this launch.
+# What `dftrace run` leaves there: a name of this launch, and behind it what the launcher needs.
 LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
 # How that name begins where all ranks of a job have it, though each has its own `dftrace run`.
 OF_JOB = "job-"
 
 # Holds the run of a child that has not said anything of its own.
 PARENT = "the parent process"
+
+
+def launch_of(environ: Mapping[str, str]) -> str:
+    """Return the name of the launch below which a process is; empty for none."""
+    return environ.get(LAUNCH_VARIABLE, "").partition("@")[0].partition(".")[0]
 
 
 class Run:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import dftrace_ai._native as _native
 from dftrace_ai.spools.held import directories_at
 from dftrace_ai.spools.recovery import Recovery, adopt_in, clear_unfinished
-from dftrace_ai.spools.search import FoundSpool, OwnSpools, spools_of
+from dftrace_ai.spools.search import FoundSpool, OwnSpools, find_spools, spools_of
 from dftrace_ai.trace_format.file_names import (
     is_of_a_run,
     marker_base,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from dftrace_ai.spools.held import HeldDirectory
+    from dftrace_ai.spools.outcome_types import SpoolLook
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,34 @@ def _began_ns(spool: FoundSpool) -> int:
         return 0  # its process has completed its trace
 
 
+class LeftInSpool(NamedTuple):
+    """What a process of a launch of `dftrace run` has in no trace."""
+
+    run: str
+    """The run by its first 16 digits."""
+    dropped: int
+    waiting: int
+
+
+def spools_of_launch(directory: Path, launch: str) -> Iterator[tuple[str, SpoolLook]]:
+    """Yield the spools of a launch of `dftrace run`, with what can be seen in each."""
+    for spool in find_spools(directory):
+        with contextlib.suppress(OSError, ValueError):
+            look = None if spool.fault else _native.look_into(spool.path, 0.0)
+            if look is not None and _facts(look["header"]).launch == launch:
+                yield spool.path, look
+
+
+def left_by_launch(directory: Path, launch: str, program: int) -> list[LeftInSpool]:
+    """Return what the dead of a launch, and its program, which ends, could not write."""
+    found = []
+    for path, look in spools_of_launch(directory, launch):
+        if look["state"] != "alive" or look["pid"] == program:
+            waiting = waiting_events([path])
+            found.append(LeftInSpool(run_of_spool(Path(path).name), look["dropped"], waiting))
+    return found
+
+
 def processes_that_run(spools: Iterable[str], paths: Iterable[Path]) -> list[RunningProcess]:
     """Return which processes that run have something that is not in their traces, by rank.
 
@@ -187,7 +216,7 @@ def processes_that_run(spools: Iterable[str], paths: Iterable[Path]) -> list[Run
         ours = _is_below(look["trace_path"] or look["prefix"], given)
         if look["state"] != "alive" or look["finished"] or not unwritten or not ours:
             continue
-        rank = _rank(look["header"])
+        rank = _facts(look["header"]).rank
         found.append(RunningProcess(rank, _plain(look["host"]), look["pid"], unwritten))
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.host, one.pid))
 
@@ -211,13 +240,12 @@ def _is_below(trace: str, given: set[str]) -> bool:
     return True
 
 
-def _rank(members: str) -> int | None:
-    """Return the rank of members of a header, each with a comma in front."""
+def _facts(members: str) -> HeaderFacts:
+    """Return what members of a header say, each with a comma in front."""
     try:
-        found = json.loads(f"{{{members[1:]}}}")
+        return HeaderFacts.of(json.loads(f"{{{members[1:]}}}"))
     except (ValueError, RecursionError):
-        return None
-    return HeaderFacts.of(found).rank
+        return HeaderFacts()
 
 
 def _plain(text: str) -> str:

@@ -129,6 +129,9 @@ class HeaderFacts(NamedTuple):
     run_id: Text = None
     node: Text = None
     restarts: Number = None
+    launch: Annotated[str | None, Said("Same in all that one call of dftrace run has started.")] = (
+        None
+    )
     python: str | None = None
     cmdline: tuple[str, ...] | None = None
     data_dir: str | None = None

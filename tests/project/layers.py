@@ -72,17 +72,17 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {
-        **dict.fromkeys(("terminal", "commands", "reading"), {"terminal"}),
+        **dict.fromkeys(("terminal", "commands", "reading", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
                 *("convert", "demo", "diff", "index", "info", "inspect", "migrate", "recover"),
                 *("report", "run", "runs", "sql", "stuck", "summary", "top", "validate", "view"),
-                "why",
+                *("why", "run_end"),
             ),
             {
                 *("terminal", "commands", "reading", "summary"),
-                *("live_view", "runs_view", "trace_server"),
+                *("live_view", "runs_view", "trace_server", "run_folder"),
             },
         ),
     },

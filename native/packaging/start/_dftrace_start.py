@@ -156,10 +156,13 @@ def _tell_of_nothing(program, since):
     try:
         # What it has started may have recorded, or itself by a call of ours.
         for one in os.scandir(os.path.dirname(prefix) or "."):
-            if one.name.startswith(os.path.basename(prefix)) and one.stat().st_mtime >= since - 1:
+            is_named = one.name.startswith(os.path.basename(prefix) + "-")
+            if is_named and one.stat().st_mtime >= since - 1 and _is_of_this_launch(one):
                 return
     except OSError:
         pass
+    except Exception:  # noqa: BLE001 - what lies there may be anything
+        return
     there = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
     why = (
         f"{there[0]} was imported past what waits for it, by a finder of the program's own; "
@@ -172,6 +175,20 @@ def _tell_of_nothing(program, since):
         _say(f"nothing was recorded: {why}")
     except (OSError, ValueError):  # it has closed its stream
         pass
+
+
+def _is_of_this_launch(entry):
+    """Return whether a file says that, or does not say whose it is: others may write there, too."""
+    if not entry.is_file():
+        return False
+    with open(entry.path, "rb") as file:
+        head = file.read(8192)
+    if head.startswith(b"\x1f\x8b"):
+        import zlib
+
+        head = zlib.decompressobj(31).decompress(head, 8192)
+    launch = os.environ.get(VARIABLE, "").partition("@")[0]
+    return b'"launch":' not in head or f'"launch":"{launch}"'.encode() in head
 
 
 _tell_at_exit()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import clean_environment
 
+from dftrace_ai.cli import run_folder
+from dftrace_ai.run.ranks import JobName
 from launching import RUN, environment, ran
 
 # A folder that stays empty goes with its program, and another run gets its name.
@@ -48,11 +52,12 @@ def test_it_is_new_unless_somebody_says_where(tmp_path: Path) -> None:
 
 def test_it_is_called_after_the_script(tmp_path: Path) -> None:
     tells = 'import os; print("DFTRACE_LOG_FILE=" + os.environ["DFTRACE_LOG_FILE"])'
-    for name in ("packed/train it", "package/train", "tests/deep"):
+    for name in ("packed/train it", "package/train", "tests/deep", "größe/ünï"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / f"{name}.py").write_text(tells)
     for words, name in (
         (("packed/train it.py", "--lr", "1"), "train-it"),
+        (("größe/ünï.py",), "ünï"),
         (("-m", "package.train"), "package.train"),
         (("-c", tells), "python"),
         (("--", "env", sys.executable, "-O", "tests/deep.py", "other.py"), "deep"),
@@ -118,18 +123,107 @@ def test_ranks_of_torchrun_that_start_in_other_seconds(tmp_path: Path) -> None:
     assert NAMED.fullmatch(os.path.relpath(first, tmp_path))
 
 
-def test_where_there_can_be_no_folder_it_is_told_where_else(tmp_path: Path) -> None:
+def test_a_name_is_as_readable_as_file_systems_allow() -> None:
+    for word, name in (
+        ("...py", "py"),
+        (".hidden.py", "hidden"),
+        ("-train.py", "train"),
+        ("学習.py", "学習"),
+        ("u\u0308.py", "u\u0308"),
+        ("🚀 now.py", "🚀-now"),
+        ("a\u202eb\tc\x1b[0m'$(d).py", "a-b-c-0m-d"),
+        (os.fsdecode(b"caf\xe9.py"), "caf"),
+        ("x" * 300 + ".py", "x" * run_folder.NAME_BYTES),
+        ("学" * 100 + ".py", "学" * (run_folder.NAME_BYTES // 3)),
+        ("-mpackage", "package"),
+    ):
+        assert run_folder.label([word]) == name
+
+
+def test_what_others_plant_beside_the_links_of_a_job_leads_nobody_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = JobName("torchrun 3 of today", is_own=True)
+
+    def of_rank(rank: int) -> Path:
+        ranks = {"RANK": str(rank), "WORLD_SIZE": "3"}
+        folder = run_folder.writable_folder(None, "train", job, ranks, lambda _: None)
+        return folder.path.relative_to(tmp_path)
+
+    monkeypatch.chdir(tmp_path)
+    first = of_rank(0)
+    jobs = tmp_path / "traces" / ".jobs"
+    (link,) = (
+        one for one in jobs.iterdir() if one.name.endswith(".0") and one.name.count(".") == 1
+    )
+    key = link.stem
+    for one in jobs.iterdir():
+        one.unlink()
+    (tmp_path / first).rmdir()
+    for number, target in enumerate(("..", "../..", "/etc", "../.jobs", f"../x/../y-{key[:6]}")):
+        (jobs / f"{key}.{number}").symlink_to(target)
+    (jobs / f"{key}.5").touch()
+    (jobs / f"{key}.6").mkdir()
+    (jobs / f"{key}.7").symlink_to(f"../elsewhere-{key[:6]}-7")
+    (tmp_path / "traces" / f"elsewhere-{key[:6]}-7").symlink_to("/etc")
+    others = 8
+    if os.geteuid() == 0:
+        (jobs / f"{key}.8").symlink_to(f"../his-{key[:6]}-8")
+        os.lchown(jobs / f"{key}.8", 65534, 65534)
+        others = 9
+    # What is forgotten after a week are links, and whatever else lies there is somebody's.
+    kept = [jobs / "train.py", jobs / f"{key[::-1]}.0"]
+    for one in kept:
+        one.write_text("of the user's")
+        os.utime(one, (0, 0))
+    with ThreadPoolExecutor() as pool:
+        (found,) = {*pool.map(of_rank, range(3))}
+    assert NAMED.fullmatch(f"{found}/trace")
+    assert found.name.endswith(f"-train-{key[:6]}-{others}")
+    assert all(one.read_text() == "of the user's" for one in kept)
+    # A folder of links that is one itself leads away as well.
+    shutil.rmtree(tmp_path / "traces")
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "his").mkdir()
+    jobs.symlink_to("../his")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert of_rank(0).parts[0] == f"dftrace-{os.geteuid()}"
+    assert not [*(tmp_path / "his").iterdir()]
+
+
+def test_a_program_is_started_wherever_its_trace_can_be(tmp_path: Path) -> None:
+    """Told once, the program's status, and nothing left behind."""
     (tmp_path / "traces").write_text("a file of the user's")
     (tmp_path / "tmp").mkdir()
+    own = tmp_path / "tmp" / f"dftrace-{os.geteuid()}"
     env = environment(tmp_path, TMPDIR=str(tmp_path / "tmp"))
-    done = ran((*RUN, *TELLS), env, tmp_path)
-    written = Path(done.stdout.strip())
-    assert done.returncode == 0
-    assert written.is_relative_to(tmp_path / "tmp" / f"dftrace-{os.geteuid()}" / "traces")
-    told = "run: there can be no traces here (File exists): the trace goes to"
-    assert f"{told} {written.parent}; -o says where else" in done.stderr
-    # Not where somebody else may have made it to read along.
-    (tmp_path / "tmp" / f"dftrace-{os.geteuid()}").rename(tmp_path / "tmp" / "his")
-    (tmp_path / "tmp" / f"dftrace-{os.geteuid()}").symlink_to("his")
-    done = ran((*RUN, *TELLS), env, tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
+    ends = (
+        "echo $DFTRACE_LOG_FILE; test -z $DFTRACE_LOG_FILE || touch $DFTRACE_LOG_FILE.kept; exit 5"
+    )
+    program = ("--", "sh", "-c", ends)
+    for words, told in (
+        ((), "there can be no traces here (File exists)"),
+        (("-o", "traces/x"), "there can be no traces in traces/x (Not a directory)"),
+        (("-o", "/proc/no"), "there can be no traces in /proc/no (No such file or directory)"),
+    ):
+        done = ran((*RUN, *words, *program), env, tmp_path)
+        written = Path(done.stdout.strip())
+        assert done.returncode == 5
+        assert written.is_relative_to(own / "traces")
+        said = f"dftrace: run: {told}: the trace goes to {written.parent}; -o says where else\n"
+        assert done.stderr == said
+    # Not where somebody else may have made it to read along; nor where there is no room at all.
+    own.rename(tmp_path / "tmp" / "his")
+    own.symlink_to("his")
+    (tmp_path / "small").mkdir()
+    limited = ("sh", "-c", 'ulimit -f 1; cd small; exec "$@"', "sh")
+    for by, told in (
+        (RUN, f"nothing will be recorded: File exists ({tmp_path}/traces)"),
+        ((*limited, *RUN), "nothing will be recorded: the trace cannot be written: File too large"),
+        ((*limited, *RUN, "-o", "a/b"), "nothing will be recorded: the trace cannot be written: "),
+    ):
+        done = ran((*by, *program), env, tmp_path)
+        assert (done.returncode, done.stdout) == (5, "\n")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"dftrace: run: {told}")
+    assert not [*(tmp_path / "small").iterdir()]

@@ -128,7 +128,6 @@ def test_what_cannot_be_recorded_is_said_once_and_the_program_goes_on(tmp_path: 
         (("--config", "none.yaml", "x.py"), "none.yaml: cannot read the settings: No such file"),
         (("ls",), "there is no script ls here; what starts Python in the end goes behind --"),
         (("/bin/sh", "-c", "exit"), "/bin/sh is no Python script; what starts Python"),
-        (("-o", "/proc/no/t", "x.py"), "the trace cannot be written: No such file or directory"),
         (("--steps", "1:2"), "Missing argument"),
         (("--stepz", "1:2", "x.py"), "No such option"),
     ):

@@ -62,7 +62,10 @@ def test_a_run_ends_with_its_verdict(run_script: RunScript) -> None:
     assert lines[0] == f"dftrace: {events:,} events of 2 processes in {script.folder}"
     told = verdict_lines(why([script.folder]))
     assert lines[1 : 1 + len(told)] == told
-    assert lines[-1].strip() == f"more      dftrace why {script.folder}; also report, summary, view"
+    assert (
+        lines[-1].strip()
+        == f"more      dftrace why {script.folder}; report, summary and view take the same"
+    )
     assert "own time" in lines[-2]
 
 
@@ -163,5 +166,5 @@ def test_a_large_run_says_how_to_have_it_judged(
     monkeypatch.setattr(closing, "MOST_BYTES", 1)
     assert list(closing.closing_lines(path, 0)) == [
         "dftrace: the trace of 0 MB is too large to be judged at once; see:",
-        f"  more      dftrace why {path.parent}; also report, summary, view",
+        f"  more      dftrace why {path.parent}; report, summary and view take the same",
     ]
