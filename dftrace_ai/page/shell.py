@@ -27,6 +27,7 @@ h1 { font-size: 1.3rem; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--grid); }
 p { margin: .4rem 0; } a { color: var(--link); }
 header { display: flex; gap: 1rem; justify-content: space-between; align-items: start; }
+nav { margin: .5rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 .faint { color: var(--faint); }
 table { border-collapse: collapse; margin: .5rem 0 1rem; font-size: 13px; }
 th, td { padding: .18rem .6rem; text-align: left; border-bottom: 1px solid var(--grid);
@@ -50,13 +51,15 @@ svg { max-width: 100%; height: auto; display: block; }
 svg .name { pointer-events: none; }
 svg.narrow { display: none; width: 100%; }
 @media screen { svg.paper, .aside { display: none; } }
+svg g.told .line, svg g[data-tip]:hover .line { stroke-width: 3.5; }
+svg:has(g.told) g[data-tip]:not(.told) { opacity: .25; }
 svg .here { fill: none; stroke: var(--ink); stroke-width: 1.5; pointer-events: none; }
 @media screen and (max-width: 680px) {
   body { padding: .7rem .6rem; } header { gap: .5rem; }
   figure.both > svg { display: none; } figure.both > svg.narrow { display: block; }
   .plots figure { width: 100%; } .plots svg { width: 100%; }
   button { min-height: 32px; padding: .2rem .6rem; font-size: 13px; white-space: nowrap; }
-  td .long { min-width: 13rem; }
+  td .long { min-width: 13rem; } .wide td { overflow-wrap: break-word; }
 }
 .swatch { display: inline-block; width: .75em; height: .75em; margin-right: .4em; }
 #tip { position: fixed; z-index: 9; pointer-events: none; white-space: pre-line; font-size: 12px;

@@ -6,8 +6,12 @@ import re
 
 import pytest
 
+import dftrace_ai.analysis.report.page as of_report
+import dftrace_ai.loggers.runs.page as of_runs
 from dftrace_ai.analysis.report.plots import PARTS
 from dftrace_ai.page.palette import dark, in_light, ink_on, light, static_text
+from dftrace_ai.page.shell import STYLE
+from dftrace_ai.page.svg import PLOT_STYLE
 
 LEAST = 4.5
 # What words stand in, and what they stand on.
@@ -59,6 +63,7 @@ def test_both_ways_to_a_dark_page_give_the_same_colours() -> None:
     assert set(re.findall(r"--([a-z-]+):", system)) == {
         name for name in light() if not name.startswith("part-")
     }
-    for sheet in ("pieces.css",):
-        used = set(re.findall(r"var\(--([a-z-]+)\)", static_text(sheet)))
-        assert used <= set(light()), sheet
+    for sheet in (static_text("pieces.css"), STYLE, PLOT_STYLE, of_report.STYLE, of_runs.STYLE):
+        assert set(re.findall(r"var\(--([a-z-]+)\)", sheet)) <= set(light())
+        # Words have none but these, or their contrast would go uncounted.
+        assert re.findall(r"(?<![\w-])color: (?!var|inherit)[^;]*", sheet) == []

@@ -54,7 +54,6 @@ HEIGHT: Final = re.compile(r'viewBox="0 0 [\d.]+ (\d+)')
 
 STYLE: Final = """
 body { max-width: 980px; }
-nav { margin: .5rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 .lost { background: var(--loud-paper); color: var(--ink); border-left: 5px solid var(--loud);
   padding: .6rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
 .lost strong { color: var(--loud); } .lost ul { margin: .3rem 0; padding-left: 1.2rem; }

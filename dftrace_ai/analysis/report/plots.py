@@ -527,9 +527,10 @@ def flame_plot(flame: FlameGraph) -> Plot:
         )
     deepest = min(max(depth, default=0) + 1, MOST_FLAME_ROWS)
     notes = ["Width is time, summed over all tracks of all processes; what is inside is below."]
-    more = hidden + flame.paths_left_out
-    if more:
-        notes.append(f"{counted(more, 'path')} too narrow or too deep to be drawn.")
+    if hidden:
+        notes.append(f"{counted(hidden, 'path')} too narrow or too deep to be seen before a zoom.")
+    if flame.paths_left_out:
+        notes.append(f"{counted(flame.paths_left_out, 'path')} of least time left out.")
     return plot_of(
         "flame", "Where the time goes", " ".join(notes), box.top + deepest * FLAME_ROW + 6, parts
     )

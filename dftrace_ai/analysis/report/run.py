@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import NOWHERE, utc_text
 from dftrace_ai.analysis.report.figures.facts import (
+    KINDS,
     FirstProcesses,
     briefly_named,
     losses_of,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.series import TensorSeries
-    from dftrace_ai.analysis.report.model import RankFigures
+    from dftrace_ai.analysis.report.model import FlameGraph, RankFigures
     from dftrace_ai.analysis.steps import Process, Steps
     from dftrace_ai.analysis.steps.job import JobFacts, Named, Order
     from dftrace_ai.analysis.why import Verdict
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 MOST_RANKS: Final = 128
 MOST_SUMMARY_ROWS: Final = 200
 MOST_FILES: Final = 200
+THE_TRAINING: Final = "the training"
 
 
 class Run:
@@ -249,7 +251,7 @@ class Run:
             ranks=sorted(shown_ranks, key=lambda one: one.rank),
             ranks_left_out=len(ranks) - len(shown_ranks),
             slowest=gathered.slowest.figures,
-            flame=gathered.flame.graph(),
+            flame=_one_or_several(gathered.flame.graph(), len(gathered.judged)),
             loader=None if shown is None else loader_figures(shown, first_ns),
             counters=charts,
             counters_left_out=charts_left_out,
@@ -354,6 +356,17 @@ class Gathered:
         """Return how `Job.again` reads the rank with a number; None where none has steps."""
         found = [order for order in self._ranks if order[0] == number]
         return self._ranks[min(found)][0] if found else None
+
+
+def _one_or_several(flame: FlameGraph, ranks: int) -> FlameGraph:
+    """Return a flame graph that calls the only rank of a run what it is there: its training."""
+    if ranks != 1:
+        return flame
+    frames = [
+        replace(frame, name=THE_TRAINING) if (frame.cat, frame.name) == ("", KINDS[0]) else frame
+        for frame in flame.frames
+    ]
+    return replace(flame, frames=frames)
 
 
 def _brief(row: Row) -> Row:

@@ -1,11 +1,13 @@
-"""Runs as one page of HTML, which needs no network and runs no script.
+"""Runs as one page of HTML, which needs no network.
 
-What it shows is gathered while their logs are read: dots, and some of the media.
+It is one subject: what the page shows is gathered while their logs are read, dots and some of the
+media, and how much of it is kept goes by what the page has room for.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from array import array
 from base64 import b64encode
@@ -20,7 +22,7 @@ from dftrace_ai.loggers.runs.lines import AXES, value_text
 from dftrace_ai.loggers.runs.log_files import kept_bytes
 from dftrace_ai.loggers.runs.reading import FIGURES, Runs, read_run
 from dftrace_ai.page.palette import DASHES, LINES
-from dftrace_ai.page.shell import html_page, swatch, table
+from dftrace_ai.page.shell import Figure, html_page, swatch, table
 from dftrace_ai.page.svg import (
     Axis,
     Box,
@@ -30,6 +32,7 @@ from dftrace_ai.page.svg import (
     line_and_band,
     svg_of,
     text,
+    tip,
     told,
 )
 from dftrace_ai.wording import counted
@@ -41,10 +44,18 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.log_files import RunFolder
     from dftrace_ai.loggers.runs.reading import LocalRun, Writer
 
-MOST_RUNS = 50
+MOST_RUNS = 1000
+FEW_RUNS = 50
+"""More have fewer plots and dots each, so that a page, and what is held for it, stays as large."""
 MOST_PLOTS = 300
 MOST_DOTS = 500
 """Of one line; steps that are closer are put together."""
+LEAST_DOTS = 40
+MOST_BESIDE = 8
+"""More runs do not stand side by side but below each other, in a table that sorts."""
+MOST_NUMBER = 1e300
+MOST_COLUMNS = 24
+"""Of params, and of metrics, in that table."""
 MOST_OF_ONE = 4
 """Histograms, or pictures, of one name in one run: the first, the last and some between."""
 MOST_SHOWN = 400
@@ -70,11 +81,16 @@ COLOURS: Final = ("#0072b2", *LINES[1:], "#7f7f7f")
 STYLE: Final = """
 .plots { gap: 1rem; }
 svg .cross { fill: none; stroke-width: 1.6; } svg .bar { fill: #0072b2; }
-.failed, .killed { color: #c33; } .running { color: #27a; } .finished { color: #283; }
+body { max-width: 1240px; }
+.failed, .killed { color: var(--loud); } .running { color: var(--link); }
+.finished { color: var(--good); }
+@media (max-width: 680px) { #statuses td.key, #beside td.key { min-width: 11.5rem; } }
 img { max-width: 320px; max-height: 320px; image-rendering: pixelated; min-width: 64px; }
 """
 
 TITLES: Final = {"iteration": "over iterations", "epoch": "over epochs", "time": "over seconds"}
+
+HEAD: Final = re.compile(r"<h2 id=s-(\w+)>([\w ]+)</h2>")
 
 AXIS_NAMES = tuple(AXES.values())
 
@@ -207,10 +223,12 @@ class Series:
     """
 
     __slots__ = (
-        *("_finite", "_high", "_last", "_low", "_mean", "_rows", "_shift", "_steps", "_values"),
+        *("_finite", "_high", "_last", "_low", "_mean", "_most", "_rows", "_shift", "_steps"),
+        "_values",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_DOTS) -> None:
+        self._most = most
         self._rows = array("d")
         self._shift = 0
         # The row that is being added to, and its place.
@@ -245,7 +263,7 @@ class Series:
         self._rows.extend((x, self._values, self._finite, self._mean, self._low, self._high))
         self._last = None
         self._steps = self._values = self._finite = 0
-        if len(self._rows) >= 2 * MOST_DOTS * NUMBERS:
+        if len(self._rows) >= 2 * self._most * NUMBERS:
             self.close_up()
 
     def close_up(self) -> None:
@@ -253,7 +271,7 @@ class Series:
         self._end_row()
         found = [_Row(*self._rows[at : at + NUMBERS]) for at in range(0, len(self._rows), NUMBERS)]
         found = self._together(sorted(found, key=_step_of))
-        while len(found) > MOST_DOTS:
+        while len(found) > self._most:
             self._shift += 1
             found = self._together(found)
         self._rows = array("d", (number for row in found for number in row))
@@ -290,7 +308,11 @@ class RunsOnPage:
     def __init__(self, folders: Iterable[RunFolder], metrics: Sequence[str] = ()) -> None:
         self.metrics = tuple(metrics)
         self.runs = Runs()
-        self.plots: Firsts[tuple[int, str], dict[str, Series]] = Firsts(MOST_PLOTS)
+        folders = list(folders)
+        share = max(FEW_RUNS, min(len(folders), MOST_RUNS)) / FEW_RUNS
+        self.most_plots = int(MOST_PLOTS / share)
+        self._dots = max(LEAST_DOTS, int(MOST_DOTS / share))
+        self.plots: Firsts[tuple[int, str], dict[str, Series]] = Firsts(self.most_plots)
         self.histograms: Firsts[tuple[str, str], Some[Histogram]] = Firsts(MOST_SHOWN)
         self.pictures: Firsts[tuple[str, str], Some[Picture]] = Firsts(MOST_SHOWN)
         self.others: Firsts[tuple[str, str, str], list[int]] = Firsts(MOST_OTHERS)
@@ -331,7 +353,7 @@ class RunsOnPage:
         if not wanted:
             return None
         by_run = self.plots.at((AXIS_NAMES.index(axis), name), dict)
-        return None if by_run is None else by_run.setdefault(run.key, Series())
+        return None if by_run is None else by_run.setdefault(run.key, Series(self._dots))
 
     def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
         """Take what is no number."""
@@ -383,14 +405,20 @@ def page_of(title: str, found: RunsOnPage) -> str:
     notes = list(found.runs.notes)
     if len(found.runs) > MOST_RUNS:
         notes.insert(0, f"{counted(len(found.runs) - MOST_RUNS, 'run')} more are not shown")
+    shown = "".join(
+        [
+            _statuses(runs),
+            *((_params(side), _figures(side)) if len(runs) <= MOST_BESIDE else _rows_of(side)),
+            *_plots(runs, found),
+            _histograms(found),
+            _pictures(found),
+        ]
+    )
+    links = (f'<a href="#s-{name}">{title}</a>' for name, title in HEAD.findall(shown))
     body = [
         *(f"<p class=note>{told(note)}</p>" for note in notes),
-        _statuses(runs),
-        _params(side),
-        _figures(side),
-        *_plots(runs, found),
-        _histograms(found),
-        _pictures(found),
+        f"<nav>{' '.join(links)}</nav>",
+        shown,
     ]
     about = f"<p>{counted(len(runs), 'run')}, {moment(time.time())}</p>"
     return html_page(title, about, body, tab=title, style=STYLE, mark="", figures="")
@@ -398,15 +426,24 @@ def page_of(title: str, found: RunsOnPage) -> str:
 
 def _statuses(runs: Sequence[LocalRun]) -> str:
     heads = ("run", "status", "project", "group", "tags", "started", "duration", "step", "rows")
-    rows = []
+    rows: list[list[str | Figure]] = []
     for number, run in enumerate(runs):
-        cells = (
-            *(run.project, run.group, ", ".join(run.tags), moment(run.started_s)),
-            *(duration(run.duration_s), "" if run.step < 0 else run.step, f"{run.rows:,}"),
-        )
         name = swatch(COLOURS[number % len(COLOURS)]) + told(run.key)
-        rows.append([name, f"<span class={run.status}>{run.status}</span>", *map(told, cells)])
-    return _titled("Runs", "statuses", heads, rows, figures=3)
+        step = None if run.step < 0 else run.step
+        rows.append(
+            [
+                *(name, f"<span class={run.status}>{run.status}</span>"),
+                *map(told, (run.project, run.group, ", ".join(run.tags), moment(run.started_s))),
+                Figure(told(duration(run.duration_s)), run.duration_s),
+                Figure("" if step is None else str(step), step),
+                Figure(f"{run.rows:,}", run.rows),
+            ]
+        )
+    # A column in which nobody has anything is not there.
+    empty = {at for at in range(2, 6) if not any(row[at] for row in rows)}
+    kept = [at for at in range(len(heads)) if at not in empty]
+    rows = [[row[at] for at in kept] for row in rows]
+    return _titled("Runs", "statuses", [heads[at] for at in kept], rows, figures=3)
 
 
 def _params(side: Comparison) -> str:
@@ -418,16 +455,54 @@ def _params(side: Comparison) -> str:
         [told(name), *("" if value is MISSING else told(value_text(value)) for value in values)]
         for name, values in list(params.items())[:MOST_NAMES]
     ]
-    shown = _titled("Params", "params", ("", *(told(run.key) for run in side.runs)), rows)
-    if side.alike and len(side.runs) > 1:
-        shared = side.runs[0].params
-        names = sorted(set(shared) - set(side.params))[:MOST_NAMES]
-        same = table("alike", (), ([told(name), told(value_text(shared[name]))] for name in names))
-        shown += (
-            f"<details><summary>{counted(side.alike, 'param')} alike in all</summary>"
-            f"{same}</details>"
+    heads = ("", *(told(run.key) for run in side.runs))
+    return _titled("Params", "params", heads, rows) + _alike(side)
+
+
+def _alike(side: Comparison) -> str:
+    if not side.alike or len(side.runs) < 2:
+        return ""
+    shared = side.runs[0].params
+    names = sorted(set(shared) - set(side.params))[:MOST_NAMES]
+    same = table("alike", (), ([told(name), told(value_text(shared[name]))] for name in names))
+    return (
+        f"<details><summary>{counted(side.alike, 'param')} alike in all</summary>{same}</details>"
+    )
+
+
+def _rows_of(side: Comparison) -> Iterator[str]:
+    """Show a row for each run: the params in which they differ, and the last of each metric."""
+    params = list(side.params.items())[:MOST_COLUMNS]
+    metrics = list(side.metrics.items())[:MOST_COLUMNS]
+    rows: list[list[str | Figure]] = []
+    for number, run in enumerate(side.runs):
+        lasts = (of_runs[number] for _, of_runs in metrics)
+        rows.append(
+            [
+                swatch(COLOURS[number % len(COLOURS)]) + told(run.key),
+                *(_param(values[number]) for _, values in params),
+                *(Figure("", None) if one is None else _last(one.last) for one in lasts),
+            ]
         )
-    return shown
+    heads = ["run", *(told(name) for name, _ in (*params, *metrics))]
+    yield _titled("Params and metrics", "beside", heads, rows, figures=len(metrics))
+    if len(side.params) > len(params):
+        left = counted(len(side.params) - len(params), "param")
+        yield f"<p>{left} more; dftrace runs --json has all</p>"
+    if len(side.metrics) > len(metrics):
+        left = counted(len(side.metrics) - len(metrics), "metric")
+        yield f"<p>{left} more; --metric chooses</p>"
+    yield _alike(side)
+
+
+def _param(value: Any) -> str | Figure:
+    shown = "" if value is MISSING else told(value_text(value))
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Figure(shown, value) if number and abs(value) < MOST_NUMBER else shown
+
+
+def _last(value: float) -> Figure:
+    return Figure(told(figure(value)), value if math.isfinite(value) else None)
 
 
 def _figures(side: Comparison) -> str:
@@ -441,15 +516,21 @@ def _figures(side: Comparison) -> str:
 
 
 def _titled(
-    title: str, name: str, heads: Sequence[str], rows: Sequence[Sequence[str]], figures: int = 0
+    title: str,
+    name: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str | Figure]],
+    figures: int = 0,
 ) -> str:
-    return f"<h2>{title}</h2>{table(name, heads, rows, figures)}" if rows else ""
+    sorts = len(rows) > 1 and name in {"statuses", "beside"}
+    shown = table(name, heads, rows, figures, sorts=sorts)
+    return f"<h2 id=s-{name}>{title}</h2>{shown}" if rows else ""
 
 
 def _plots(runs: Sequence[LocalRun], found: RunsOnPage) -> Iterable[str]:
     for axis, plots in groupby(found.plots, lambda plot: plot[0][0]):
         title = TITLES[AXIS_NAMES[axis]]
-        yield f"<h2>{title.capitalize()}</h2><div class=plots>"
+        yield f"<h2 id=s-{AXIS_NAMES[axis]}>{title.capitalize()}</h2><div class=plots>"
         for (_, name), by_run in plots:
             drawn = [
                 Line(number, run.key, by_run[run.key].dots())
@@ -461,8 +542,9 @@ def _plots(runs: Sequence[LocalRun], found: RunsOnPage) -> Iterable[str]:
                 f"{lines(name, drawn)}</figure>"
             )
         yield "</div>"
-    if found.plot_count > MOST_PLOTS:
-        yield f"<p>{counted(found.plot_count - MOST_PLOTS, 'plot')} more; --metric chooses</p>"
+    if found.plot_count > found.most_plots:
+        left = counted(found.plot_count - found.most_plots, "plot")
+        yield f"<p>{left} more; --metric chooses</p>"
 
 
 def lines(name: str, drawn: Sequence[Line]) -> str:
@@ -474,7 +556,8 @@ def lines(name: str, drawn: Sequence[Line]) -> str:
     for line in drawn:
         colour = COLOURS[line.number % len(COLOURS)]
         dash = DASHES[line.number // len(COLOURS) % len(DASHES)]
-        parts.append(f"<g><title>{told(line.name)}</title>")
+        last = next((dot.y for dot in reversed(line.dots) if dot.y is not None), None)
+        parts.append(f"<g {tip(line.name, '' if last is None else f'last {figure(last)}')}>")
         parts += line_and_band(_places(line.dots, across, up), colour, dash)
         parts += [
             cross(
@@ -523,7 +606,11 @@ def _histograms(found: RunsOnPage) -> str:
         for (name, run), some in found.histograms
         for step, bins in some.chosen()
     ][:MOST_SHOWN]
-    return f"<h2>Histograms</h2><div class=plots>{''.join(parts)}</div>" if parts else ""
+    return (
+        f"<h2 id=s-histograms>Histograms</h2><div class=plots>{''.join(parts)}</div>"
+        if parts
+        else ""
+    )
 
 
 def _pictures(found: RunsOnPage) -> str:
@@ -549,7 +636,9 @@ def _pictures(found: RunsOnPage) -> str:
             f"</small></figcaption>{shown}</figure>"
         )
     others = _others(found)
-    return (f"<h2>Pictures</h2><div class=plots>{''.join(parts)}</div>" if parts else "") + others
+    return (
+        f"<h2 id=s-pictures>Pictures</h2><div class=plots>{''.join(parts)}</div>" if parts else ""
+    ) + others
 
 
 def _others(found: RunsOnPage) -> str:
@@ -558,7 +647,7 @@ def _others(found: RunsOnPage) -> str:
         f"{step}</li>"
         for (run, kind, name), (count, step) in found.others
     )
-    return f"<h2>What else was kept</h2><ul>{items}</ul>" if items else ""
+    return f"<h2 id=s-others>What else was kept</h2><ul>{items}</ul>" if items else ""
 
 
 def _source(data: bytes) -> str | None:

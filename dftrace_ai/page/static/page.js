@@ -79,6 +79,14 @@
     return placed.sort((a, b) => a.x - b.x || a.y - b.y).map(({one}) => one);
   }
 
+  // A line among others is seen by what the others lack.
+  function markLine(svg, line) {
+    unmark(svg);
+    line.classList.add('told');
+    const place = line.getBoundingClientRect();
+    return [place.left + place.width / 2, place.top];
+  }
+
   function mark(svg, box) {
     unmark(svg);
     const made = document.createElementNS(svg.namespaceURI, 'rect');
@@ -91,10 +99,10 @@
 
   function unmark(svg) {
     for (const one of svg.querySelectorAll('.here')) one.remove();
+    for (const one of svg.querySelectorAll('.told')) one.classList.remove('told');
   }
 
-  function tell(svg, words, box) {
-    const [x, y] = mark(svg, box);
+  function tell(words, [x, y]) {
     show(words, x, y);
     heard.textContent = words.replaceAll('\n', ', ');
   }
@@ -114,8 +122,8 @@
     }
     state.row = Math.max(0, Math.min(state.row, heat.rows - 1));
     state.column = Math.max(0, Math.min(state.column, heat.columns - 1));
-    tell(svg, heat.words(state.row, state.column), {x: left + state.column * wide,
-      y: top + state.row * tall, width: wide, height: tall});
+    tell(heat.words(state.row, state.column), mark(svg, {x: left + state.column * wide,
+      y: top + state.row * tall, width: wide, height: tall}));
   }
 
   function toPlace(svg, event, state) {
@@ -125,7 +133,8 @@
     const next = {ArrowLeft: (first ? last + 1 : state.at) - many,
       ArrowRight: (first ? -1 : state.at) + many, Home: 0, End: last};
     state.at = Math.max(0, Math.min(next[event.key], last));
-    tell(svg, places[state.at].dataset.tip, places[state.at].getBBox());
+    const place = places[state.at];
+    tell(place.dataset.tip, place.tagName === 'g' ? markLine(svg, place) : mark(svg, place.getBBox()));
   }
 
   for (const svg of document.querySelectorAll('svg')) {

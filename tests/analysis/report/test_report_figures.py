@@ -216,6 +216,8 @@ def test_workers_are_counted_at_a_time_and_busy_while_they_live(tmp_path: Path) 
     assert "2 workers at a time, 14 in all, busy for " in said
     assert "The steps wait for data for " in said
     assert "of rank 0" not in said
+    roots = [one["name"] for one in Page(said).figures["flame"]["frames"] if one["parent"] < 0]
+    assert sorted(roots) == ["loader workers", "the training"]
 
 
 def test_a_loader_without_workers_is_told_as_such(tmp_path: Path) -> None:

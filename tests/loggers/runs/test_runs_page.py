@@ -250,6 +250,45 @@ def test_of_many_histograms_and_plots_some_are_shown(tmp_path: Path) -> None:
     assert "100 plots more; --metric chooses" in text
 
 
+def test_all_of_many_runs_are_on_it_and_can_be_sorted(tmp_path: Path) -> None:
+    many, steps = 190, 300
+    for number in range(many):
+        log = Log(tmp_path, f"p/r{number:03}")
+        log.add(
+            "p",
+            v={"lr": 0.1 / (number + 1), "depth": 3, "seed": number, "note": "a" * (number % 3)},
+        )
+        for step in range(steps if number < 3 else 2):
+            log.metrics(step, **{f"m{at:03}": float(number + step) for at in range(90)})
+        log.end()
+    folders, _ = run_folders(tmp_path)
+    found = RunsOnPage(folders)
+    text = page_of("x", found)
+    assert "190 runs" in text
+    assert "more are not shown" not in text
+    rows = dict.fromkeys(("statuses", "beside"), 0)
+    for name in rows:
+        table = text[text.index(f'<table id="{name}" class=sorts>') :].partition("</table>")[0]
+        rows[name] = table.count("<tr>") - 1
+        assert "p/r000" in table
+        assert "p/r189" in table
+    assert rows == {"statuses": many, "beside": many}
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", table)
+    # What differs, and as many of the metrics as there is room for.
+    assert heads == ["run", "lr", "note", "seed", *(f"m{at:03}" for at in range(24))]
+    assert "66 metrics more; --metric chooses" in text
+    assert 'data-value="0.05">0.05' in table
+    # More runs have fewer plots, and lines of fewer points: it stays as large.
+    assert found.most_plots * many <= 50 * 300
+    assert f"{90 - found.most_plots} plots more" in text
+    plots = Page(text).of("svg", "plot")
+    assert len(plots) == found.most_plots
+    first = text[text.index('<svg class="plot"') :].partition("</svg>")[0]
+    lengths = [len(one["points"].split()) for one in Page(first).of("polyline", "line")]
+    assert len(lengths) == many
+    assert 40 <= max(lengths) <= 50 * MOST_DOTS / many
+
+
 def test_a_line_goes_through_its_dots() -> None:
     dots = [Dot(x, y, y, y, 0) for x, y in ((0, 0.0), (5, 10.0), (10, 5.0))]
     (line,) = Page(lines("x", [Line(0, "r", dots)])).of("polyline", "line")
