@@ -14,6 +14,7 @@ from dftrace_ai.cli.terminal import (
     complain,
     console,
     fitted_table,
+    no_room_told,
     print_all,
     shown,
     time_text,
@@ -126,7 +127,9 @@ def diff_lines(
         if told:
             cells = [_cells(row, by) for row in told[:top]]
             title = "What changed: own time in a step"
-            yield fitted_table(title, TEXTS, FIGURES, cells, SPARED, width)[0]
+            table, kept = fitted_table(title, TEXTS, FIGURES, cells, SPARED, width)
+            yield table
+            yield from no_room_told(FIGURES, kept)
         yield from _below(found, len(told) - top, rows)
     for one in found.conditions:
         yield _judgement(one)

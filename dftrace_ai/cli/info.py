@@ -13,22 +13,26 @@ from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
     console,
-    figures_table,
     print_all,
+    rows_told,
     shown,
     shown_progress,
     time_text,
-    with_rows,
     write_json,
 )
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
 
     from dftrace_ai.analysis.trace_facts import FileFacts, TraceFacts
 
 FAULTS_FOUND = 1
+# Of a path or a process so many letters are on one line.
+PATH_ROOM = 16
+FIRST_FIGURE = 4
 
 Fact: TypeAlias = str | float | list[str] | tuple[str, ...] | None
 """A version, a variable, a setting."""
@@ -80,9 +84,9 @@ def command(
 
         out = console()
         for heading, rows in facts.items():
-            table = Table(
-                "", "", title=heading, title_justify="left", show_header=False, box=box.SIMPLE
-            )
+            table = Table(title=heading, title_justify="left", show_header=False, box=box.SIMPLE)
+            table.add_column(overflow="fold")
+            table.add_column(overflow="fold")
             for name, value in rows.items():
                 lines = str(value).split("\n") if name == "error" else [value]
                 table.add_row(shown(name), "\n".join(map(shown, lines)))
@@ -101,18 +105,16 @@ def _show_traces(paths: list[Path], run: str | None, *, as_json: bool, recover: 
         write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)))
     else:
         out = console()
-        print_all(out, [_table(facts, out.width), _told(facts)])
+        print_all(out, [*_table(facts, out.width), _told(facts)])
     reading.warn(f"skipped: {skipped}" for skipped in facts.skipped)
     reading.warn(facts.notes)
     reading.end(failed=bool(facts.skipped))
 
 
-def _table(facts: TraceFacts, width: int) -> Table:
+def _table(facts: TraceFacts, width: int) -> Iterator[RenderableType]:
     from dftrace_ai.analysis.reading.reach import local_text
 
-    table = figures_table(
-        "", ["file", "process", "began", "ended"], ["length", "events", "bytes", "lost"]
-    )
+    names = ("file", "process", "began", "ended", "length", "events", "bytes", "lost")
     rows = [
         (
             shown(file.path, NAME_LETTERS),
@@ -126,7 +128,9 @@ def _table(facts: TraceFacts, width: int) -> Table:
         )
         for file in facts.files[:MOST_ROWS]
     ]
-    return with_rows(table, rows, width)
+    return rows_told(
+        names, [at >= FIRST_FIGURE for at in range(len(names))], rows, width, PATH_ROOM
+    )
 
 
 def _ending(file: FileFacts) -> str:

@@ -20,11 +20,10 @@ from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
     console,
-    figures_table,
     json_line,
     print_all,
+    rows_told,
     shown,
-    with_rows,
     write_out,
 )
 from dftrace_ai.errors import needs_numpy
@@ -136,11 +135,6 @@ def _print_table(answer: Answer, top: int | None) -> None:
     more = len(rows) > most
     rows = rows[:most]
     numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in answer.kinds]
-    table = figures_table("", [], [])
-    for name, number in zip(answer.columns, numbers, strict=True):
-        table.add_column(
-            shown(name, NAME_LETTERS), justify="right" if number else "left", overflow="fold"
-        )
     cells = [
         ["" if value is None else shown(_plain(value), NAME_LETTERS) for value in row]
         for row in rows
@@ -150,7 +144,8 @@ def _print_table(answer: Answer, top: int | None) -> None:
         all_of_them = "; --json and --csv print all" if top is None or top > MOST_ROWS else ""
         told = f"the first {told} of more{all_of_them}"
     out = console()
-    print_all(out, [with_rows(table, cells, out.width), told])
+    names = [shown(name, NAME_LETTERS) for name in answer.columns]
+    print_all(out, [*rows_told(names, numbers, cells, out.width), told])
 
 
 NUMBERS = frozenset(

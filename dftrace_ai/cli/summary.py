@@ -25,6 +25,7 @@ from dftrace_ai.cli.terminal import (
     console,
     figures_table,
     fitted_table,
+    no_room_told,
     print_all,
     shown,
     time_text,
@@ -168,10 +169,10 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     # Figures that do not fit into the width, in letters of a line, are left out, which is said.
     tables: list[RenderableType]
     if report.tree is not None:
-        tables = [_tree_table(report.tree, width) if report.tree else _no_spans(report)]
+        tables = _tree_table(report.tree, width) if report.tree else [_no_spans(report)]
         return [*tables, *_closing_lines(report, max(0, len(report.tree) - MOST_ROWS))]
     if report.tensors is not None:
-        tables = [_tensor_table(report.tensors, width)] if report.tensors else [_no_tensors(report)]
+        tables = _tensor_table(report.tensors, width) if report.tensors else [_no_tensors(report)]
         return [*tables, *_closing_lines(report, max(0, len(report.tensors) - MOST_ROWS))]
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
     bodies = [row for row in report.spans if row.loop == "body"]
@@ -202,10 +203,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
         ]
         tables.append(with_rows(others, cells_of_others, width))
     hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, report.others))
-    if spared:
-        names = ", ".join(name for name in FIGURES if name in spared)
-        tables.append(f"no room for {names}; a wider terminal or --json has them")
-    return [*tables, *_closing_lines(report, hidden)]
+    return [*tables, *no_room_told(FIGURES, set(FIGURES) - spared), *_closing_lines(report, hidden)]
 
 
 def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
@@ -243,7 +241,7 @@ def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
         yield f"in all: {counted(unreadable, 'line')} without an event, not counted"
 
 
-def _tree_table(rows: Sequence[TreeRow], width: int) -> RenderableType:
+def _tree_table(rows: Sequence[TreeRow], width: int) -> list[RenderableType]:
 
     cells = []
     for row in rows[:MOST_ROWS]:
@@ -253,10 +251,11 @@ def _tree_table(rows: Sequence[TreeRow], width: int) -> RenderableType:
         figures |= {name: _time(getattr(row, f"{name}_us")) for name in TREE_TIMES}
         cells.append({"span": indent + name, **figures})
     title = "Spans, and those inside of them"
-    return fitted_table(title, ["span"], FIGURES, cells, SPARED, width)[0]
+    table, kept = fitted_table(title, ["span"], FIGURES, cells, SPARED, width)
+    return [table, *no_room_told(FIGURES, kept)]
 
 
-def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
+def _tensor_table(rows: Sequence[TensorRow], width: int) -> list[RenderableType]:
 
     cells = []
     for row in rows[:MOST_ROWS]:
@@ -275,7 +274,8 @@ def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
         )
     texts = ["tensor", "statistic"]
     title = "Statistics of tensors"
-    return fitted_table(title, texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)[0]
+    table, kept = fitted_table(title, texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)
+    return [table, *no_room_told(TENSOR_FIGURES, kept)]
 
 
 def _no_spans(report: Report) -> str:

@@ -12,18 +12,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console, RenderableType
     from rich.progress import Progress
     from rich.table import Table
+    from rich.text import Text
 
 # A pipe or file has no width; wide enough that nothing is folded or cut.
 PIPE_WIDTH = 200
@@ -48,6 +49,10 @@ ROOM_FOR_SIZES = 80
 # So much of a name is on one line before figures give way for it.
 NAME_ROOM = 24
 BETWEEN_COLUMNS = 3
+# A column of names that has fewer letters is none.
+LEAST_NAME = 10
+# Letters that a text beside what it is about has at least; else it stands below that.
+LEAST_TEXT = 16
 
 
 def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
@@ -155,10 +160,11 @@ def fitted_table(
     rows: Sequence[Mapping[str, str]],
     spared: Sequence[str],
     width: int,
-) -> tuple[Table, list[str]]:
+) -> tuple[RenderableType, list[str]]:
     """Return a table of rows, which have their cells by column, and the figures it has room for.
 
-    The figures that are spared give way, in their order, to a width in letters.
+    The figures that are spared give way, in their order, to a width in letters. Where all of that
+    leaves no room for names, each row is lines with all figures.
     """
     from rich.cells import cell_len
 
@@ -172,9 +178,21 @@ def fitted_table(
         if sum(kept.values()) <= room:
             break
         kept.pop(name, None)
+    least = sum(BETWEEN_COLUMNS + min(wide(text) - BETWEEN_COLUMNS, LEAST_NAME) for text in texts)
+    if rows and least + sum(kept.values()) > width - 2:
+        columns = [*texts, *figures]
+        lines = [[row[column] for column in columns] for row in rows]
+        return _records(title, columns, lines, width), list(figures)
     table = figures_table(title, list(texts), list(kept))
     cells = [[row[column] for column in (*texts, *kept)] for row in rows]
     return with_rows(table, cells, width), list(kept)
+
+
+def no_room_told(figures: Iterable[str], kept: Collection[str]) -> Iterator[str]:
+    """Yield a line on the figures that a table had no room for."""
+    names = ", ".join(name for name in figures if name not in kept)
+    if names:
+        yield f"no room for {names}; a wider terminal or --json has them"
 
 
 def with_rows(table: Table, rows: Sequence[Sequence[str]], width: int) -> Table:
@@ -191,6 +209,61 @@ def with_rows(table: Table, rows: Sequence[Sequence[str]], width: int) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def rows_told(
+    names: Sequence[str],
+    numbers: Sequence[bool],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    room: int = NAME_ROOM,
+) -> Iterator[RenderableType]:
+    """Yield a table of rows, or, where it has no room, what each has by column, line by line.
+
+    `room`: so many letters of a text are on one line at least.
+    """
+    from rich.cells import cell_len
+
+    wide = [max(map(cell_len, cells)) for cells in zip(names, *rows, strict=True)]
+    least = [
+        each if number else min(each, room) for each, number in zip(wide, numbers, strict=True)
+    ]
+    if rows and sum(BETWEEN_COLUMNS + each for each in least) > width - 2:
+        yield _records("", names, rows, width)
+        yield "no room for a table; a wider terminal has it"
+        return
+    table = figures_table("", [], [])
+    for name, number in zip(names, numbers, strict=True):
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=number)
+    yield with_rows(table, rows, width)
+
+
+def _records(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Text:
+    """Return rows as lines with the name of a column and what a row has there."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
+
+    out = Console(width=width)
+    at = 2 + BETWEEN_COLUMNS + max(map(cell_len, names))
+    beside = at + LEAST_TEXT <= width
+    indent = " " * (at if beside else BETWEEN_COLUMNS)
+    lines = [title] if title else []
+    for number, row in enumerate(rows, 1):
+        lines.append(f"row {number:,}")
+        for name, value in zip(names, row, strict=True):
+            head = f"  {name}"
+            if not beside:
+                lines.append(head)
+            short = len(value) <= width - len(indent) and cell_len(value) <= width - len(indent)
+            pieces = (
+                Text(value).wrap(out, width - len(indent), overflow="fold") if not short else ()
+            )
+            first, *others = map(str, pieces or [value])
+            begin = head + " " * (at - cell_len(head)) if beside else indent
+            lines += [(begin + first).rstrip(), *((indent + other).rstrip() for other in others)]
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
 def time_text(micros: float) -> str:

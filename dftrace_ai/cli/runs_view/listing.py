@@ -10,6 +10,7 @@ from dftrace_ai.cli.terminal import (
     console,
     figures_table,
     print_all,
+    rows_told,
     shown,
     write_json,
 )
@@ -84,12 +85,16 @@ def print_rows(rows: Rows, as_json: bool) -> None:
     if as_json:
         write_json([exact(row) for row in rows.as_dicts()])
         return
-    table = figures_table("", [_name(column) for column in rows.columns], [])
-    for row in rows.rows[:MOST_ROWS]:
-        table.add_row(*(_name("" if value is None else _plain(value)) for value in row))
+    out = console()
+    cells = [
+        [_name("" if value is None else _plain(value)) for value in row]
+        for row in rows.rows[:MOST_ROWS]
+    ]
+    names = [_name(column) for column in rows.columns]
+    table = rows_told(names, [False] * len(names), cells, out.width)
     more = f"more than {MOST_ROWS:,} rows; --json prints all"
     some = counted(len(rows.rows), "row")
-    print_all(console(), [table, more if len(rows.rows) > MOST_ROWS else some])
+    print_all(out, [*table, more if len(rows.rows) > MOST_ROWS else some])
 
 
 def _more(count: int) -> str:
