@@ -269,7 +269,7 @@ def write_report(words: Sequence[str]) -> int:
         chosen, _ = _chosen(Path(words[0]), int(words[1]))
         if not chosen:
             return _failed(DftraceError("the trace is too large for that"))
-        Run([trace.path for trace in chosen], still_written=own).report(words[2])
+        Run([trace.path for trace in chosen], still_written=own, run="all").report(words[2])
     except DftraceError as error:
         return _failed(error)
     except ImportError as error:

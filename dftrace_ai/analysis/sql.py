@@ -1,23 +1,25 @@
-"""Traces as tables that SQL is asked of, by a DuckDB that can open no file, and their views."""
+"""Traces as tables that SQL is asked of, by a DuckDB that can open no file."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+import orjson
 
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.scanning import ArrowEvents, TraceBlocks, new_scanner
 from dftrace_ai.analysis.steps import Job, Rank, measure
-from dftrace_ai.analysis.steps.measuring import STEP_PARTS, UNKNOWN
-from dftrace_ai.database import Answer, Database, QueryError, duckdb_module, said
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.views import LINE_COLUMNS, TABLES, UNREAD, VIEWS, events_sql, view_sql
+from dftrace_ai.database import Answer, Database, QueryError, duckdb_module, quoted_text, said
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -28,198 +30,29 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.summary.report import Report
+    from dftrace_ai.analysis.why import Verdict
 
     Columns = dict[str, NDArray[Any]]
 
-__all__ = [
-    "LINE_COLUMNS",
-    "TABLES",
-    "UNREAD",
-    "VIEWS",
-    "Answer",
-    "QueryError",
-    "TraceTables",
-    "events_sql",
-    "view_sql",
-]
+__all__ = ["Answer", "QueryError", "TraceTables"]
 
-UNREAD: Final = "dftrace: not read: "
-"""What a query that comes upon a table that was not filled ends with; never shown."""
-
-LINE_COLUMNS: Final = (
-    *("file", "ph", "cat", "name", "id", "pid", "tid", "start_ns", "dur_ns", "args", "parent"),
-)
-"""Of the stream ``read.lines``."""
-
-_WHERE: Final = {"process": "INTEGER", "rank": "BIGINT", "pid": "BIGINT", "tid": "BIGINT"}
-_IDS: Final = {"id": "UBIGINT", "parent_id": "UBIGINT"}
-_CALLED: Final = {"cat": "VARCHAR", "name": "VARCHAR"}
-
-VIEWS: Final[dict[str, dict[str, str]]] = {
-    "spans": {
-        **(_WHERE | _IDS | _CALLED),
-        "start_ns": "BIGINT",
-        "dur_ns": "BIGINT",
-        "end_ns": "BIGINT",
-        "args": "JSON",
-    },
-    "instants": _WHERE | _IDS | _CALLED | {"at_ns": "BIGINT", "args": "JSON"},
-    "counters": {
-        "process": "INTEGER",
-        "rank": "BIGINT",
-        "pid": "BIGINT",
-        "name": "VARCHAR",
-        "series": "VARCHAR",
-        "at_ns": "BIGINT",
-        "value": "DOUBLE",
-    },
-    "tensor_stats": {
-        "process": "INTEGER",
-        "rank": "BIGINT",
-        "at_ns": "BIGINT",
-        "iteration": "BIGINT",
-        "layer": "VARCHAR",
-        "tensor": "VARCHAR",
-        "feature": "VARCHAR",
-        "statistic": "VARCHAR",
-        "value": "DOUBLE",
-    },
-    "processes": {
-        "process": "INTEGER",
-        "rank": "BIGINT",
-        "world_size": "BIGINT",
-        "local_rank": "BIGINT",
-        "host": "VARCHAR",
-        "pid": "BIGINT",
-        "ppid": "BIGINT",
-        "run": "VARCHAR",
-        "attempt": "INTEGER",
-        "time_base_us": "BIGINT",
-        "files": "VARCHAR[]",
-        "state": "VARCHAR",
-        "ended": "VARCHAR",
-        "dropped": "BIGINT",
-    },
-    "steps": {
-        "process": "INTEGER",
-        "rank": "BIGINT",
-        "step": "BIGINT",
-        "start_ns": "BIGINT",
-        "end_ns": "BIGINT",
-        "dur_ns": "BIGINT",
-        "first": "BOOLEAN",
-        "found_by": "VARCHAR",
-        **{f"{part}_ns": "BIGINT" for part in STEP_PARTS},
-        "rss_bytes": "BIGINT",
-        "device_bytes": "BIGINT",
-        "nonfinite": "BIGINT",
-    },
-    "events": {
-        **({"ph": "VARCHAR"} | _WHERE | _IDS | _CALLED),
-        "start_ns": "BIGINT",
-        "dur_ns": "BIGINT",
-        "args": "JSON",
-    },
-}
-"""What can be asked: the types of the columns, by view and by name."""
-
-TABLES: Final = ("processes", "steps")
-"""What is worked out, and put into tables of the schema ``read``; all else the lines tell."""
-
-# How columns differ from those of the rows they are of.
-_MADE_OF: Final = {
-    "instants": {"at_ns": "start_ns"},
-    "spans": {"end_ns": "start_ns + dur_ns"},
-    "counters": {"series": "key", "at_ns": "start_ns", "value": "value::DOUBLE"},
-    "tensor_stats": {
-        # The rank that the statistic is of: that of a reduced one is told in it alone.
-        "rank": "coalesce(CASE WHEN json_type(args, 'rank') = 'UBIGINT' "
-        "THEN TRY_CAST(args->>'rank' AS BIGINT) END, rank)",
-        "at_ns": "start_ns",
-        "iteration": "CASE WHEN json_type(args, 'iteration') IN ('UBIGINT', 'BIGINT') "
-        "THEN TRY_CAST(args->>'iteration' AS BIGINT) END",
-        "layer": "CASE WHEN contains(name, ':') "
-        "THEN left(name, length(name) - length(split_part(name, ':', -1)) - 1) ELSE '' END",
-        "tensor": "split_part(name, ':', -1)",
-        "feature": "coalesce(args->>'feature', '')",
-        "statistic": "key",
-        "value": "statistic",
-    },
-    "steps": {
-        "rank": "nullif(rank, -1)",
-        "rss_bytes": f"nullif(rss_bytes, {UNKNOWN})",
-        "device_bytes": f"nullif(device_bytes, {UNKNOWN})",
-    },
-}
-
-_IS_NUMBER: Final = "type IN ('BIGINT', 'UBIGINT', 'DOUBLE')"
-
-# Statistics that are not finite are null, and a text beside them says what they are. A key may be
-# any text; as a path into JSON it is read where it is a name.
-_STATISTIC: Final = rf"""CASE WHEN {_IS_NUMBER} THEN value::DOUBLE
-    WHEN type = 'NULL' AND regexp_full_match(key, '\w+') THEN
-        CASE args->>(key || '_str') WHEN 'nan' THEN 'nan'::DOUBLE
-            WHEN 'inf' THEN 'inf'::DOUBLE WHEN '-inf' THEN '-inf'::DOUBLE END
-    END"""
-_NO_STATISTICS: Final = (
-    *("hhash", "p_idx", "level", "iteration", "rank", "feature", "count", "error", "unfinished"),
-)
-
-_EACH: Final = "read.events AS event, json_each(event.args) AS member(key, value, type)"
-
-_ROWS: Final = {
-    "events": "read.events",
-    "spans": "read.events WHERE ph = 'X'",
-    "instants": "read.events WHERE ph = 'i'",
-    "counters": f"{_EACH} WHERE ph = 'C' AND {_IS_NUMBER}",
-    "tensor_stats": f"(SELECT *, {_STATISTIC} AS statistic FROM {_EACH} WHERE ph = 'i' "  # noqa: S608
-    f"AND cat = 'tensor_stats' AND key NOT IN {_NO_STATISTICS}) WHERE statistic IS NOT NULL",
-}
-
-
-def events_sql(*, by_pid: bool) -> str:
-    """Return the SQL of all events; `by_pid`: lines of some files are of several processes."""
-    # Lists, and no table to join: DuckDB does not know how many lines there are, takes them for
-    # few, and would put all of them into the table that is searched.
-    process = "getvariable('process_of_file')[file + 1]"
-    if by_pid:
-        process = f"""coalesce({process}, (SELECT process FROM read.pids AS own
-            WHERE own.file = line.file AND own.pid = line.pid))"""  # noqa: S608
-    return f"""
-        CREATE OR REPLACE VIEW read.events AS
-        SELECT ph, {process} AS process, getvariable('rank_of_file')[file + 1] AS rank,
-            pid, tid, nullif(id, 0) AS id,
-            CASE WHEN parent NOT IN (0, {2**64 - 1}) THEN parent END AS parent_id, cat, name,
-            nullif(start_ns, -1) AS start_ns, nullif(dur_ns, -1) AS dur_ns,
-            CAST(nullif(args, '') AS JSON) AS args
-        FROM read.lines AS line
-    """  # noqa: S608
-
-
-def view_sql(name: str, *, filled: bool = True) -> str:
-    """Return the SQL of a view; a query that comes upon one that is not filled ends."""
-    columns = VIEWS[name]
-    if not filled:
-        made = ", ".join(f'CAST(NULL AS {kind}) AS "{c}"' for c, kind in columns.items())
-        rows = f"SELECT {made} WHERE error('{UNREAD}{name}') IS NULL"
-    else:
-        made_of = _MADE_OF.get(name, {})
-        made = ", ".join(f'{made_of.get(c, c)} AS "{c}"' for c in columns)
-        rows = f"SELECT {made} FROM {_ROWS.get(name, f'read.{name}')}"  # noqa: S608
-    return f"CREATE OR REPLACE VIEW {name} AS {rows}"
-
+Given = TypeVar("Given")
 
 MOST_THREADS: Final = 8
 
 
 class TraceTables:
-    r"""The views `spans`, `instants`, `counters`, `tensor_stats`, `processes`, `steps`, `events`.
+    r"""The views of traces by name, see `VIEWS`: `events`, `spans`, `steps`, `findings` and others.
 
     The files are read as often as a query names views of events, and nothing of them is kept but
     what the query has to; beyond a GiB that lies in temporary files.
 
     Args:
         traces: which.
+        verdict: gives what `findings` are of, where they are judged already or otherwise; by
+            default they are judged as `dftrace why` does.
+        summary: gives what `summary` has the rows of.
 
     Attributes:
         notes: after `query`, what of the files could not be read, one line each.
@@ -234,12 +67,20 @@ class TraceTables:
             print(answer.columns, *answer.rows(), *tables.notes, sep="\n")
     """
 
-    def __init__(self, traces: TraceSet) -> None:
+    def __init__(
+        self,
+        traces: TraceSet,
+        *,
+        verdict: Callable[[], Verdict] | None = None,
+        summary: Callable[[], Report] | None = None,
+    ) -> None:
         self.traces = traces
+        self._verdict = verdict
+        self._summary = summary
         self._notes: dict[str, None] = {}
         self._processes = _Processes(traces.files)
         self._filled: set[str] = set()
-        self._is_told = False
+        self._is_told = self._is_untold = False
         self._lines: _Lines | None = None
         self._database = Database(MOST_THREADS)
 
@@ -278,6 +119,55 @@ class TraceTables:
             QueryError: it is something else, or is refused; the message is DuckDB's.
             TraceError: a file cannot be read any more.
         """
+        return self._asked(sql, self._database.ask)
+
+    def give(self, sql: str, take: Callable[[Any], Given]) -> Given:
+        """Hand the answer to a query that somebody else chose to who takes all of it at once.
+
+        Args:
+            sql: as of `query`.
+            take: gets the answer, a ``duckdb.DuckDBPyRelation``, which is worked out once; what it
+                returns is returned.
+
+        Raises:
+            QueryError: as of `query`.
+            TraceError: a file cannot be read any more.
+        """
+        return self._asked(sql, lambda asked: self._database.give(asked, take))
+
+    def stream(self, sql: str) -> object:
+        """Return the answer to a query as a stream of Arrow's, in a capsule.
+
+        It lives for as long as somebody reads it, also when this is gone but not closed.
+        """
+        # What a stream needs of this it reaches by the lines.
+        self._begun().kept = self._database
+        return self._asked(
+            sql,
+            lambda asked: self._database.give(asked, lambda found: found.__arrow_c_stream__()),
+            whole=False,
+        )
+
+    def batches(self, sql: str, rows: int) -> Iterator[Any]:
+        """Yield the answer to a query in batches of pyarrow's, of at most so many rows.
+
+        Raises:
+            QueryError: as of `query`.
+            TraceError: a file cannot be read any more.
+        """
+        reader = self._asked(
+            sql,
+            lambda asked: self._database.give(asked, lambda found: found.to_arrow_reader(rows)),
+            whole=False,
+        )
+        try:
+            yield from reader
+        except Exception:
+            self._raise_own_error()
+            raise
+
+    def _asked(self, sql: str, ask: Callable[[str], Given], *, whole: bool = True) -> Given:
+        """Ask what a query needs to be there first; `whole`: what it has not read is read on."""
         lines = self._begun()
         # A query can come upon a table without its name in it; but an optimizer may pass over that.
         named = set(re.findall(r"\w+", sql.casefold())) & set(TABLES) - self._filled
@@ -288,24 +178,29 @@ class TraceTables:
                     self._database.check(sql)
                 while named:
                     self._fill(named.pop())
-                answer = self._database.ask(sql)
-            except QueryError as error:
-                if lines.error:
-                    raise lines.error from None
-                if self._gives_what_lacks(error.__cause__):
+                answer = ask(sql)
+            except Exception as error:
+                self._raise_own_error()
+                if self._gives_what_lacks(error.__cause__ or error):
                     continue
                 if "Catalog Error: Table with name" in str(error):
                     raise QueryError(f"{error} There are: {', '.join(VIEWS)}") from error.__cause__
                 raise
             # What of the files cannot be read is told, also of those that a query left unread.
-            if self._is_told or lines.is_read or not lines.is_begun:
+            is_read = lines.is_read or not (lines.is_begun or self._is_untold)
+            if self._is_told or is_read or not whole:
                 return answer
             self._read_on()
-            if answer.is_whole:
+            if not isinstance(answer, Answer) or answer.is_whole:
                 return answer
 
+    def _raise_own_error(self) -> None:
+        """Raise what a stream ended by, of which others have made errors of theirs."""
+        if self._lines and self._lines.error:
+            raise self._lines.error from None
+
     def copy_events(self, number: int, path: Path) -> int:
-        """Write the events of a trace, without their rank, as Parquet; returns how many.
+        """Write the events of a trace, as the view `events` has them, as Parquet; returns how many.
 
         Args:
             number: of the trace.
@@ -316,19 +211,18 @@ class TraceTables:
             duckdb.Error: they cannot be written.
         """
         self._begun()
-        lines = self._show(self.traces.files[number : number + 1], number)
+        self._show(self.traces.files[number : number + 1], number)
         try:
-            return self._database.copy_out("(SELECT * EXCLUDE (rank) FROM events)", path)
+            return self._database.copy_out(_portable("events"), path)
         except duckdb_module().Error:
-            if lines.error:
-                raise lines.error from None
+            self._raise_own_error()
             raise
 
     def copy_processes(self, path: Path) -> int:
         """Write the view `processes` as Parquet; returns how many there are."""
         self._begun()
         self._fill("processes")
-        return self._database.copy_out("processes", path)
+        return self._database.copy_out(_portable("processes"), path)
 
     def rank_of(self, number: int) -> int | None:
         """Return the rank of a trace by its number; None where none is known."""
@@ -376,8 +270,7 @@ class TraceTables:
         try:
             self._database.execute("SELECT count(*) FROM read.lines").fetchall()
         except duckdb_module().Error as error:
-            if self._lines and self._lines.error:
-                raise self._lines.error from None
+            self._raise_own_error()
             raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
         self._is_told = True
 
@@ -386,14 +279,36 @@ class TraceTables:
             if table == "steps":
                 self._fill_steps()
             else:
-                places = ", ".join("?" * len(VIEWS[table]))
-                for row in self._processes.rows:
-                    put = f"INSERT INTO read.{table} VALUES ({places})"  # noqa: S608
-                    self._database.execute(put, row.values())
+                self._put(table, self._rows_of(table))
             self._database.execute(view_sql(table))
         except duckdb_module().Error as error:
             raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
         self._filled.add(table)
+
+    def _rows_of(self, table: str) -> Iterable[Mapping[str, object]]:
+        if table == "processes":
+            return (row.values() for row in self._processes.rows)
+        # Who reads for them does not say in the same words what could not be read.
+        self._is_untold = True
+        if table == "findings":
+            from dftrace_ai.analysis.why.verdict import judge_traces
+
+            verdict = self._verdict() if self._verdict else judge_traces(self.traces)
+            found = ((verdict.findings, False), (verdict.of_some_ranks, True))
+            return (asdict(one) | {"of_some_ranks": some} for each, some in found for one in each)
+        from dftrace_ai.analysis.summary.report import reported
+
+        report = self._summary() if self._summary else reported(self.traces)
+        return map(asdict, report.spans)
+
+    def _put(self, table: str, rows: Iterable[Mapping[str, object]]) -> None:
+        """Put rows into a table; their values come as JSON has them."""
+        columns = VIEWS[table]
+        text = orjson.dumps([{name: row[name] for name in columns} for row in rows]).decode()
+        shape = orjson.dumps([{name: _shape(kind) for name, kind in columns.items()}]).decode()
+        put = f"""INSERT INTO read.{table} SELECT row.* FROM (
+            SELECT unnest(from_json(CAST(? AS JSON), {quoted_text(shape)})) AS row)"""  # noqa: S608
+        self._database.execute(put, [text])
 
     def _fill_steps(self) -> None:
         job = Job(self.traces, all_starts=True)
@@ -433,6 +348,22 @@ class TraceTables:
             connection.unregister("rows_to_put")
 
 
+def _shape(kind: str) -> object:
+    """Return a type as DuckDB has it for values in JSON."""
+    return [kind.removesuffix("[]")] if kind.endswith("[]") else kind
+
+
+def _portable(view: str) -> str:
+    """Return a view as Parquet has it: JSON is text, which readers of Parquet take alike."""
+    texts = [
+        f'CAST("{column}" AS VARCHAR) AS "{column}"'
+        for column, kind in VIEWS[view].items()
+        if kind == "JSON"
+    ]
+    replaced = f" REPLACE ({', '.join(texts)})" if texts else ""
+    return f"(SELECT *{replaced} FROM {view})"  # noqa: S608
+
+
 class _Lines(ArrowEvents):
     """The stream of all lines, which tells how far it was read.
 
@@ -444,6 +375,7 @@ class _Lines(ArrowEvents):
         self._all_notes = notes
         self.is_begun = self.is_read = False
         self.error: TraceError | None = None
+        self.kept: object = None
 
     def _take_notes(self, notes: list[str]) -> None:
         self._all_notes.update(dict.fromkeys(notes))
@@ -474,30 +406,31 @@ class _Process:
         rank = self.owner.header.rank
         return None if rank is None or rank >= 2**63 else rank
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> Mapping[str, object]:
         """Return its row of the view `processes`."""
         said = self.owner.header
         ends = [trace.end for trace in self.files]
         states = {end.state for end in ends}
-        state = next((each for each in ("damaged", "cut off") if each in states), "complete")
         footers = [end.footer for end in ends if end.footer]
-        return (
-            self.number,
-            self.rank,
-            said.world_size,
-            said.local_rank,
-            said.host,
-            self.pid,
-            said.ppid,
-            said.run,
-            self.owner.start,
-            said.time_base_us,
+        return {
+            "process": self.number,
+            "rank": self.rank,
+            "world_size": said.world_size,
+            "local_rank": said.local_rank,
+            "host": said.host,
+            "pid": self.pid,
+            "ppid": said.ppid,
+            "run": said.run,
+            "attempt": self.owner.start,
+            "time_base_us": said.time_base_us,
             # DuckDB takes UTF-8 alone, and a path may be any bytes.
-            [os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files],
-            state,
-            footers[-1].ended if footers else None,
-            sum(footer.dropped or 0 for footer in footers) if footers else None,
-        )
+            "files": [
+                os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files
+            ],
+            "state": next((each for each in ("damaged", "cut off") if each in states), "complete"),
+            "ended": footers[-1].ended if footers else None,
+            "dropped": sum(footer.dropped or 0 for footer in footers) if footers else None,
+        }
 
 
 class _Processes:

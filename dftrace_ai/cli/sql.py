@@ -44,8 +44,8 @@ def command(
         str,
         typer.Argument(
             metavar="QUERY",
-            help="One select, over spans, instants, counters, tensor_stats, processes, steps "
-            "and events; 'describe spans' tells the columns.",
+            help="One select, over spans, instants, counters, tensor_stats, processes, steps, "
+            "findings, summary and events; 'describe spans' tells the columns.",
         ),
     ],
     json: Annotated[

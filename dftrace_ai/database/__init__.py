@@ -169,6 +169,18 @@ class Database:
         """
         return self._refusing(sql, lambda: self._begun(sql))
 
+    def give(self, sql: str, take: Callable[[Any], Result]) -> Result:
+        """Hand the answer to one query that somebody else chose to who takes it from DuckDB.
+
+        Args:
+            sql: as of `ask`.
+            take: gets a ``duckdb.DuckDBPyRelation``; its result is returned.
+
+        Raises:
+            QueryError: as of `ask`.
+        """
+        return self._refusing(sql, lambda: take(self.connection.sql(sql)))
+
     def check(self, sql: str) -> None:
         """Look up the names in a query that somebody else chose; nothing is worked out.
 

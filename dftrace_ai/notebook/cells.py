@@ -232,7 +232,8 @@ def _show(run: Run) -> None:
         from dftrace_ai.analysis.report.run import Run as ReadRun
 
         is_on = run.path is not None and current_run() is run
-        display(ReadRun(paths, still_written=[Path(str(run.path))] if is_on else []))
+        still_written = [Path(str(run.path))] if is_on else []
+        display(ReadRun(paths, still_written=still_written, run="all"))
 
 
 def _traces_of(run: Run) -> list[Path]:

@@ -83,10 +83,10 @@ def test_each_command_takes_what_makes_sense_for_it(runs: Path) -> None:
     # Files that are named one by one are all meant, and their ranks stay those of their runs.
     ranks = [f"traces/{run}/t-host-0.pfw.gz" for run in (OLD, NEW)]
     for words, written in (
-        (ranks, [f"run={run * 8}/rank=0" for run in ("aaaa", "dddd")]),
-        (ranks[:1], ["rank=0"]),
-        ([f"traces/*{OLD[4:]}/t-host-0.pfw.gz", ranks[1]], ["rank=0"]),
-        ([*ranks, "--run", OLD], ["rank=0"]),
+        (ranks, [f"run-{run * 8}/rank-0" for run in ("aaaa", "dddd")]),
+        (ranks[:1], ["rank-0"]),
+        ([f"traces/*{OLD[4:]}/t-host-0.pfw.gz", ranks[1]], ["rank-0"]),
+        ([*ranks, "--run", OLD], ["rank-0"]),
     ):
         done = invoke("convert", *words, "--to", "parquet", "--out", "tables", "--force")
         assert done.status == 0, done.err

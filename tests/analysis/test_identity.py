@@ -103,9 +103,7 @@ def test_two_processes_of_one_number_are_two_everywhere(way: str, tmp_path: Path
     shown = {line["pid"]: line["args"]["name"] for line in lines if line["name"] == "process_name"}
     assert len(shown) == 2 == len({line["pid"] for line in lines if line["ph"] == "X"})
     found = {path.parent.name for path in (tmp_path / "all").rglob("0*.parquet")}
-    assert found == {
-        f"rank={'__HIVE_DEFAULT_PARTITION__' if one is None else one}" for one in (left, right)
-    }
+    assert found == {"no-rank" if one is None else f"rank-{one}" for one in (left, right)}
     assert invoke("validate", folder).status == 0
 
 

@@ -16,8 +16,9 @@ from analysis.trace_lines import OWN, TraceLines, small_trace, training
 from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.sql import VIEWS, QueryError, TraceTables
+from dftrace_ai.analysis.sql import QueryError, TraceTables
 from dftrace_ai.analysis.steps import Job, measure
+from dftrace_ai.analysis.views import VIEWS
 
 
 @pytest.fixture(scope="module")

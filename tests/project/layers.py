@@ -66,9 +66,11 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "where": {"reading"},
         "diff": {"reading", "tracks", "steps", "why"},
         "validating": {"reading", "summary"},
-        "sql": {"reading", "steps"},
+        "views": {"steps"},
+        "sql": {"reading", "steps", "views", "summary", "why"},
+        "frames": {"sql", "views"},
         "converting": {"reading", "merged_trace", "sql"},
-        "report": {"reading", "tracks", "summary", "steps", "why"},
+        "report": {"reading", "tracks", "summary", "steps", "why", "sql", "frames"},
         "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import EventLine
 
-# How directories of partitions name a value that is not there.
-NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-
 BLOCK_BYTES: Final = 1024 * 1024
 MOST_NAMED: Final = 100_000
 
@@ -95,8 +92,10 @@ def write_as_parquet(
         try:
             for number in range(len(traces)):
                 rank = tables.rank_of(number)
-                of_rank = f"rank={NO_VALUE if rank is None else rank}/{number:05}.parquet"
-                of_run = f"run={run_of.get(traces.files[number].path, NO_VALUE)}/" if run_of else ""
+                # Not `rank=0`: of such a name every reader makes another column, or none.
+                of_rank = f"{'no-rank' if rank is None else f'rank-{rank}'}/{number:05}.parquet"
+                run = run_of.get(traces.files[number].path)
+                of_run = f"{'no-run' if run is None else f'run-{run}'}/" if run_of else ""
                 name = f"events/{of_run}{of_rank}"
                 note(name, rank, tables.copy_events(number, placed(name)))
             name = "processes.parquet"

@@ -10,8 +10,18 @@ It needs NumPy. One call compares them::
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from dftrace_ai.analysis.diff.comparing import Condition, compare, conditions_of, diff
 from dftrace_ai.analysis.diff.model import Change, Diff, Judged, Row, RunFacts, diff_adapter
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.reading import TraceSet
 
 __all__ = [
     "Change",
@@ -25,3 +35,18 @@ __all__ = [
     "diff",
     "diff_adapter",
 ]
+
+
+class _Called(ModuleType):
+    """What `from dftrace_ai.analysis import diff` gives: imports set the name to this package."""
+
+    def __call__(
+        self,
+        before: str | os.PathLike[str] | TraceSet,
+        after: str | os.PathLike[str] | TraceSet,
+        conditions: Sequence[Condition] = (),
+    ) -> Diff:
+        return diff(before, after, conditions)
+
+
+sys.modules[__name__].__class__ = _Called

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.search import TraceSearch
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
-    TracePaths: TypeAlias = "Iterable[str | os.PathLike[str]] | TraceSet"
+    TracePaths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | TraceSet"
 
 ROWS_AT_ONCE = 65_536
 RELATION_THREADS = 8
@@ -34,7 +34,7 @@ COLUMNS: Final = ("file", "ph", "cat", "name", "id", "pid", "tid", "start_ns", "
 """The columns of events, in their order; `TraceSet.batches` tells what they hold."""
 
 
-def open_traces(paths: Iterable[str | os.PathLike[str]] | TraceSet, run: str = "all") -> TraceSet:
+def open_traces(paths: TracePaths, run: str = "all") -> TraceSet:
     """Open the traces that files and directories hold.
 
     Files are looked at, and not yet read. Only those of torch.profiler and archives are,
@@ -43,8 +43,8 @@ def open_traces(paths: Iterable[str | os.PathLike[str]] | TraceSet, run: str = "
     completes the traces of the dead).
 
     Args:
-        paths: files of any name, patterns such as ``out/*.pfw.gz`` for those that match,
-            and directories, which are searched to any depth for names that end in ``.pfw``,
+        paths: one or several: files of any name, patterns such as ``out/*.pfw.gz`` for those that
+            match, and directories, which are searched to any depth for names that end in ``.pfw``,
             ``.pfw.gz`` or ``.pfw.zst``; those that hold none of these for
             ``.pt.trace.json`` and ``.pt.trace.json.gz``. Archives, tar and ZIP, are as
             directories. Links in a directory are followed to files of the same directory
@@ -67,7 +67,8 @@ def open_traces(paths: Iterable[str | os.PathLike[str]] | TraceSet, run: str = "
     """
     if isinstance(paths, TraceSet):
         return paths
-    return of_one_run(_opened(search_traces(paths)), run)
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return of_one_run(_opened(search_traces(several)), run)
 
 
 def open_folders(folders: Iterable[Path]) -> TraceSet:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from dftrace_ai.analysis.frames import Frame
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.series import TensorSeries
     from dftrace_ai.analysis.report.model import FlameGraph, RankFigures
@@ -85,6 +86,8 @@ class Run:
             of `dftrace why`.
         still_written: files among them whose process makes this and goes on for a moment; that
             they are not closed yet is not told.
+        run: of several runs that lie there the one to read, as for `open_traces`: the last that
+            was begun, one by its folder or name, or ``all``.
 
     Example::
 
@@ -103,11 +106,13 @@ class Run:
         limits: Limits | None = None,
         still_written: Iterable[Path] = (),
         traces: TraceSet | None = None,
+        run: str = "last",
     ) -> None:
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.paths: tuple[Path, ...] = tuple(Path(path) for path in several)
         self._limits = LIMITS if limits is None else limits
         self._still_written = frozenset(map(str, still_written))
+        self._run = run
         if traces is not None:
             self.traces = traces
 
@@ -128,7 +133,15 @@ class Run:
         return short_page(self.figures)
 
     def _lines(self) -> list[str]:
-        return [*verdict_lines(self.why), *(f"  lost      {line}" for line in self.losses)]
+        lines = [*verdict_lines(self.why), *(f"  lost      {line}" for line in self.losses)]
+        return [*lines, f"  read      {self._title}"] if self.traces.other_runs else lines
+
+    @property
+    def _title(self) -> str:
+        paths, others = ", ".join(map(str, self.paths)), self.traces.other_runs
+        return escaped(
+            f"{self.traces.run}, one of {others + 1} runs in {paths}" if others else paths
+        )
 
     @cached_property
     def traces(self) -> TraceSet:
@@ -137,7 +150,7 @@ class Run:
         Raises:
             TraceError: a path is missing or is no trace, or nothing can be read.
         """
-        return open_traces(self.paths)
+        return open_traces(self.paths, self._run)
 
     @cached_property
     def _job(self) -> Job:
@@ -195,6 +208,37 @@ class Run:
         measured = ((rank.process.number, measure(rank.process)) for rank in self._job.ranks)
         return {number: steps for number, steps in measured if steps is not None}
 
+    def frame(self, what: str) -> Frame:
+        """Return a table for pandas, polars, pyarrow and whatever takes Arrow's columns.
+
+        Args:
+            what: which: ``events``, ``spans``, ``instants``, ``counters``, ``tensor_stats``,
+                ``processes``, ``steps``, ``findings`` or ``summary``; or one ``select`` over them,
+                as `dftrace sql` takes it.
+
+        Returns:
+            The frame, which is not read before it is asked for; `findings` and `summary` are those
+            of `why` and `summary`.
+
+        Raises:
+            ValueError: there is no such view.
+            DftraceError: DuckDB is not installed.
+
+        Example::
+
+            run = Run("out")
+            steps = run.frame("steps").to_polars()
+            slow = run.frame("select name, max(dur_ns) / 1e6 as ms from spans group by name")
+            print(steps.describe(), slow.to_pandas())
+        """
+        from dftrace_ai.analysis.frames import Frame
+        from dftrace_ai.analysis.sql import TraceTables
+
+        def opened() -> TraceTables:
+            return TraceTables(self.traces, verdict=lambda: self.why, summary=lambda: self.summary)
+
+        return Frame(what, opened)
+
     @cached_property
     def tensor_statistics(self) -> tuple[TensorSeries, ...]:
         """Each statistic of each tensor over iterations, as tensor inspection wrote it."""
@@ -238,7 +282,7 @@ class Run:
         ranks = with_the_odd(gathered.ranks)
         shown_ranks = sorted(ranks, key=lambda one: not one.odd)[:MOST_RANKS]
         return ReportFigures(
-            title=escaped(", ".join(map(str, self.paths))),
+            title=self._title,
             paths=[escaped(str(path)) for path in self.paths],
             made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             first_us=first_ns / 1000 if first_ns else None,

@@ -28,7 +28,6 @@ from dftrace_ai.trace_format.header_and_footer import LOSSES
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -224,7 +224,7 @@ class Summary:
         return warnings
 
 
-def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
+def summarise(paths: TracePaths) -> Summary:
     """Count events and add up durations over trace files.
 
     Args:

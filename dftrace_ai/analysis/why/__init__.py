@@ -10,6 +10,10 @@ It needs NumPy. One call judges them::
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from dftrace_ai.analysis.why.model import (
     LIMITS,
     Finding,
@@ -21,6 +25,10 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.analysis.why.verdict import why
 from dftrace_ai.analysis.why.words import verdict_lines
 
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
+    from dftrace_ai.analysis.why.model import Limits
+
 __all__ = [
     "LIMITS",
     "Finding",
@@ -31,3 +39,13 @@ __all__ = [
     "verdict_lines",
     "why",
 ]
+
+
+class _Called(ModuleType):
+    """What `from dftrace_ai.analysis import why` gives: imports set the name to this package."""
+
+    def __call__(self, paths: TracePaths, limits: Limits | None = None) -> Verdict:
+        return why(paths, limits)
+
+
+sys.modules[__name__].__class__ = _Called
