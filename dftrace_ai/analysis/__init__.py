@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.diff.comparing import diff as diff
+    from dftrace_ai.analysis.frames import Frame as Frame
     from dftrace_ai.analysis.reading import open_traces as open_traces
     from dftrace_ai.analysis.report.run import Run as Run
     from dftrace_ai.analysis.summary import summarise as summarise
     from dftrace_ai.analysis.why.verdict import why as why
 
-__all__ = ["Run", "diff", "open_traces", "summarise", "why"]
+__all__ = ["Frame", "Run", "diff", "open_traces", "summarise", "why"]
 
 # By its name alone: who reads traces without NumPy imports this package, too.
-_HOMES = {"Run": "report.run", "open_traces": "reading", "summarise": "summary"}
+_HOMES = {
+    "Frame": "frames",
+    "Run": "report.run",
+    "open_traces": "reading",
+    "summarise": "summary",
+}
 
 
 def __getattr__(name: str) -> Any:

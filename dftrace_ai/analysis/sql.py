@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from dftrace_ai.database import Answer, Database, QueryError, duckdb_module, quo
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -285,7 +285,8 @@ class TraceTables:
             raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
         self._filled.add(table)
 
-    def _rows_of(self, table: str) -> Iterable[Mapping[str, object]]:
+    def _rows_of(self, table: str) -> Iterable[Sequence[object]]:
+        """Return what is in a table of those that are worked out, in the order of its columns."""
         if table == "processes":
             return (row.values() for row in self._processes.rows)
         # Who reads for them does not say in the same words what could not be read.
@@ -295,16 +296,17 @@ class TraceTables:
 
             verdict = self._verdict() if self._verdict else judge_traces(self.traces)
             found = ((verdict.findings, False), (verdict.of_some_ranks, True))
-            return (asdict(one) | {"of_some_ranks": some} for each, some in found for one in each)
+            names = [name for name in VIEWS[table] if name != "of_some_ranks"]
+            return ([*_values(one, names), some] for each, some in found for one in each)
         from dftrace_ai.analysis.summary.report import reported
 
         report = self._summary() if self._summary else reported(self.traces)
-        return map(asdict, report.spans)
+        return (_values(row, VIEWS[table]) for row in report.spans)
 
-    def _put(self, table: str, rows: Iterable[Mapping[str, object]]) -> None:
+    def _put(self, table: str, rows: Iterable[Sequence[object]]) -> None:
         """Put rows into a table; their values come as JSON has them."""
         columns = VIEWS[table]
-        text = orjson.dumps([{name: row[name] for name in columns} for row in rows]).decode()
+        text = orjson.dumps([dict(zip(columns, row, strict=True)) for row in rows]).decode()
         shape = orjson.dumps([{name: _shape(kind) for name, kind in columns.items()}]).decode()
         put = f"""INSERT INTO read.{table} SELECT row.* FROM (
             SELECT unnest(from_json(CAST(? AS JSON), {quoted_text(shape)})) AS row)"""  # noqa: S608
@@ -346,6 +348,10 @@ class TraceTables:
             self._database.execute(put)
         finally:
             connection.unregister("rows_to_put")
+
+
+def _values(one: object, names: Iterable[str]) -> list[object]:
+    return [getattr(one, name) for name in names]
 
 
 def _shape(kind: str) -> object:
@@ -406,31 +412,30 @@ class _Process:
         rank = self.owner.header.rank
         return None if rank is None or rank >= 2**63 else rank
 
-    def values(self) -> Mapping[str, object]:
+    def values(self) -> Sequence[object]:
         """Return its row of the view `processes`."""
         said = self.owner.header
         ends = [trace.end for trace in self.files]
         states = {end.state for end in ends}
+        state = next((each for each in ("damaged", "cut off") if each in states), "complete")
         footers = [end.footer for end in ends if end.footer]
-        return {
-            "process": self.number,
-            "rank": self.rank,
-            "world_size": said.world_size,
-            "local_rank": said.local_rank,
-            "host": said.host,
-            "pid": self.pid,
-            "ppid": said.ppid,
-            "run": said.run,
-            "attempt": self.owner.start,
-            "time_base_us": said.time_base_us,
+        return (
+            self.number,
+            self.rank,
+            said.world_size,
+            said.local_rank,
+            said.host,
+            self.pid,
+            said.ppid,
+            said.run,
+            self.owner.start,
+            said.time_base_us,
             # DuckDB takes UTF-8 alone, and a path may be any bytes.
-            "files": [
-                os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files
-            ],
-            "state": next((each for each in ("damaged", "cut off") if each in states), "complete"),
-            "ended": footers[-1].ended if footers else None,
-            "dropped": sum(footer.dropped or 0 for footer in footers) if footers else None,
-        }
+            [os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files],
+            state,
+            footers[-1].ended if footers else None,
+            sum(footer.dropped or 0 for footer in footers) if footers else None,
+        )
 
 
 class _Processes:
