@@ -19,7 +19,7 @@ from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dftrace_ai.analysis.reading import TraceSet
@@ -270,7 +270,7 @@ class Reading:
     @cached_property
     def traces(self) -> TraceSet:
         """What was given; a directory's files that are no traces are `skipped`."""
-        (traces,) = self._chosen()
+        (traces,) = self._read()
         self.skipped = [f"skipped: {file}" for file in traces.skipped]
         self._tell_which(traces)
         return traces
@@ -279,7 +279,7 @@ class Reading:
         """Return the newest run of each of two paths; else the last but one and the last."""
         from dftrace_ai.errors import TraceError
 
-        found = self._chosen()
+        found = self._read()
         if len(self.paths) == 2 and not self._is_here:
             for path, traces in zip(self.paths, found, strict=True):
                 if traces.other_runs:
@@ -292,6 +292,32 @@ class Reading:
             complain(f"comparing the last two runs: {found[0].run}, and {found[1].run}")
         before, after = found
         return before, after
+
+    def _read(self) -> list[TraceSet]:
+        from dftrace_ai.errors import TraceError
+
+        try:
+            return self._chosen()
+        except TraceError as error:
+            raise TraceError("; ".join([str(error), *self._unread_told()])) from error
+
+    def _unread_told(self) -> Iterator[str]:
+        """Yield what is to be said of processes that have only spools."""
+        from dftrace_ai.spools.completing import Leavings
+        from dftrace_ai.wording import shell_word
+
+        there = [path for path in self.paths if os.path.isdir(path)]  # noqa: PTH112
+        left = Leavings(there, deep=not self._is_here).all()
+        where = " ".join(shell_word(str(path)) for path in there)
+        dead = sum(spool.state == "dead" for spool in left)
+        alive = sum(spool.state == "alive" for spool in left)
+        if dead:
+            processes = "process" if dead == 1 else "processes"
+            what = f"{dead:,} {processes} died there, with all events in spools"
+            yield f"{what}: dftrace recover {where}"
+        if alive:
+            runs = "process runs" if alive == 1 else "processes run"
+            yield f"{alive:,} {runs} there, with nothing written yet: dftrace top {where}"
 
     @property
     def _place(self) -> str:
@@ -315,7 +341,7 @@ class Reading:
         found = self._found.get(tuple(paths))
         if found is None and self._is_here:
             # In others nothing is written yet.
-            here = [path for path in paths if any(map(is_recorded, os.listdir(path)))]  # noqa: PTH208
+            here = [path for path in paths if any(map(is_recorded, _names_in(path)))]
             found = open_folders(here or paths[:1])
         elif found is None:
             found = open_traces(paths)
@@ -350,3 +376,10 @@ def _runs_of(traces: TraceSet) -> set[str]:
 
     runs = (owner.header.run for owner in traces.owners.all)
     return {run[:RUN_DIGITS] for run in runs if run}
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []  # it went away, or nobody may list it

@@ -68,6 +68,7 @@ class LeftSpool(NamedTuple):
     folder: str
     # When its process began, or its marker was written.
     began_ns: int
+    state: Literal["alive", "dead", "other host", "unknown"]
 
 
 class Leavings:
@@ -94,7 +95,7 @@ class Leavings:
         for directory, bases in self._directories():
             with contextlib.suppress(OSError):  # which is told where it is to be completed
                 found += [
-                    LeftSpool(run_of_spool(Path(one.path).name), directory.path, _began_ns(one))
+                    _left(one, directory.path)
                     for one in spools_of(directory, self._own)
                     if one.path and _is_for(one, bases)
                 ]
@@ -160,15 +161,18 @@ def _is_for(
     return bases is None or spool.marker is None or marker_base(spool.marker.name) in bases
 
 
-def _began_ns(spool: FoundSpool) -> int:
+def _left(spool: FoundSpool, folder: str) -> LeftSpool:
+    run = run_of_spool(Path(spool.path).name)
     try:
-        return _native.look_into(spool.path, 0.0)["started_ns"]
+        look = _native.look_into(spool.path, 0.0)
+        return LeftSpool(run, folder, look["started_ns"], look["state"])
     except (OSError, ValueError):
-        pass
+        pass  # it is gone, or of another host
     try:
-        return spool.marker.stat(follow_symlinks=False).st_mtime_ns if spool.marker else 0
+        made_ns = spool.marker.stat(follow_symlinks=False).st_mtime_ns if spool.marker else 0
     except OSError:
-        return 0  # its process has completed its trace
+        made_ns = 0  # its process has completed its trace
+    return LeftSpool(run, folder, made_ns, "unknown")
 
 
 class LeftInSpool(NamedTuple):

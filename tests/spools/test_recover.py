@@ -58,6 +58,21 @@ def dead(run_script: RunScript, tmp_path: Path) -> tuple[Path, Path]:
     return done.folder, spool
 
 
+def test_who_may_not_complete_a_run_of_spools_alone_is_told_what_does(
+    dead: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, spool = dead
+    nothing = "no trace files (.pfw, .pfw.gz, .pfw.zst) in this directory"
+    there = f"1 process died there, with all events in spools: dftrace recover {folder}"
+    for words in ("why", "info", "summary --run last", "diff"):
+        command, *others = words.split()
+        done = invoke(command, folder, *others, "--no-recover")
+        assert (done.status, done.err) == (2, f"dftrace: {folder}: {nothing}; {there}\n")
+    monkeypatch.chdir(folder)
+    assert "in spools: dftrace recover .\n" in invoke("sql", "select 1", "--no-recover").err
+    assert spool.exists()
+
+
 def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
     folder, spool = dead
     status, said, _ = recover("--json", folder)
