@@ -4,8 +4,10 @@ import {Answered, ask, byId, fill, h, svg} from './dom.js';
 import {count, counted, learnParts, named, signed, time, value} from './figures.js';
 import {Plot, lackOfPlots, loadPlots} from './plots.js';
 import {drawHistogram} from './steps.js';
+import {byAxis} from './tracks.js';
 
 const WIDTH = 300, HEIGHT = 24;
+const FIRST_SHOWN = 8;
 const SEVERITY = {slower: 'critical', faster: 'none', none: 'none', abstained: 'note'};
 const TAGS = {slower: '■ B is slower', faster: '✓ B is faster', none: '✓ no difference is sure', abstained: '● no verdict'};
 const KINDS = {new: 'only in B', gone: 'only in A', unsure: 'may be chance', same: 'no change that is sure', small: 'very little'};
@@ -140,10 +142,14 @@ async function metrics(page, A, B, plots) {
   byId('main').append(h('section', {}, h('h2', {}, 'Metrics over steps ', h('small', {}, legend('solid', 'dashed'))),
       plots ? grid : lackOfPlots()));
   if (!plots) return;
-  for (const one of a.metrics) {
-    const other = b.metrics.find((two) => two.name === one.name);
-    if (other) metric(page, grid, one, other);
-  }
+  const both = byAxis(a.metrics).map((one) => [one, b.metrics.find((two) => two.name === one.name)]).filter(([, other]) => other);
+  const draw = (some) => some.forEach(([one, other]) => metric(page, grid, one, other));
+  draw(both.slice(0, FIRST_SHOWN));
+  const more = h('button', {type: 'button', className: 'small', hidden: both.length <= FIRST_SHOWN, onclick: () => {
+    more.hidden = true;
+    draw(both.slice(FIRST_SHOWN));
+  }}, `Show ${count(both.length - FIRST_SHOWN)} more`);
+  grid.after(more);
 }
 
 function metric(page, grid, a, b) {

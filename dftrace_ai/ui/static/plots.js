@@ -83,7 +83,7 @@ export class Plot {
       series: [{}, ...this.series.map((one) => seriesOf(one))],
       axes: [
         {...axis, size: low ? 6 : 24, space: 70, values: (u, ticks) => ticks.map((t) => low ? '' : this.tick(t))},
-        {...axis, size: gutter(), space: options.logarithmic ? 18 : 28, grid: {...axis.grid, show: !options.logarithmic},
+        {...axis, size: gutter(), space: low ? 18 : 28, grid: {...axis.grid, show: !options.logarithmic},
           values: (u, ticks) => ticks.map((t) => this.figure(t))},
       ],
       cursor: {

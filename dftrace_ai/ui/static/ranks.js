@@ -35,7 +35,7 @@ function colours() {
 }
 
 export class Ranks {
-  // `run` has {id, rank, span, show(rank)}; `measures` are names of what can be shown.
+  // `run` has {id, rank, span, showRank(rank)}; `measures` are names of what can be shown.
   constructor(run, measures, many) {
     Object.assign(this, {run, many, what: measures[0], row: 0, column: 0});
     this.about = h('small');
@@ -142,14 +142,15 @@ export class Ranks {
     const {canvas} = this;
     const columnAt = (event) => Math.max(0, Math.min(this.head.cols - 1,
         Math.floor(event.offsetX / canvas.clientWidth * this.head.cols)));
-    canvas.addEventListener('pointermove', (event) => {
+    const read = (event) => {
       if (this.head?.rows.length) this.tell(this.rowAt(event.offsetY), columnAt(event));
-    });
+    };
+    canvas.addEventListener('pointermove', read);
+    canvas.addEventListener('pointerdown', read);
     canvas.addEventListener('click', (event) => {
       if (!this.head?.rows.length) return;
       this.row = this.rowAt(event.offsetY);
-      this.tell(this.row, columnAt(event));
-      this.run.show(this.head.rows[this.row]);
+      this.run.showRank(this.head.rows[this.row]);
     });
     canvas.addEventListener('keydown', (event) => this.key(event));
   }
@@ -159,7 +160,7 @@ export class Ranks {
     if (!head?.rows.length) return;
     const by = event.shiftKey ? 10 : 1;
     const go = {ArrowUp: [0, -by], ArrowDown: [0, by], ArrowLeft: [-by, 0], ArrowRight: [by, 0]}[event.key];
-    if (event.key === 'Enter') this.run.show(head.rows[this.row]);
+    if (event.key === 'Enter') this.run.showRank(head.rows[this.row]);
     else if (!go) return;
     event.preventDefault();
     event.stopPropagation();

@@ -8,6 +8,8 @@ const METRICS = 2, PARAMS = 3;
 const AGAIN_S = 2;
 const STATE_BUTTONS = ['all', 'running', 'ended', 'died'];
 const CONDITION = /^[^<>=!]+(<=|>=|!=|==|=|<|>).+$/;
+// One that is still being typed.
+const BEGUN = /^[^<>=!]+(<=|>=|!=?|==|=|<|>)$/;
 
 // What was chosen here stays while other pages are looked at.
 const chosen = {
@@ -23,7 +25,7 @@ const COLUMNS = {
   name: {title: 'Name', className: 'name', of: (row) => named(row.id)[0], shown: nameOf},
   began: {title: 'When', className: 'when', of: began, shown: () => ''},
   wall_s: numeric('Length', (row) => row.card?.wall_s, (row) => length(row.card?.wall_s)),
-  ranks: numeric('Ranks', (row) => row.card?.ranks, (row) => count(row.card?.ranks)),
+  ranks: numeric('Ranks', (row) => row.card?.ranks || null, (row) => count(row.card?.ranks || null)),
   steps: numeric('Steps', (row) => row.card?.steps || null, (row) => count(row.card?.steps || null)),
   steps_per_s: {
     title: 'Steps/s', className: 'r speed', of: (row) => row.card?.steps_per_s, shown: speedOf,
@@ -87,14 +89,17 @@ function common(runs, kind) {
   return [...seen].sort((a, b) => b[1] - a[1]).map(([name]) => name);
 }
 
-const logged = (kind, name) => numeric(name, (row) => row.card?.[kind]?.[name],
-    (row) => value(row.card?.[kind]?.[name]));
+const logged = (kind, name) => numeric(name, (row) => row.card?.[kind]?.[name], (row) => {
+  const given = row.card?.[kind]?.[name];
+  return given === 'NaN' ? h('b', {className: 'worse'}, given) : value(given);
+});
 
 // Words, those in double quotes whole, told apart from conditions on values.
 function written(filter) {
-  const words = [...filter.matchAll(/(?:"[^"]*"|[^\s"])+/g)].map((match) => match[0]);
-  return [words.filter((one) => !CONDITION.test(one)).map((one) => one.replaceAll('"', '').toLowerCase()),
-    words.filter((one) => CONDITION.test(one))];
+  const joined = filter.replace(/\s*(<=|>=|!=|==|=|<|>)\s*/g, '$1');
+  const words = [...joined.matchAll(/(?:"[^"]*"|[^\s"])+/g)].map((match) => match[0]);
+  const plain = words.filter((one) => !CONDITION.test(one) && !BEGUN.test(one));
+  return [plain.map((one) => one.replaceAll('"', '').toLowerCase()), words.filter((one) => CONDITION.test(one))];
 }
 
 export async function open(page, names, asked) {
@@ -148,19 +153,23 @@ function list(page, first) {
       h('p', {className: 'faint'}, 'Folder ', h('code', {}, told.root), '. Choose two runs to compare them.',
           told.more ? ` ${count(told.more)} more folders are not listed.` : ''));
 
-  let columns = [];
+  // Of metrics and parameters those of most runs, until somebody chooses others.
+  let columns = [], columnsSeen = '';
   function columnsChosen() {
     const offered = [...common(told.runs, 'metrics').map((name) => ['metrics', name]),
       ...common(told.runs, 'params').map((name) => ['params', name])];
     const first = (kind, most) => offered.filter((one) => one[0] === kind).slice(0, most);
     const kept = chosen.columns || [...first('metrics', METRICS), ...first('params', PARAMS)].map(String);
+    const seen = JSON.stringify([offered, kept]);
+    if (seen === columnsSeen) return false;
+    columnsSeen = seen;
+    made.clear();
     columns = [...Object.entries(COLUMNS).filter(([key]) => !kept.includes(`-${key}`)),
       ...offered.filter((one) => kept.includes(String(one))).map((one) => [String(one), logged(...one)])];
     const box = (key, title, on, off) => h('label', {}, h('input', {
       type: 'checkbox', checked: on, onchange: (event) => {
         chosen.columns = event.target.checked === off.startsWith('-') ?
             kept.filter((one) => one !== off) : [...kept, off];
-        made.clear();
         columnsChosen();
         order();
       },
@@ -172,6 +181,18 @@ function list(page, first) {
     fill(head, h('th', {}, h('span', {className: 'heard'}, 'Choose')),
         columns.map(([key, column]) => h('th', {className: column.className, 'data-column': key},
             h('button', {type: 'button', onclick: () => sorted(key)}, column.title))));
+    sortShown();
+    return true;
+  }
+
+  const sortedBy = () => columns.find(([key]) => key === chosen.sort) || columns.find(([key]) => key === 'name');
+
+  function sortShown() {
+    const [key] = sortedBy();
+    for (const th of head.querySelectorAll('th[data-column]')) {
+      if (th.dataset.column === key) th.ariaSort = chosen.down ? 'descending' : 'ascending';
+      else th.removeAttribute('aria-sort');
+    }
   }
 
   function sorted(key) {
@@ -223,18 +244,15 @@ function list(page, first) {
   // Only here rows get another place: on a click, a key or a word in the filter.
   function order() {
     const here = shown[at]?.id;
-    const column = columns.find(([key]) => key === chosen.sort) || columns.find(([key]) => key === 'name');
-    const found = told.runs.filter(passes).sort((a, b) => compareRows(a, b, column[1].of));
+    const {of} = sortedBy()[1];
+    const found = told.runs.filter(passes).sort((a, b) => compareRows(a, b, of));
     const baseline = told.runs.find((row) => row.id === chosen.baseline);
     chosen.speed = baseline?.card?.steps_per_s || null;
     if (baseline) found.splice(0, found.length, baseline, ...found.filter((row) => row !== baseline));
     shown = chosen.all ? found : found.slice(0, MOST_ROWS);
     at = shown.findIndex((row) => row.id === here);
     body.replaceChildren(...shown.map(rowOf));
-    for (const th of head.querySelectorAll('th[data-column]')) {
-      if (th.dataset.column === column[0]) th.ariaSort = chosen.down ? 'descending' : 'ascending';
-      else th.removeAttribute('aria-sort');
-    }
+    sortShown();
     states.forEach((button, i) => { button.ariaPressed = String(STATE_BUTTONS[i] === chosen.state); });
     news.hidden = true;
     all.hidden = shown.length === found.length;
@@ -367,7 +385,15 @@ function list(page, first) {
     told = next;
     const known = byName();
     shown = shown.map((row) => known.get(row.id) || row);
-    shown.forEach(rowOf);
+    if (!menu.parentElement.open && !page.pressed && columnsChosen()) {
+      const focused = body.contains(document.activeElement);
+      body.replaceChildren(...shown.map(rowOf));
+      marked();
+      fits();
+      if (focused && at >= 0) made.get(shown[at].id).element.querySelector('a').focus({preventScroll: true});
+    } else {
+      shown.forEach(rowOf);
+    }
     const places = new Set(shown.map((row) => row.id));
     const fresh = shown.length < MOST_ROWS || chosen.all ?
         told.runs.filter((row) => !places.has(row.id) && passes(row)).length : 0;

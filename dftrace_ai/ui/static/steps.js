@@ -10,7 +10,7 @@ const ROOM = 2.2, LEAST_ROOM = 1.5;
 const BARS = 96;
 
 export class Steps {
-  // `run` has {id, rank, span, plots, show(rank), step(at, long)}.
+  // `run` has {id, rank, span, plots, step(at, long)}.
   constructor(run) {
     this.run = run;
     this.tall = false;

@@ -35,7 +35,10 @@ function ofCounters(counters) {
   }));
 }
 
-const ofMetrics = (metrics) => metrics.map(({name, t, v, step}) => ({
+// Those of iterations before the sums of epochs.
+export const byAxis = (metrics) => [...metrics].sort((a, b) => (a.axis === 'epoch') - (b.axis === 'epoch'));
+
+const ofMetrics = (metrics) => byAxis(metrics).map(({name, t, v, step}) => ({
   title: name, lines: [{label: name, t, v, step, bad: t.filter((_, i) => v[i] !== null && !finite(v[i]))}],
 }));
 
@@ -75,14 +78,15 @@ class Track {
     const several = this.lines.length > 1, [t, ...values] = this.data;
     const named = (figure, i) => several ? `${this.lines[i].label} ${figure}` : figure;
     if (index === null) {
-      const last = values.map((column, i) => named(this.format(column.findLast((one) => finite(one)) ?? null), i));
+      const last = values.map((column, i) => named(this.told(column.findLast((one) => one !== undefined)), i));
       return `last ${last.join(', ')}` + (this.bad.length ? ` · ${count(this.bad.length)} not finite, first at ${place(this.bad[0])}` : '');
     }
     const step = this.lines[0].step?.[index];
-    return `${place(t[index])}${step === undefined ? '' : ` · step ${count(step)}`} · ` + values.map((column, i) => {
-      const given = column[index];
-      return named(given === undefined ? '–' : given === null ? 'not finite' : this.format(given), i);
-    }).join(', ');
+    return `${place(t[index])}${step === undefined ? '' : ` · step ${count(step)}`} · ` + values.map((column, i) => named(this.told(column[index]), i)).join(', ');
+  }
+
+  told(given) {
+    return given === undefined ? '–' : given === null ? 'not finite' : this.format(given);
   }
 }
 

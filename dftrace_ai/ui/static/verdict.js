@@ -7,6 +7,7 @@ const MOST_RANKS = 6;
 const MOST_LOSSES = 3;
 // What costs nothing that could be saved.
 const NO_GAIN = new Set(['compute-bound']);
+const SEVERITY_WORDS = {critical: 'critical', warning: 'warning', info: 'note'};
 const OF_RUNNING = /no closing line|torn/;
 
 export function ranksAsButtons(ranks, show) {
@@ -21,7 +22,7 @@ export function headline(told, show) {
   const {verdict} = told.figures, {card} = told;
   const finding = verdict.findings[0];
   const severity = finding?.severity || card.severity;
-  const tag = [`${MARKS[severity] || '●'} ${card.words || verdict.verdict}`, finding?.severity,
+  const tag = [`${MARKS[severity] || '●'} ${card.words || verdict.verdict}`, finding && SEVERITY_WORDS[finding.severity],
     finding && `${finding.confidence} confidence`].filter(Boolean).join(' · ');
   const asOf = told.state === 'running' && h('span', {className: 'faint'},
       ` as of ${verdict.steps ? `step ${count(verdict.steps.count - 1)}, ` : ''}${date(card.as_of_s).slice(11)}`);
@@ -93,7 +94,7 @@ export function facts(told) {
   const found = [
     ['state', [h('span', {className: told.state}, h('i', {className: 'mark', 'aria-hidden': 'true'},
         STATES[told.state] || '')), told.state]],
-    ['began', date(card.began_s)], ['length', length(card.wall_s)], ['ranks', count(verdict.ranks || card.ranks)],
+    ['began', date(card.began_s)], ['length', length(card.wall_s)], ['ranks', count(verdict.ranks || card.ranks || null)],
     ['steps', count(verdict.steps?.count || 0)],
     ['a step', verdict.steps ? `${time(verdict.steps.median_ns)} (median)` : ''],
     ['events', count(card.events)],
@@ -111,7 +112,7 @@ function hosts(processes) {
 // A run of which there are no figures: it is being read, cannot be read, or died and is incomplete.
 export function withoutFigures(told, recover) {
   const {card} = told;
-  const severity = card?.severity || 'note';
+  const severity = told.state === 'died' ? 'warning' : card?.severity || 'note';
   const box = h('div', {className: `headline ${severity}`, role: 'status'},
       h('div', {className: 'tag'}, `${STATES[told.state] || ''} ${told.state}`),
       h('h1', {}, card?.what || 'It is being read; the first time takes longer.'));
