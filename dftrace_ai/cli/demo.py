@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -19,6 +20,10 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.demo import Result
+
+
+COUNTERS: Final = "system_counters_s"
+COUNTERS_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,14 @@ def command(
     import dftrace_ai
     from dftrace_ai.analysis.summary.report import reported
     from dftrace_ai.analysis.why import verdict_lines, why
+    from dftrace_ai.config.sources import settings_given
 
     screen = console()
     before = set(_traces_in(out))
-    with dftrace_ai.tracing(log_file=out / "digits"):
+    # Without them nobody can know what other programs do meanwhile.
+    is_told = COUNTERS in settings_given(None, os.environ)
+    counters = {} if is_told else {COUNTERS: COUNTERS_S}
+    with dftrace_ai.tracing(log_file=out / "digits", **counters):
         result = _train(epochs, workers, seed, out)
     if json:
         _print_json(result, [path for path in _traces_in(out) if path not in before])

@@ -73,6 +73,7 @@ def test_every_phase_is_in_the_trace(demo: tuple[Path, str]) -> None:
     others = {(row.kind, row.name): row.count for row in found.others}
     assert others["counter", "loss"] == 90
     assert others["counter", "accuracy"] == 2
+    assert others["counter", "cpu %"]
     assert others["instant", "best accuracy"] >= 1
     assert found.warnings() == []
 

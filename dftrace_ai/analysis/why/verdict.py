@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps
-    from dftrace_ai.analysis.why.model import Kind, Limits
+    from dftrace_ai.analysis.why.model import Confidence, Kind, Limits
     from dftrace_ai.trace_format.json_types import JsonObject
 
 # Whom the others wait for waits less than so much of what they do.
@@ -200,11 +200,15 @@ class _JudgedJob:
 
 def _in_a_crowd(finding: Finding) -> Finding:
     """Return a finding of a host that others kept busy: what took long may be theirs."""
-    if finding.kind in UNSURE_IN_CROWDS:
-        return replace(finding, confidence="low")
-    if finding.confidence == "high" and finding.kind not in SURE_IN_CROWDS:
-        return replace(finding, confidence="medium")
-    return finding
+    sure: Confidence = "low" if finding.kind in UNSURE_IN_CROWDS else finding.confidence
+    if sure == "high" and finding.kind not in SURE_IN_CROWDS:
+        sure = "medium"
+    figures = finding.evidence
+    if finding.kind == "input-bound" and "also" in figures:
+        also = Input(**figures_of(finding, Input))["also"]
+        if also["confidence"] == "high":
+            figures = {**figures, "also": {**also, "confidence": "medium"}}
+    return replace(finding, confidence=sure, evidence=figures)
 
 
 def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:

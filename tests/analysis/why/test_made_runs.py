@@ -184,6 +184,10 @@ def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
     (waiting,) = verdict_of(Training(item_ms=20, crowded=True), 1).findings
     assert waiting.confidence == "medium"
     assert waiting.next.startswith("Others use 78 % of the processors: train without them first. ")
+    (both,) = verdict_of(
+        Training(item_ms=20, first_batch_ms=3000, epochs=8, crowded=True), 1
+    ).findings
+    assert (both.confidence, both.evidence["also"]["confidence"]) == ("medium", "medium")
     # What the job's own workers use is not others'.
     (own,) = verdict_of(Training(item_ms=20, crowded=True, children=1400.0), 1).findings
     assert (own.confidence, "Others" in own.next) == ("high", False)
