@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -76,7 +76,7 @@ def command(
     before = set(_traces_in(out))
     # Without them nobody can know what other programs do meanwhile.
     is_told = COUNTERS in settings_given(None, os.environ)
-    counters = {} if is_told else {COUNTERS: COUNTERS_S}
+    counters: Any = {} if is_told else {COUNTERS: COUNTERS_S}
     with dftrace_ai.tracing(log_file=out / "digits", **counters):
         result = _train(epochs, workers, seed, out)
     if json:

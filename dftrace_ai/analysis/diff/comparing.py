@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.diff.model import Kind, Measure
     from dftrace_ai.analysis.diff.sampling import Path, Place, SampledRun
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.steps import Part
     from dftrace_ai.analysis.why.statistics import Difference
     from dftrace_ai.conditions import Written
 
@@ -324,8 +325,12 @@ def _silence(facts: RunFacts, facts_after: RunFacts) -> str:
 
 
 def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]:
-    slow, fast = (after, before) if step.added_ns > 0 else (before, after)
-    if step.kind in {"slower", "faster"} and alike(slow.parts, fast.parts):
+    if before.is_same(after):
+        yield "A and B are one and the same run"
+    slow, fast = (
+        _own_parts(run) for run in ((after, before) if step.added_ns > 0 else (before, after))
+    )
+    if step.kind in {"slower", "faster"} and alike(slow, fast):
         yield f"all parts of a step are {step.kind} alike, as on another or a busier machine"
     old, new = (float(np.median(run.step_ns)) for run in (before, after))
     if (
@@ -345,6 +350,11 @@ def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]
         )
     if first.ranks != second.ranks:
         yield f"{counted(first.ranks, 'rank')} in the first run, {second.ranks:,} in the second"
+
+
+def _own_parts(run: SampledRun) -> dict[Part, float]:
+    """Return the parts of a step that are a rank's own: who waits for another is as slow."""
+    return {part: ns for part, ns in run.parts.items() if part != "comm" or run.facts.ranks < 2}
 
 
 class _Key(NamedTuple):
@@ -431,11 +441,11 @@ class _Comparison:
         return _in_order(rows)
 
     def _row(self, key: _Key, old: Sequence[int], new: Sequence[int]) -> Row | None:
-        """Return a row; None for what is in both runs, but in no judged step of them."""
+        """Return a row; None for what is in no judged step of either run."""
         before, after = self._runs
         counts = before.count(old), after.count(new)
         times = before.own(old), after.own(new)
-        if old and new and not (counts[0].any() or counts[1].any()):
+        if not (counts[0].any() or counts[1].any()):
             return None
         means = float(times[0].mean()), float(times[1].mean())
         if not (old and new):

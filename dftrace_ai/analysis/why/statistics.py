@@ -225,8 +225,12 @@ def figure_of(values: Integers, figure: Figure) -> float:
 def difference(before: Integers, after: Integers, figure: Figure) -> Difference:
     """Return by how much a figure differs, with its interval by a bootstrap.
 
-    Steps are drawn in batches of neighbours, for these are not independent of each other.
+    Steps are drawn in batches of neighbours, for these are not independent of each other. One and
+    the same steps differ by nothing.
     """
+    if np.array_equal(before, after):
+        same = figure_of(before, figure)
+        return Difference(same, same, 0.0, 0.0)
     first, second = _error(before, figure), _error(after, figure)
     error = sqrt(first.error**2 + second.error**2)
     spread = first.error**4 / (first.batches - 1) + second.error**4 / (second.batches - 1)

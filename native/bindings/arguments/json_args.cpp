@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "arguments/numbers.hpp"
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/text/json_string.hpp"
 
@@ -133,7 +134,7 @@ class Serialiser {
     void integer(PyObject* object) {
         int overflow = 0;
         const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
-        if (overflow == 0 && !PyErr_Occurred()) {
+        if (overflow == 0 && number != no_number && !PyErr_Occurred()) {
             char digits[24];
             const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
             return put({digits, static_cast<std::size_t>(end - digits)});

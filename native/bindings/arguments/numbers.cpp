@@ -106,7 +106,7 @@ bool read_numbers(PyObject* const* values, PyObject* names, Numbers& numbers) {
         int overflow = 1;
         if (!PyLong_CheckExact(values[i])) return false;
         const long long value = PyLong_AsLongLongAndOverflow(values[i], &overflow);
-        if (overflow) return false;
+        if (overflow || value == no_number) return false;
         const std::size_t at = numbers.count++;
         numbers.keys[at] = static_cast<std::uint8_t>(key);
         numbers.values[at] = value;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "dftrace/recording/runtime.hpp"
@@ -13,6 +14,9 @@
 namespace dftrace::py {
 
 struct Arguments;
+
+// Stands in columns of numbers where there is none: readers could not tell it from that.
+constexpr std::int64_t no_number = std::numeric_limits<std::int64_t>::min();
 
 struct Numbers {
     static constexpr std::size_t most = 4;

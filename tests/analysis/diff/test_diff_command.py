@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
-from analysis.why.made_runs import Training
+from analysis.why.made_runs import Lines, Training
 from safety.commands import answer, at_terminal, invoke
 
 from dftrace_ai.analysis.diff import conditions_of, diff
@@ -258,6 +258,44 @@ def test_all_that_is_slower_alike_is_a_note(tmp_path: Path) -> None:
     busy = Training(steps=60, epochs=1, contention=(0, 999, 1.4)).write(tmp_path / "b", 2)
     done = invoke("diff", before, busy)
     assert "all parts of a step are slower alike" in done.err
+
+
+def waited_for(folder: Path, ms: float) -> Path:
+    """Two ranks, of which one does something for so long, and the other waits for it."""
+    for rank in range(2):
+        lines, now = Lines(rank + 1, rank=rank, world_size=2), 0.0
+        for step in range(40):
+            lines.say("compute", "forward", now, MS)
+            if rank == 0:
+                lines.say("comm", "all_reduce", now + MS, ms * MS)
+            lines.say("compute", "step", now + (1 + ms) * MS, MS / 10)
+            lines.say("pipeline", "step", now, (1.2 + ms) * MS, step=step)
+            now += (1.2 + ms) * MS
+        if ms == 10:
+            lines.say("comm", "barrier", now, MS)
+        lines.footer()
+        lines.write(folder / f"t-{rank}.pfw", 10**9)
+    return folder
+
+
+def test_ranks_that_wait_for_a_slow_one_are_on_no_other_machine(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    runs = waited_for(tmp_path / "a", 10), waited_for(tmp_path / "b", 20)
+    done = invoke("diff", *runs)
+    assert done.out.startswith("SLOWER")
+    assert "all parts" not in done.err
+    # What lies in no judged step of either run is no row.
+    assert not [row for row in diff(*runs).names if row.name == "barrier"]
+
+
+def test_a_run_beside_itself_differs_by_nothing(tmp_path: Path) -> None:
+    odd = Training(steps=40, epochs=1, bimodal=9.0, since=(20, 4.0)).write(tmp_path, 1)
+    done = invoke("diff", odd, odd)
+    assert "+0.0 % (+0.0 to +0.0 %)" in done.out.splitlines()[0]
+    assert "A and B are one and the same run" in done.err
+    rows = diff(odd, odd).names
+    assert {(row.change.low_ns, row.change.high_ns) for row in rows} <= {(0.0, 0.0), (None, None)}
 
 
 def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def as_json(value: object, *, in_list: bool = False) -> object:
     if value is None and in_list:
         return "None"
     if isinstance(value, int) and not isinstance(value, bool):
-        return int(value) if -(2**63) <= value < 2**63 else str(value)
+        return int(value) if -(2**63) < value < 2**63 else str(value)
     return value
 
 

@@ -178,6 +178,7 @@ UNSAFE = [
     float("inf"),
     float("-inf"),
     2**63,
+    -(2**63),
     -(2**63) - 1,
     10**400,
     b"bytes\xff",

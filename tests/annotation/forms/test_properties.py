@@ -56,7 +56,7 @@ class Branch:
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalars = (
     st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
+    | st.integers(1 - 2**63, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | texts
 )
