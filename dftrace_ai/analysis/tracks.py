@@ -17,11 +17,10 @@ MOST_SPREAD: Final = 100_000
 
 # `native/src/reading/traces/totals.cpp` says the same.
 FRAMES: Final = frozenset({("pipeline", "step"), ("pipeline", "epoch"), ("pipeline", "evaluate")})
-NO_PARENT: Final = 2**64 - 1
 
 
 def may_be_frames(
-    labels: Sequence[tuple[str, str]], label: Integers, tid: Integers, parent: Integers
+    labels: Sequence[tuple[str, str]], label: Integers, tid: Integers, outermost: Integers
 ) -> Integers:
     """Return which spans are frames, where nothing lies inside of them on their track."""
     # Outermost steps, epochs and evaluations on a track that is no thread's are around what some
@@ -29,8 +28,7 @@ def may_be_frames(
     codes = [code for code, called in enumerate(labels) if called in FRAMES]
     if not codes:
         return np.zeros(len(label), bool)
-    found = np.isin(label, codes) & (tid >= FIRST_LANE)
-    found &= (parent == 0) | (parent == NO_PARENT)
+    found: Integers = np.isin(label, codes) & (tid >= FIRST_LANE) & (outermost != 0)
     return found
 
 

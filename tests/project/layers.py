@@ -70,7 +70,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "sql": {"reading", "steps", "views", "summary", "why"},
         "frames": {"sql", "views"},
         "converting": {"reading", "merged_trace", "sql"},
-        "report": {"reading", "tracks", "summary", "steps", "why", "sql", "frames"},
+        "report": {"reading", "track_order", "tracks", "summary", "steps", "why", "sql", "frames"},
         "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {

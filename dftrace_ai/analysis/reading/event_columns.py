@@ -197,7 +197,16 @@ KINDS: Final[dict[str, tuple[type[np.integer[Any]], ...]]] = {
     "tid": (np.int32, np.int64),
     "start_ns": (np.int64,),
     "dur_ns": (np.int64,),
+    "outermost": (np.uint8,),
 }
+
+
+def _read(block: EventBlock, name: str) -> Integers:
+    if name == "outermost":
+        # No parent is 0, or where ids are left out the greatest number, behind which comes 0.
+        outermost: Integers = np.asarray(block.parent) + np.uint64(1) <= 1
+        return outermost.view(np.uint8)
+    return np.asarray(getattr(block, name))
 
 
 NO_ARGUMENTS: Final = b"{}"
@@ -263,7 +272,8 @@ class EventColumns(EventNames):
 
     Columns have the narrowest whole numbers that hold what is in them, and may not be written to:
     `ph` the number of the letter of the phase; `id` 0 where there is none; `start_ns` since 1970,
-    -1 for a line without a time; `dur_ns` -1 for all but finished spans.
+    -1 for a line without a time; `dur_ns` -1 for all but finished spans; `outermost` 1 for a line
+    that names no span around it.
     """
 
     ph: Integers
@@ -272,6 +282,7 @@ class EventColumns(EventNames):
     tid: Integers
     start_ns: Integers
     dur_ns: Integers
+    outermost: Integers
 
     @property
     def names(self) -> EventNames:
@@ -311,7 +322,7 @@ class BlockColumns:
         for block in blocks:
             more = self._scanner.labels(len(self._labels))
             self._labels += tuple(Label(cat, name) for cat, name in more)
-            columns = {name: np.array(getattr(block, name)) for name in KINDS}
+            columns = {name: np.array(_read(block, name)) for name in KINDS}
             columns["ph"] = LETTERS[columns["ph"]]
             arguments = BlockArguments.of(block)
             yield block, EventColumns(blocks.trace, self._labels, arguments=arguments, **columns)
@@ -326,7 +337,7 @@ def _scan(trace: Trace, notes: list[str]) -> EventColumns | None:
     for block in blocks:
         if block.rows:
             for name, column in columns.items():
-                column.add(np.asarray(getattr(block, name)))
+                column.add(_read(block, name))
             arguments.add(block, blocks)
     notes += blocks.notes
     if not arguments.rows:

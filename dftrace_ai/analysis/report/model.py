@@ -322,12 +322,14 @@ class FlameFrame:
     """Spans of one path: of one category and name, inside of the same ones.
 
     Attributes:
-        cat: category; empty for a frame that holds the tracks of one kind of process.
+        cat: category; empty for a frame that holds the tracks of one kind of process, and for what
+            is not annotated.
         name: name.
         parent: number of the frame around it; -1 for the outermost.
         count: how many spans.
         total_ns: what they take.
-        self_ns: what they take without the spans inside of them.
+        self_ns: what they take without the spans inside of them; steps, epochs and evaluations that
+            are laid around the spans of a rank's main thread have none.
         part: what they have the colour of: a part of a step; one of a few for their category where
             they are none, ``category-a`` and so on.
     """

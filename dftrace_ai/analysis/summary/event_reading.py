@@ -150,7 +150,7 @@ class ProcessEvents:
             rows, chosen = self._noted(block, columns)
             if len(rows):
                 own_time = np.frombuffer(own, np.int64)
-                frames = _may_be_frames(block, columns, rows)
+                frames = _may_be_frames(columns, rows)
                 own_time = _without_frames(own_time, columns.dur_ns[rows], frames)
                 yield self._batch(block, columns, rows, own_time, chosen)
 
@@ -307,7 +307,7 @@ class ProcessEvents:
             batch = self._batch(block, columns, rows, rows, chosen)
             track = _tracks(columns.pid[rows], columns.tid[rows], tracks)
             asked = np.ones(len(rows), bool) if chosen is None else chosen
-            ids, frames = columns.id[rows].astype(np.int64), _may_be_frames(block, columns, rows)
+            ids, frames = columns.id[rows].astype(np.int64), _may_be_frames(columns, rows)
             pieces.append((*batch[:5], asked, track, ids, frames))
         if not pieces:
             return
@@ -330,9 +330,9 @@ class ProcessEvents:
         yield SpanBatch(label[order], first[order], second[order], start, dur, own, chosen[order])
 
 
-def _may_be_frames(block: EventBlock, columns: EventColumns, rows: Integers) -> Integers:
-    parent = np.asarray(block.parent)[rows]
-    return may_be_frames(columns.labels, columns.label[rows], columns.tid[rows], parent)
+def _may_be_frames(columns: EventColumns, rows: Integers) -> Integers:
+    tid, outermost = columns.tid[rows], columns.outermost[rows]
+    return may_be_frames(columns.labels, columns.label[rows], tid, outermost)
 
 
 def _without_frames(own_ns: Integers, dur_ns: Integers, frames: Integers) -> Integers:

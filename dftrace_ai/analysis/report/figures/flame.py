@@ -9,12 +9,16 @@ from zlib import crc32
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
 from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
-from dftrace_ai.analysis.tracks import parents_of, places_of, track_order
+from dftrace_ai.analysis.track_order import FIRST_LANE
+from dftrace_ai.analysis.tracks import may_be_frames, parents_of, places_of, track_order
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Process
     from dftrace_ai.analysis.steps.roles import Role
@@ -32,6 +36,13 @@ PARTS: Final[dict[Role, str]] = {
 CATEGORIES: Final = "abcdef"
 
 MOST_NS: Final = 2**63 - 1
+NONE: Final = np.zeros(0, np.int64)
+
+# In place of a parent.
+MAIN: Final = -1
+BESIDE: Final = -2
+BESIDE_RANKS: Final = "beside the ranks' main threads"
+NOT_ANNOTATED: Final = ("", "not annotated")
 
 Seen: TypeAlias = tuple[Turn, int]
 """In which process a path was first, and the number of its name there: the order of siblings."""
@@ -61,10 +72,94 @@ class _Path:
     seen: Seen
     count: int = 0
     total: int = 0
+    own: int = 0
 
 
 def _joined(pieces: list[Integers]) -> Integers:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _together(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
+    """Return from when to when any of some spans goes on, which come by their start."""
+    reach = np.maximum.accumulate(end_ns)
+    begins = np.flatnonzero(np.concatenate([[True], start_ns[1:] > reach[:-1]]))
+    return start_ns[begins], reach[np.append(begins[1:], len(reach)) - 1]
+
+
+@dataclass
+class _Spans:
+    """The spans of a process, and what is around each: a span, else `MAIN` or `BESIDE`."""
+
+    track: Integers
+    start: Integers
+    end: Integers
+    label: Integers
+    parents: Integers
+    own: Integers
+    near_ns: int
+
+    def main_thread(self, pid: int) -> int | None:
+        """Return the thread whose time is told: as `Totals::taken_by_main` does."""
+        outer = (self.parents < 0) & (self.track < FIRST_LANE) & (self.end > self.start)
+        taken: dict[int, int] = {}
+        for tid in np.unique(self.track[outer]).tolist():
+            those = outer & (self.track == tid)
+            begins, ends = _together(self.start[those], self.end[those])
+            taken[tid] = int((ends - begins).sum())
+        return pid if taken.get(pid) else max(taken, key=taken.__getitem__, default=None)
+
+    def take_frames(self, frames: Integers) -> Integers:
+        """Leave frames no time of their own; returns which of these are some."""
+        lasts = self.end > self.start
+        frames = frames & lasts
+        frames[self.parents[(self.parents >= 0) & lasts]] = False
+        self.own[frames] = 0
+        return frames
+
+    def lay_around(self, main: int, frames: Integers, reach: Reach, label: int) -> _Spans:
+        """Lay frames around the spans of a thread, and what is not annotated between these.
+
+        It is cut where a frame begins or ends, and each piece lies in the innermost frame.
+        """
+        # Of further threads that train frames have tracks with the next numbers.
+        for code in np.unique(self.label[frames]).tolist():
+            alike = frames & (self.label == code)
+            frames = frames & ~(alike & (self.track != self.track[alike].min()))
+        rows, on_main = np.flatnonzero(frames), self.track == main
+        outer = on_main & (self.parents < 0)
+        begins, ends = _together(self.start[outer], self.end[outer])
+        free, until = np.append(reach[0], ends), np.append(begins, reach[1])
+        edges = [free, until, self.start[rows], self.end[rows]]
+        edge = np.unique(np.concatenate(edges).clip(*reach))
+        empty = edge[1:] <= until[np.searchsorted(free, edge[:-1], side="right") - 1]
+        start, end = edge[:-1][empty], edge[1:][empty]
+        self.parents[~on_main & (self.parents < 0)] = BESIDE
+        inner = self._innermost(rows, 0, start, end)[len(rows) :]
+        both = np.concatenate([rows, np.flatnonzero(on_main)])
+        self.parents[both] = self._innermost(both, self.near_ns)
+        return _Spans(
+            np.append(self.track, np.full(len(start), main)),
+            np.append(self.start, start),
+            np.append(self.end, end),
+            np.append(self.label, np.full(len(start), label, self.label.dtype)),
+            np.append(self.parents, inner),
+            np.append(self.own, end - start),
+            self.near_ns,
+        )
+
+    def _innermost(self, rows: Integers, near_ns: int, *more: Integers) -> Integers:
+        """Return which of some spans is around each of them, and around further times."""
+        start, end = (
+            np.append(own[rows], further)
+            for own, further in zip((self.start, self.end), more or (NONE, NONE), strict=True)
+        )
+        same = np.zeros(len(start), np.int64)
+        order = track_order(same, start, end, np.arange(len(start)))
+        found = parents_of(same, start[order], end[order], near_ns)
+        around = np.full(len(start), MAIN, self.parents.dtype)
+        inner = np.flatnonzero(found >= 0)
+        around[order[inner]] = rows[order[found[inner]]]
+        return around
 
 
 class FlameTree:
@@ -78,10 +173,15 @@ class FlameTree:
         """Add the spans of a process."""
         pieces: list[dict[str, Integers]] = []
         labels: list[tuple[str, str]] = []
+        reach = NOWHERE
         for columns, mask in rows_of(process):
             timed = (columns.start_ns >= 0) & (columns.start_ns < LATEST_NS)
-            timed &= (columns.dur_ns >= 0) & (columns.dur_ns < LATEST_NS)
-            chosen = mask & timed & (columns.ph == ord("X"))
+            timed &= mask & (columns.dur_ns < LATEST_NS)
+            rows = np.flatnonzero(timed & (columns.ph != ord("M")))
+            if len(rows):
+                start, dur = columns.start_ns[rows], columns.dur_ns[rows].clip(0)
+                reach = joined([reach, Reach(int(start.min()), int((start + dur).max()))]) or reach
+            chosen = timed & (columns.dur_ns >= 0) & (columns.ph == ord("X"))
             start = columns.start_ns[chosen]
             pieces.append(
                 {
@@ -90,6 +190,7 @@ class FlameTree:
                     "end": start + columns.dur_ns[chosen],
                     "id": columns.id[chosen],
                     "label": columns.label[chosen].astype(np.int32) + len(labels),
+                    "outermost": columns.outermost[chosen],
                 }
             )
             labels += columns.labels
@@ -98,18 +199,20 @@ class FlameTree:
         # The pieces of a column go before those of the next are put together or in order.
         whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
         order = track_order(whole["track"], whole["start"], whole["end"], whole.pop("id"))
-        track, start, end, label = (whole.pop(name)[order] for name in list(whole))
+        track, start, end, label, outermost = (whole.pop(name)[order] for name in list(whole))
         del order
         parents = parents_of(track, start, end, process.near_ns)
-        dur = end - start
-        del track, start, end
-        root = self._path(-1, "", KINDS[turn.kind], (turn, -1))
-
-        def path(around: int, name: int) -> int:
-            return self._path(around if around >= 0 else root, *labels[name], (turn, name))
-
-        roots = np.broadcast_to(np.int32(-1), parents.shape)
-        self._add(places_of(parents, label, roots, path), dur)
+        own, inner = end - start, np.flatnonzero(parents >= 0)
+        np.subtract.at(own, parents[inner], (end - start)[inner])
+        spans = _Spans(track, start, end, label, parents, own, process.near_ns)
+        if process.header.run is not None:
+            frames = spans.take_frames(may_be_frames(labels, label, track, outermost))
+            main = spans.main_thread(process.pid) if KINDS[turn.kind] == "ranks" else None
+            if main is not None:
+                labels.append(NOT_ANNOTATED)
+                spans = spans.lay_around(main, frames, reach, len(labels) - 1)
+        del track, start, end, label, parents, own, inner, outermost
+        self._add(turn, labels, spans)
 
     def merge(self, other: FlameTree) -> None:
         """Add the spans of another tree."""
@@ -120,18 +223,32 @@ class FlameTree:
             own = self._paths[numbers[-1]]
             own.count += path.count
             own.total += path.total
+            own.own += path.own
 
-    def _add(self, places: Integers, dur_ns: Integers) -> None:
-        """Add up what spans take by the numbers of their paths."""
+    def _add(self, turn: Turn, labels: Sequence[tuple[str, str]], spans: _Spans) -> None:
+        around = np.minimum(spans.parents, MAIN)
+        roots = {MAIN: self._path(-1, "", KINDS[turn.kind], (turn, MAIN))}
+        if (around == BESIDE).any():
+            roots[BESIDE] = self._path(-1, "", BESIDE_RANKS, (turn, MAIN))
+
+        def path(above: int, name: int) -> int:
+            return self._path(above if above >= 0 else roots[above], *labels[name], (turn, name))
+
+        places = places_of(spans.parents, spans.label, around, path)
         count = np.bincount(places, minlength=len(self._paths))
-        # Halves of the times, whose sums stay within 64 bits.
-        high, low = np.zeros(len(count), np.int64), np.zeros(len(count), np.int64)
-        np.add.at(high, places, dur_ns >> 32)
-        np.add.at(low, places, dur_ns & 0xFFFFFFFF)
+        total, own = (self._sums(places, ns) for ns in (spans.end - spans.start, spans.own))
         for at in np.flatnonzero(count).tolist():
-            path = self._paths[at]
-            path.count += int(count[at])
-            path.total += (int(high[at]) << 32) + int(low[at])
+            self._paths[at].count += int(count[at])
+            self._paths[at].total += total(at)
+            self._paths[at].own += own(at)
+
+    def _sums(self, places: Integers, ns: Integers) -> Callable[[int], int]:
+        """Return what adds up times by the numbers of their paths."""
+        # Halves of the times, whose sums stay within 64 bits.
+        high, low = np.zeros((2, len(self._paths)), np.int64)
+        np.add.at(high, places, ns >> 32)
+        np.add.at(low, places, ns & 0xFFFFFFFF)
+        return lambda at: (int(high[at]) << 32) + int(low[at])
 
     def _path(self, parent: int, cat: str, name: str, seen: Seen) -> int:
         key = (parent, cat, name)
@@ -175,7 +292,7 @@ class FlameTree:
                         numbers[path.parent],
                         path.count,
                         min(totals[at], MOST_NS),
-                        0 if path.parent < 0 else min(max(0, totals[at] - inside[at]), MOST_NS),
+                        min(max(0, path.own), MOST_NS),
                         part_of_span(path.cat, path.name) if path.parent >= 0 else "none",
                     )
                 )
