@@ -67,7 +67,10 @@
     const svg = target instanceof Element && target.closest('svg');
     show(svg ? wordsAt(target, x, y) || nearest(svg, x, y) : '', x, y, true);
   });
-  document.addEventListener('pointerleave', () => show(''));
+  document.addEventListener('pointerleave', (event) => {
+    // A finger leaves whenever it is lifted.
+    if (event.pointerType !== 'touch') show('');
+  });
   addEventListener('scroll', () => show(''), {passive: true});
 
   // What a plot tells of, from left to right, and a mark around where the keyboard is.

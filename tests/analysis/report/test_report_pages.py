@@ -179,6 +179,9 @@ BY_HAND = """(() => {
   const bar = parts.querySelector('[data-tip]').getBoundingClientRect();
   parts.dispatchEvent(new PointerEvent('pointerdown', {bubbles: true, pointerType: 'touch',
       clientX: bar.left + 1, clientY: bar.top - 10}));
+  for (const lifted of ['pointerup', 'pointerleave']) {
+    document.dispatchEvent(new PointerEvent(lifted, {pointerType: 'touch'}));
+  }
   said.finger = shown();
   document.body.dispatchEvent(new PointerEvent('pointerdown', {bubbles: true, pointerType: 'touch'}));
   said.away = shown();
