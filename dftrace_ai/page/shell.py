@@ -69,7 +69,7 @@ svg .here { fill: none; stroke: var(--ink); stroke-width: 1.5; pointer-events: n
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt; print-color-adjust: exact;
     -webkit-print-color-adjust: exact; }
-  .buttons, #theme, nav, #tip { display: none !important; }
+  .buttons, #theme, nav, #tip, .choose { display: none !important; }
   h2 { break-after: avoid; } tr { break-inside: avoid; }
   .plots figure { width: 31.5%; } .wide { overflow: visible; } td code { font-size: 7.5pt; }
   table { font-size: 8.5pt; } th, td { padding: .1rem .3rem; } td { min-width: 1rem; }

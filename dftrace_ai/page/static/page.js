@@ -73,6 +73,16 @@
   });
   addEventListener('scroll', () => show(''), {passive: true});
 
+  // On paper nothing can be opened.
+  let opened = [];
+  addEventListener('beforeprint', () => {
+    opened = [...document.querySelectorAll('details:not([open])')];
+    for (const one of opened) one.open = true;
+  });
+  addEventListener('afterprint', () => {
+    for (const one of opened) one.open = false;
+  });
+
   // What a plot tells of, from left to right, and a mark around where the keyboard is.
   function placesOf(svg) {
     const placed = [...svg.querySelectorAll('[data-tip]')].map((one) => {

@@ -55,7 +55,10 @@ def test_they_are_those_of_why_and_summary(starved: Path, tmp_path: Path) -> Non
     path = tmp_path / "report.html"
     done = invoke("report", starved, "-o", path)
     assert (done.status, done.out, done.err) == (0, f"{path}\n", "")
-    page = Page(path.read_text("utf-8")).figures
+    text = path.read_text("utf-8")
+    (best,) = [line for line in verdict_lines(why([starved])) if line.startswith("  at best")]
+    assert f"<dt>at best</dt><dd>{best[12:]}</dd>" in text
+    page = Page(text).figures
     checked(json.dumps(page), "report")
     assert page["verdict"] == plain(why([starved]))
     rows = {(row.cat, row.name): plain(row) for row in reported([starved]).spans}
