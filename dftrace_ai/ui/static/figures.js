@@ -55,6 +55,15 @@ export function value(given) {
   return typeof given === 'object' ? JSON.stringify(given) : String(given);
 }
 
+const SIZES = [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']];
+
+export function bytes(given) {
+  for (const [size, name] of SIZES) {
+    if (given >= size) return `${Number((given / size).toPrecision(3))} ${name}`;
+  }
+  return `${value(given)} B`;
+}
+
 const PREFIXES = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e4, 'k', 1e3]];
 
 // A number at an axis: 1.2M.

@@ -11,7 +11,7 @@ import {Steps} from './steps.js';
 import {Strip} from './strip.js';
 import {Tensors} from './tensors.js';
 import {Tracks} from './tracks.js';
-import {facts, headline, losses, withoutFigures} from './verdict.js';
+import {facts, headline, losses, recovery, withoutFigures} from './verdict.js';
 
 const AGAIN_S = 15;
 const READING_S = 2;
@@ -73,25 +73,31 @@ export async function open(page, [id], asked) {
   else unread(page, id, told);
 }
 
+async function recover(id) {
+  const got = await fetch(`api/recover?${new URLSearchParams({id})}`, {method: 'POST'});
+  const answer = await got.json();
+  if (!got.ok) throw new Answered(answer.error);
+  return answer;
+}
+
 // Without figures: what is known, until there are some.
 function unread(page, id, told) {
-  const recover = async () => {
-    const got = await fetch(`api/recover?${new URLSearchParams({id})}`, {method: 'POST'});
-    const answer = await got.json();
-    if (!got.ok) throw new Answered(answer.error);
-    return answer;
-  };
-  const main = byId('main');
-  let seen = '';
+  const box = h('div');
+  let live = null, seen = '';
   const show = (now) => {
     const state = JSON.stringify([now.state, now.card]);
-    if (state !== seen) fill(main, now.state === 'running' && new Live(page, id, () => {}).element, withoutFigures(now, recover));
+    if (state === seen) return;
     seen = state;
+    if (now.state === 'running') live ??= new Live(page, id, () => {});
+    else live?.over();
+    fill(box, withoutFigures(now, () => recover(id)));
+    fill(byId('main'), live && live.element, box);
   };
+  page.keys[' '] = () => live?.hold();
   show(told);
   page.every(READING_S, async () => {
     const now = await ask('run', {id}, page.ended.signal).catch((error) => { if (!page.left) throw error; });
-    if (page.left) return;
+    if (page.left || page.pressed) return;
     if (now.figures) dispatchEvent(new HashChangeEvent('hashchange'));
     else show(now);
   });
@@ -151,12 +157,20 @@ class Run {
     this.take();
     this.load().then(() => performance.mark('run-drawn'));
     if (this.live) page.every(AGAIN_S, () => this.refresh());
+    // What was read before the files changed is shown at once, and what they hold now as soon as it is read.
+    page.every(READING_S, () => this.told.stale && !this.live && this.refresh());
   }
 
   // Puts a reading on the page: all that does not depend on the window.
   take() {
     const {told} = this;
-    fill(this.top, headline(told, (rank) => this.showRank(rank)), losses(told));
+    const completing = recovery(told, async () => {
+      const answer = await recover(this.id);
+      this.refresh(true);
+      return answer;
+    });
+    fill(this.top, headline(told, (rank) => this.showRank(rank)), losses(told),
+        completing.length > 0 && h('div', {className: 'loss'}, completing));
     fill(this.facts, facts(told), h('span', {className: 'grow'}),
         h('button', {type: 'button', title: 'The window, and of many ranks the one that is shown', onclick: () => this.perfetto()},
             'Open in Perfetto (p)'));

@@ -65,7 +65,9 @@ export class Steps {
     this.drawColumns(many);
     this.longest.hidden = !many;
     if (many) {
-      this.far.show([told.t, told.mid.map((us) => Math.max(us, .001)), told.high.map((us) => Math.max(us, .001))], [
+      const [x, at] = this.places();
+      const column = (values) => at.map((i) => i < 0 ? null : Math.max(values[i], .001));
+      this.far.show([x, column(told.mid), column(told.high)], [
         {label: 'median', colour: 'faint', width: 1},
         {label: 'longest', colour: 'ink', width: 1.2},
       ]);
@@ -125,8 +127,9 @@ export class Steps {
 
   saidOfLongest(index) {
     const {told} = this;
-    if (index === null) return 'Longest of each column (dark) and median (grey), by logarithm';
-    return `longest ${micros(told.high[index])}, median ${micros(told.mid[index])}`;
+    const i = index === null ? -1 : this.columnAt[index];
+    if (i < 0) return 'Longest of each column (dark) and median (grey), by logarithm';
+    return `longest ${micros(told.high[i])}, median ${micros(told.mid[i])}`;
   }
 
   drawLegend() {

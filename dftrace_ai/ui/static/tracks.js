@@ -1,11 +1,12 @@
 // Metrics, the machine and counters: a low plot for each, all over the window of the strip.
 
 import {ask, fill, h} from './dom.js';
-import {count, counted, parts, place, share, value} from './figures.js';
+import {bytes, count, counted, parts, place, share, value} from './figures.js';
 import {Plot, crosses, lackOfPlots} from './plots.js';
 
 const MACHINE = /^(cpu|memory|gpu|device|disk|net|network|io|power|temperature|clock)/i;
-const FIRST_SHOWN = 8;
+// Of more than the second so many as the first says.
+const FIRST_SHOWN = 8, MOST_SHOWN = 11;
 const LINES = ['first', 'part-wait', 'part-optimizer', 'part-comm', 'part-data', 'part-transfer'];
 const DASHES = [null, [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 4]];
 const FEW = 40;
@@ -25,9 +26,12 @@ function ofMachine({loader, counters}) {
   return [...found, ...ofCounters(counters).filter((one) => one.machine)];
 }
 
+// By its name: the counters of the machine say their units there.
+const formatOf = (counter) => counter.endsWith('bytes') ? bytes : counter.endsWith('%') ? (one) => `${value(one)} %` : undefined;
+
 function ofCounters(counters) {
   return counters.map(({counter, key, lines, lines_left_out: more}) => ({
-    title: `${counter} · ${key}`, machine: MACHINE.test(counter), more,
+    title: `${counter} · ${key}`, machine: MACHINE.test(counter), more, format: formatOf(counter),
     lines: lines.map(({process, values}) => ({
       label: process, t: values.first, v: values.middle.map((one, i) => values.non_finite[i] && one === null ? NaN : one),
       bad: values.first.filter((_, i) => values.non_finite[i]),
@@ -121,8 +125,8 @@ export class Tracks {
   group(name, all) {
     if (!all.length) return null;
     const still = all.filter(({lines}) => lines.every(constant)), moving = all.filter((one) => !still.includes(one));
-    const shown = this.open.has(name) ? moving : moving.slice(0, FIRST_SHOWN);
-    const words = still.length ? `constant: ${still.map(({title, lines}) => `${title} ${value(lines[0].v[0])}`).join(', ')}` : '';
+    const shown = this.open.has(name) || moving.length <= MOST_SHOWN ? moving : moving.slice(0, FIRST_SHOWN);
+    const words = still.length ? `constant: ${still.map(({title, lines, format}) => `${title} ${(format || value)(lines[0].v[0])}`).join(', ')}` : '';
     const made = this.run.plots ? shown.map((one) => new Track(this.run.span, one)) : [];
     this.tracks.push(...made);
     const more = moving.length - shown.length;

@@ -8,7 +8,7 @@ const MOST_LOSSES = 3;
 // What costs nothing that could be saved.
 const NO_GAIN = new Set(['compute-bound']);
 const SEVERITY_WORDS = {critical: 'critical', warning: 'warning', info: 'note'};
-const OF_RUNNING = /no closing line|torn/;
+const OPEN = /no closing line|torn/;
 
 export function ranksAsButtons(ranks, show) {
   const buttons = ranks.slice(0, MOST_RANKS).map((rank) =>
@@ -24,7 +24,7 @@ export function headline(told, show) {
   const severity = finding?.severity || card.severity;
   const tag = [`${MARKS[severity] || '●'} ${card.words || verdict.verdict}`, finding && SEVERITY_WORDS[finding.severity],
     finding && `${finding.confidence} confidence`].filter(Boolean).join(' · ');
-  const asOf = told.state === 'running' && h('span', {className: 'faint'},
+  const asOf = (told.state === 'running' || told.stale) && h('span', {className: 'faint'},
       ` as of ${verdict.steps ? `step ${count(verdict.steps.count - 1)}, ` : ''}${date(card.as_of_s).slice(11)}`);
   return h('div', {className: `headline ${severity}`},
       h('div', {className: 'tag'}, tag, asOf),
@@ -80,9 +80,10 @@ function unknown(verdict) {
 }
 
 export function losses(told) {
-  const running = told.state === 'running';
+  // Of a job that runs, or can be completed, that is no loss.
+  const open = told.state === 'running' || told.card.hint;
   const lost = told.figures.losses.map((line) => line.replace(/^\S*\/(?=\S+: )/, ''))
-      .filter((line) => !(running && OF_RUNNING.test(line)));
+      .filter((line) => !(open && OPEN.test(line)));
   if (!lost.length) return null;
   const more = lost.length - MOST_LOSSES;
   return h('div', {className: 'loss'}, h('b', {}, 'Lost or unreadable: '), lost.slice(0, MOST_LOSSES).join('; '),
@@ -109,6 +110,25 @@ function hosts(processes) {
   return names.size === 1 ? [...names][0] : names.size ? counted(names.size, 'host') : '';
 }
 
+// What completes the trace of a process that died: the command, and a button that does the same.
+export function recovery({state, card}, recover) {
+  if (state !== 'died' || !card?.hint) return [];
+  const said = h('div', {role: 'status'});
+  const button = h('button', {type: 'button', className: 'main', onclick: async () => {
+    button.disabled = true;
+    said.textContent = 'Completing…';
+    try {
+      const {done, failed} = await recover();
+      fill(said, [...done, ...failed].map((line) => h('p', {}, line)));
+    } catch (error) {
+      if (!(error instanceof Answered)) throw error;
+      said.textContent = error.message;
+      button.disabled = false;
+    }
+  }}, 'Complete its trace');
+  return [h('p', {}, 'Its trace is not complete; do: ', h('code', {}, card.hint)), button, said];
+}
+
 // A run of which there are no figures: it is being read, cannot be read, or died and is incomplete.
 export function withoutFigures(told, recover) {
   const {card} = told;
@@ -116,24 +136,6 @@ export function withoutFigures(told, recover) {
   const box = h('div', {className: `headline ${severity}`, role: 'status'},
       h('div', {className: 'tag'}, `${STATES[told.state] || ''} ${told.state}`),
       h('h1', {}, card?.what || 'It is being read; the first time takes longer.'));
-  if (card?.hint) {
-    box.append(h('p', {}, 'Do: ', h('code', {}, card.hint)));
-  }
-  if (card?.verdict === 'not-recovered') {
-    const said = h('div', {role: 'status'});
-    const button = h('button', {type: 'button', className: 'main', onclick: async () => {
-      button.disabled = true;
-      said.textContent = 'Completing…';
-      try {
-        const {done, failed} = await recover();
-        fill(said, [...done, ...failed].map((line) => h('p', {}, line)));
-      } catch (error) {
-        if (!(error instanceof Answered)) throw error;
-        said.textContent = error.message;
-        button.disabled = false;
-      }
-    }}, 'Complete its trace');
-    box.append(button, said);
-  }
+  box.append(...recovery(told, recover));
   return box;
 }
