@@ -34,7 +34,8 @@
   function treeOf(frames, all) {
     const top = {index: -1, cat: '', name: all, part: 'none', count: 0, self_ns: 0, up: null,
       kids: []};
-    const nodes = frames.map((frame, index) => ({...frame, index, kids: []}));
+    const nodes = frames.map((frame, index) => ({...frame, index, kids: [],
+      cat: dftrace.plain(frame.cat), name: dftrace.plain(frame.name)}));
     for (const node of nodes) {
       node.up = node.parent < 0 ? top : nodes[node.parent];
       node.up.kids.push(node);

@@ -13,7 +13,8 @@
     return {rows: heat.layers.length, columns: heat.first.length, words: (row, column) => {
       const first = heat.first[column], last = heat.last[column];
       const when = first === last ? `iteration ${first}` : `iterations ${first} to ${last}`;
-      return `${heat.layers[row]}\n${when}\n${heat.statistic}: ${said(heat.values[row][column])}`;
+      const words = [heat.layers[row], when, `${heat.statistic}: ${said(heat.values[row][column])}`];
+      return words.map(dftrace.plain).join('\n');
     }};
   };
 

@@ -2,6 +2,7 @@
 //
 // A plain script; the others of this folder need it:
 //
+//   dftrace.plain(name)     a name with escapes in place of what acts, such as what turns the direction
 //   dftrace.timeText(ns), dftrace.shareText(share), dftrace.counted(number, noun)
 //   dftrace.colour(name)    what `--name` of palette.css is now, as a canvas takes it
 //   dftrace.inkOn(colour)   black or white, whichever can be read on it
@@ -14,6 +15,13 @@
 
   const digits = (value, most) => String(Number(value.toPrecision(most)));
   const grouped = (value) => Math.round(value).toLocaleString('en-US');
+
+  // Persian, Hindi and joined emoji need the two that join.
+  dftrace.plain = (name) => name.replace(/(?![\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu,
+      (one) => {
+        const code = one.codePointAt(0).toString(16);
+        return code.length > 2 ? `\\u${code.padStart(4, '0')}` : `\\x${code.padStart(2, '0')}`;
+      });
 
   dftrace.timeText = (ns) => {
     for (const [size, unit] of UNITS) {

@@ -332,9 +332,10 @@ def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
     assert by_name["layers"]["colours"] == [dark, light]
     # On paper it is light, whatever the screen.
     assert by_name["print"]["colours"] == [light, light]
-    cell, _ = by_name["layers"]["said"]
+    cell, *_ = by_name["layers"]["said"]
     assert cell == "model.layers.0\niteration 0\ncur_amax: 0.01"
     assert "<script>" in by_name["evil"]["said"][0]
+    assert not {"\x1b", "\u202e"} & set("".join(by_name["evil"]["said"]))
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
