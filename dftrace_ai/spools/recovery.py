@@ -400,7 +400,7 @@ def _clear(place: str, prefix: str) -> Iterator[str]:
         except OSError:
             return
         for name in names:
-            if not name.startswith(prefix) or not _ended(name):
+            if not name.startswith(prefix):
                 continue
             try:
                 _remove_if_unfinished(held, name)
@@ -420,8 +420,9 @@ def _remove_if_unfinished(directory: HeldDirectory, name: str) -> None:
         return
     descriptor = directory.open(name, os.O_RDONLY)
     try:
-        # Looked at first: the lock of one that is whole is for those who complete its trace.
-        if not _is_unfinished(descriptor):
+        # Looked at first: the lock of one that is whole is for those who complete its trace. Of
+        # thousands none is asked about whose process does not matter.
+        if not _is_unfinished(descriptor) or not _ended(name):
             return
         # Numbers of processes mean nothing in another container, where its process may live.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

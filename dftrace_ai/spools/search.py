@@ -153,7 +153,7 @@ class OwnSpools:
         for place in self.places:
             for path in _own_spools(place, self.prefix):
                 with contextlib.suppress(OSError, ValueError):  # as in `_belongs`
-                    info = Path(_native.spool_trace_directory(path)).stat()
+                    info = os.stat(_native.spool_trace_directory(path))  # noqa: PTH116
                     found.setdefault((info.st_dev, info.st_ino), []).append(path)
         return found
 
