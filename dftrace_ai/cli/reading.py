@@ -231,7 +231,7 @@ class Reading:
             written = _runs_of(self._opened(self.paths, "all"))
             chosen = self._chosen()
         runs = {run for one in chosen for run in _runs_of(one)}
-        unwritten = [spool for spool in left if spool.run not in written | done]
+        unwritten = [spool for spool in left if spool.run and spool.run not in written | done]
         if self._run == "last":
             begun = [run.began_ns for one in chosen for run in one.owners.known_runs]
             # Of two runs that are compared one of two may be missing.
@@ -248,7 +248,8 @@ class Reading:
                 if spool.run.startswith(self._run[: len(spool.run)])
                 or Path(self._run).name == Path(spool.folder).name
             }
-        return runs & {spool.run for spool in left}
+        # Markers that name none are told of.
+        return (runs | {""}) & {spool.run for spool in left}
 
     def waiting_notes(self) -> list[str]:
         """Return what is to be said of what waits."""

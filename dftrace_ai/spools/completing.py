@@ -97,7 +97,7 @@ class Leavings:
                 found += [
                     _left(one, directory.path)
                     for one in spools_of(directory, self._own)
-                    if one.path and _is_for(one, bases)
+                    if _is_for(one, bases)
                 ]
         return found
 
@@ -162,12 +162,13 @@ def _is_for(
 
 
 def _left(spool: FoundSpool, folder: str) -> LeftSpool:
+    # Of a marker that names none it is empty.
     run = run_of_spool(Path(spool.path).name)
-    try:
-        look = _native.look_into(spool.path, 0.0)
-        return LeftSpool(run, folder, look["started_ns"], look["state"])
-    except (OSError, ValueError):
-        pass  # it is gone, or of another host
+    with contextlib.suppress(OSError, ValueError):  # it is gone, or of another host
+        # What must be left alone may be a pipe.
+        if not spool.fault and spool.path:
+            look = _native.look_into(spool.path, 0.0)
+            return LeftSpool(run, folder, look["started_ns"], look["state"])
     try:
         made_ns = spool.marker.stat(follow_symlinks=False).st_mtime_ns if spool.marker else 0
     except OSError:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from analysis.trace_lines import small_trace
@@ -15,6 +18,7 @@ from cli.served_traces import viewed
 
 from dftrace_ai.analysis import validating as validate
 from dftrace_ai.analysis.reading import TraceSet, open_traces
+from dftrace_ai.analysis.reading.search import matching_paths
 from dftrace_ai.analysis.summary import table as summary
 from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.validating import validate_traces
@@ -114,6 +118,32 @@ def test_a_directory_that_cannot_be_listed(directory: Path) -> None:
         assert f"{directory}/deep: cannot be listed" in done.err
     finally:
         (directory / "deep").chmod(0o700)
+
+
+def test_a_directory_that_goes_away_while_it_is_searched_is_nobody_s_concern(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "mn":
+        next(directory.glob(f"{name}.pfw*")).unlink()
+    walk = os.walk
+
+    def and_one_goes(top: Path, **others: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+        for found in walk(top, **others):
+            yield found
+            shutil.rmtree(directory / "deep", ignore_errors=True)
+
+    monkeypatch.setattr(os, "walk", and_one_goes)
+    done = invoke("summary", directory)
+    assert (done.status, done.err) == (0, "")
+    assert "10 events in 1 file" in done.out
+
+
+def test_links_that_lead_in_circles_are_not_followed(directory: Path) -> None:
+    """Python's own patterns find a file 2 to the 40th times."""
+    for name in ("deep/one", "deep/two"):
+        (directory / name).symlink_to(directory)
+    found = matching_paths([f"{directory}/**/*.pfw.zst"])
+    assert found == [directory / "deep" / "z.pfw.zst"]
 
 
 def test_the_names_of_a_path_mean_nothing_to_duckdb(tmp_path: Path) -> None:

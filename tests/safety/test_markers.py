@@ -120,6 +120,12 @@ def test_what_is_no_file_is_neither_a_marker_nor_a_spool(
     assert reasons[1] == f"{path}: names {odd_spool}, which is no regular file"
     assert os.lstat(odd_spool).st_ino == before.st_ino
     assert path.exists()
+    # Nor for a command that looks for the run that it reads.
+    done = invoke("summary", out)
+    assert done.status == 2
+    assert f"not completed: {odd_marker}: is " in done.err
+    assert f"not completed: {path}: names {odd_spool}, which is no regular file" in done.err
+    assert path.exists()
 
 
 def test_a_marker_behind_a_link_is_not_read(out: Path, tmp_path: Path) -> None:

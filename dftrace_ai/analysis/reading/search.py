@@ -302,7 +302,9 @@ def _traces_under(
         reason = f"cannot be listed: {problem.strerror}"
         if problem.filename == str(directory):
             raise TraceError(f"{directory}: {reason}")
-        yield Path(problem.filename), reason
+        # What a training removes meanwhile, such as an old checkpoint, is nobody's concern.
+        if not isinstance(problem, FileNotFoundError):
+            yield Path(problem.filename), reason
 
 
 # Of the directory in which somebody calls a command, which may be anything, so much is looked at.
@@ -341,7 +343,8 @@ def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
                 is_marker = entry.name.endswith(MARKER_SUFFIX)
                 marked |= is_marker
                 if is_marker or is_recorded(entry.name):
-                    times.append(entry.stat(follow_symlinks=False).st_mtime_ns)
+                    with contextlib.suppress(FileNotFoundError):  # others may still be there
+                        times.append(entry.stat(follow_symlinks=False).st_mtime_ns)
                 elif entry.is_dir(follow_symlinks=False) and not (
                     bounded
                     and (
@@ -371,6 +374,22 @@ def newest_folders(folders: Sequence[Folder]) -> list[Path]:
 WILD = "*?["
 
 
+def _matches(pattern: str) -> Iterator[str]:
+    """Yield what a pattern matches; through no link to a directory where it says `**`."""
+    # Python's own follows them, and a folder with two that lead to itself has no end.
+    parts = pattern.split("/")
+    if "**" not in parts:
+        yield from glob.glob(pattern)  # noqa: PTH207 - may be absolute
+        return
+    at = parts.index("**")
+    behind = "/".join(parts[at + 1 :]) or "*"
+    for top in glob.glob("/".join([*parts[:at], ""])) if at else [""]:  # noqa: PTH207
+        for folder, below, _ in os.walk(top or "."):
+            below[:] = [name for name in below if not name.startswith(".")]
+            inside = folder if top else os.path.relpath(folder)
+            yield from _matches(os.path.join(glob.escape(inside), behind))
+
+
 def matching_paths(
     paths: Iterable[str | os.PathLike[str]], *, and_beside: bool = False
 ) -> list[Path]:
@@ -385,7 +404,7 @@ def matching_paths(
         if not any(letter in text for letter in WILD) or os.path.lexists(text):
             found.append(Path(given))
             continue
-        names = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - may be absolute
+        names = sorted(set(_matches(text)))
         if not names:
             raise TraceError(f"{text}: no file matches this pattern")
         matching = list(map(Path, names))
