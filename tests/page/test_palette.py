@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+import dftrace_ai
 import dftrace_ai.analysis.report.page as of_report
 import dftrace_ai.loggers.runs.page as of_runs
 from dftrace_ai.analysis.report.plots import PARTS
 from dftrace_ai.page.palette import dark, in_light, ink_on, light, static_text
 from dftrace_ai.page.shell import STYLE
 from dftrace_ai.page.svg import PLOT_STYLE
+
+OVER_ALL_RUNS = Path(dftrace_ai.__file__).parent / "ui" / "static"
 
 LEAST = 4.5
 # What words stand in, and what they stand on.
@@ -40,6 +44,7 @@ def test_words_can_be_read_in_both_themes(theme) -> None:
     pairs = [(word, paper) for word in WORDS for paper in PAPERS]
     pairs += [(word, paper) for word, paper in OF_ONE.items()]
     pairs += [("ink", paper) for paper in ("none", "loud-paper", "warn-paper")]
+    pairs += [("faint", paper) for paper in ("loud-paper", "warn-paper")]
     poor = {
         pair: round(found, 2)
         for pair in pairs
@@ -63,7 +68,11 @@ def test_both_ways_to_a_dark_page_give_the_same_colours() -> None:
     assert set(re.findall(r"--([a-z-]+):", system)) == {
         name for name in light() if not name.startswith("part-")
     }
-    for sheet in (static_text("pieces.css"), STYLE, PLOT_STYLE, of_report.STYLE, of_runs.STYLE):
+    of_ui = [path.read_text("utf-8") for path in OVER_ALL_RUNS.glob("*.css")]
+    for sheet in (
+        *(static_text("pieces.css"), STYLE, PLOT_STYLE, of_report.STYLE, of_runs.STYLE),
+        *(text for text in of_ui if "--" in text),
+    ):
         assert set(re.findall(r"var\(--([a-z-]+)\)", sheet)) <= set(light())
         # Words have none but these, or their contrast would go uncounted.
         assert re.findall(r"(?<![\w-])color: (?!var|inherit)[^;]*", sheet) == []

@@ -6,6 +6,7 @@ import {MARKS, SEVERITIES, STATES, ago, count, date, length, named, share, signe
 const MOST_ROWS = 1000;
 const METRICS = 2, PARAMS = 3;
 const AGAIN_S = 2;
+const MANY_TIMES = 3;
 const STATE_BUTTONS = ['all', 'running', 'ended', 'died'];
 const CONDITION = /^[^<>=!]+(<=|>=|!=|==|=|<|>).+$/;
 // One that is still being typed.
@@ -67,7 +68,9 @@ function speedOf(row) {
   const speed = row.card?.steps_per_s;
   if (!speed) return '';
   const base = row.id !== chosen.baseline && chosen.speed;
-  return [base && h('span', {className: 'faint'}, `${signed(speed / base - 1)}  `),
+  const ratio = speed / base;
+  const beside = ratio < MANY_TIMES ? signed(ratio - 1) : `${value(Number(ratio.toPrecision(2)))} times`;
+  return [base && h('span', {className: 'faint'}, `${beside}  `),
     value(+speed.toPrecision(3)), spark(row.card.spark)];
 }
 
@@ -362,6 +365,7 @@ function list(page, first) {
     '/': () => search.focus(),
     j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
     Enter: here(go), x: here(pick), c: compared,
+    Escape: () => { menu.parentElement.open = false; },
     s: () => { chosen.sort = 'steps_per_s'; chosen.down = true; order(); },
   };
 
