@@ -99,7 +99,8 @@ class EntryConfig(BaseModel):
         default=10.0,
         ge=0,
         le=3600,
-        description="Seconds that the end of the run waits for trackers, all together.",
+        description="Seconds that the end of the run waits for trackers, all together, while none "
+        "of them gets on; ten times as long in all.",
     )
     in_process: bool = Field(
         default=False,

@@ -413,7 +413,7 @@ class Pipeline:
                 one._tell_unconverted()
             self._close_deliveries()
             for delivery in self._deliveries():
-                delivery.settle(until_s)
+                delivery.settle()
             unwatch(self)
 
     def end(self, status: Status) -> None:
@@ -455,7 +455,7 @@ class Pipeline:
     def _close_deliveries(self) -> None:
         status, until_s = self._ends[0]
         for delivery in self._deliveries():
-            delivery.close(status, max(0.0, until_s - time.monotonic()))
+            delivery.close(status, self._limit_s, max(0.0, until_s - time.monotonic()))
 
     def _is_waited_for(self, *converting: Pipeline) -> bool:
         """Return whether this thread is one that would be waited for."""

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.delivery.own_process import END, LENGTH
-from dftrace_ai.loggers.delivery.shared_count import SharedCount
+from dftrace_ai.loggers.delivery.shared_count import Progress, SharedCount
+from dftrace_ai.loggers.delivery.waiting import Limit
 from dftrace_ai.loggers.interfaces.file_paths import opened_file
 from dftrace_ai.masking import masked_text
 from dftrace_ai.wording import described
@@ -39,6 +40,7 @@ MOST_OUTPUT = 1 << 20
 CUT = b"\n(what it has printed from here on is not kept)\n"
 LINE_BYTES = 1 << 16
 POLL_MS = 100
+LATER_S = 1.0
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
@@ -175,6 +177,7 @@ def _served(records: _Records, told: SharedCount) -> int:
             kind = getattr(kind, part)
         logint: BaseLogint = kind(run)
         logint.open()
+        told.is_open = True
     except BaseException as error:  # noqa: BLE001
         told.note(f"it could not begin: {described(error)}")
         return FAILED
@@ -265,22 +268,24 @@ def _stand_by(
     if process is not None:
         polled.register(process, select.POLLIN)
     printed = _Printed(kept)
-    until_s: float | None = None
+    limit: Limit | None = None
     status: int | None = None
     while status is None:
-        for number, _ in polled.poll(_wait_ms(until_s, polls=process is None)):
+        for number, _ in polled.poll(_wait_ms(limit, polls=process is None)):
             if number == records:
                 # Its training is gone, or has ended the run.
                 polled.unregister(records)
-                until_s = time.monotonic() + max(1.0, limit_s)
+                # It lets a training that has ended the run come first, and tell why.
+                later_s = limit_s + LATER_S
+                limit = Limit(later_s, Progress(told).moved, later_s)
             elif number == output:
                 data = _read_output(output)
                 if not data:
                     polled.unregister(output)
                 printed.take(data)
-        if until_s is not None and time.monotonic() >= until_s:
+        if limit is not None and not limit.left_s():
             os.killpg(child, signal.SIGKILL)
-            until_s = None
+            limit = None
         status = _ended(child)
     # Others that it has started may print for ever.
     os.set_blocking(output, False)
@@ -325,10 +330,9 @@ def _process_number(child: int) -> int | None:
         return None
 
 
-def _wait_ms(until_s: float | None, *, polls: bool) -> int | None:
-    if polls:
-        return POLL_MS
-    return None if until_s is None else max(0, round((until_s - time.monotonic()) * 1000)) + 1
+def _wait_ms(limit: Limit | None, *, polls: bool) -> int | None:
+    # Progress comes without a word.
+    return POLL_MS if polls or limit is not None else None
 
 
 def _ended(child: int) -> int | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import abc
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from dftrace_ai.loggers.delivery.waiting import Bell, wait_until
+from dftrace_ai.loggers.delivery.waiting import Bell, Limit
 from dftrace_ai.masking import masked_text
 from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, warn
 
@@ -54,12 +53,16 @@ class Tracker(abc.ABC):
         """Take a record."""
 
     @abc.abstractmethod
-    def end(self, status: Status, limit_s: float) -> None:
+    def end(self, status: Status, limit: Limit) -> None:
         """End the run."""
 
     @abc.abstractmethod
     def standing(self) -> Standing:
         """Return how far it has come."""
+
+    @abc.abstractmethod
+    def moved(self) -> bool:
+        """Return whether it has got on since this was asked."""
 
     def abandon(self) -> None:  # noqa: B027 - a thread cannot be ended from outside
         """Let go of it, without waiting for more than a moment."""
@@ -110,7 +113,8 @@ class Delivery:
         self._is_gone = False
         self._bell = Bell()
         self._status: Status | None = None
-        self._until_s = 0.0
+        self._limit: Limit | None = None
+        self._limit_s = 0.0
         self._told = ToldOnce()
         self._last_word = LastWord()
         try:
@@ -145,17 +149,23 @@ class Delivery:
         """Return how many of the records given so far the tracker has not taken."""
         return max(0, self._given - self.tracker.standing().taken)
 
-    def close(self, status: Status, limit_s: float) -> None:
-        """Begin to end with the status of the first call; `settle` comes in so many seconds."""
+    def close(self, status: Status, limit_s: float, first_s: float) -> None:
+        """Begin to end with the status of the first call; `settle` comes next.
+
+        It may take so many seconds without progress, at first `first_s`.
+        """
         if self._status is None:
-            self._until_s = time.monotonic() + limit_s
+            self._limit_s = limit_s
+            self._limit = Limit(limit_s, self.tracker.moved, first_s)
             self._status = status
         self._bell.ring_now()
 
-    def settle(self, until_s: float) -> None:
-        """Wait for the end until then, let go of the tracker, and tell what was lost, once."""
-        if not wait_until(lambda: self.is_over, until_s) and not self.tracker.standing().ended:
-            self._note("it did not end in time")
+    def settle(self) -> None:
+        """Wait for the end, let go of the tracker, and tell what was lost, once."""
+        limit = self._limit
+        is_over = limit is not None and limit.wait_until(lambda: self.is_over)
+        if not is_over and not self.tracker.standing().ended:
+            self._note(f"it did not end in time (limit_s, {self._limit_s:g} s without progress)")
         self.is_over = True
         self.tracker.abandon()
         if self.lost() or self._fault:
@@ -234,9 +244,9 @@ class Delivery:
             if self.is_over or (status is not None and not self._queue):
                 break
             self._bell.sleep(lambda: bool(self._queue) or self._status is not None)
-        if status is not None and not self.is_over:
+        if status is not None and self._limit is not None and not self.is_over:
             try:
-                self.tracker.end(status, max(0.0, self._until_s - time.monotonic()))
+                self.tracker.end(status, self._limit)
             except BaseException as error:  # noqa: BLE001
                 self._note(f"it could not end: {_said(error)}")
         self._stop()
@@ -289,6 +299,7 @@ class InProcess(Tracker):
         self._calls = _ForkBarrier()
         self._taken = self._seen = 0
         self._ended = False
+        self._standing = -1, False
 
     def begin(self) -> None:
         """Make and open it."""
@@ -309,10 +320,10 @@ class InProcess(Tracker):
         finally:
             self._seen += 1
 
-    def end(self, status: Status, limit_s: float) -> None:
+    def end(self, status: Status, limit: Limit) -> None:
         """End the run at the tracker."""
         if self.logint is not None:
-            self.logint.limit_s = limit_s
+            self.logint.limit_s = limit.left_s()
             with self._calls:
                 self.logint.flush()
                 self.logint.finish(status)
@@ -321,6 +332,11 @@ class InProcess(Tracker):
     def standing(self) -> Standing:
         """Return how far it has come; what is wrong is raised."""
         return Standing(self._seen, self._seen, self._taken, self._ended)
+
+    def moved(self) -> bool:
+        """Return whether it has got on since this was asked."""
+        before, self._standing = self._standing, (self._seen, self.logint is not None)
+        return self._standing != before
 
     def forget(self) -> None:
         """Close what is the parent's, in a forked child."""

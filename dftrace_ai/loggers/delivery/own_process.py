@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.interpreters import clean_environment, interpreter, paths
 from dftrace_ai.loggers.delivery.delivery import Standing, Tracker, TrackerProcessError
-from dftrace_ai.loggers.delivery.shared_count import SharedCount
+from dftrace_ai.loggers.delivery.shared_count import Progress, SharedCount
 from dftrace_ai.spools.held import HeldFile
 
 if TYPE_CHECKING:
+    from dftrace_ai.loggers.delivery.waiting import Limit
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
@@ -52,6 +53,7 @@ class OwnProcess(Tracker):
         self._limit_s = limit_s
         self._told: SharedCount | None = None
         self._pipe: HeldFile | None = None
+        self._progress: Progress | None = None
         self._is_launched = self._is_forgotten = False
         self._sent = 0
 
@@ -65,6 +67,7 @@ class OwnProcess(Tracker):
         except OSError as error:
             raise TrackerProcessError(str(error)) from error
         self._told = SharedCount.made(self._run.log_dir)
+        self._progress = Progress(self._told)
         reading, writing = os.pipe()
         try:
             self._pipe = HeldFile(writing)
@@ -85,14 +88,12 @@ class OwnProcess(Tracker):
         self._send(record)
         self._sent += 1
 
-    def end(self, status: Status, limit_s: float) -> None:
+    def end(self, status: Status, limit: Limit) -> None:
         """Send the end, and wait for the process so long at most."""
         self._write(LENGTH.pack(END) + status.encode())
         self._close_pipe()
-        until = time.monotonic() + limit_s
         told = self._told
-        while told is not None and not told.is_over and time.monotonic() < until:
-            time.sleep(POLL_S)
+        limit.wait_until(lambda: told is None or told.is_over)
         if told is None or not told.ended:
             raise TrackerProcessError(self._how_it_ended())
 
@@ -104,6 +105,10 @@ class OwnProcess(Tracker):
         # Nothing more can come to a process that is gone.
         seen = self._sent if told.is_over else told.seen
         return Standing(self._sent, seen, told.taken, told.ended, told.fault)
+
+    def moved(self) -> bool:
+        """Return whether its process has got on since this was asked."""
+        return self._progress is not None and self._progress.moved()
 
     def abandon(self) -> None:
         """End the process and what it started, if it is still there."""

@@ -7,10 +7,8 @@ import fcntl
 import mmap
 import os
 import tempfile
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+import time
+from pathlib import Path
 
 SIZE, FAULT_BYTES = 4096, 4000
 # What `mmap` returns where it fails: (void *) -1.
@@ -25,7 +23,7 @@ class SharedCount(ctypes.Structure):
     _fields_ = (
         *(("taken", ctypes.c_int64), ("seen", ctypes.c_int64), ("process", ctypes.c_int64)),
         *(("exit_status", ctypes.c_int32), ("_fault_length", ctypes.c_int32)),
-        *(("ended", ctypes.c_bool), ("is_over", ctypes.c_bool)),
+        *(("ended", ctypes.c_bool), ("is_over", ctypes.c_bool), ("is_open", ctypes.c_bool)),
         ("_fault", ctypes.c_ubyte * FAULT_BYTES),
     )
 
@@ -37,9 +35,10 @@ class SharedCount(ctypes.Structure):
     process: int
     # Less than 0 for a signal, where the process is gone.
     exit_status: int
-    # The tracker has ended its run in order; the process is gone.
+    # The tracker has ended its run in order; the process is gone; the run is open.
     ended: bool
     is_over: bool
+    is_open: bool
     _fault_length: int
     _fault: ctypes.Array[ctypes.c_ubyte]
 
@@ -89,6 +88,46 @@ class SharedCount(ctypes.Structure):
             data = fault.encode("utf-8", "replace")[:FAULT_BYTES]
             self._fault[: len(data)] = list(data)
             self._fault_length = len(data)
+
+
+class Progress:
+    """Tells whether the process of a tracker gets on."""
+
+    # Until its run is open it does where it has this share of a processor: importing takes long
+    # where others keep them busy.
+    LEAST_SHARE = 0.02
+    LOOK_S = 0.1
+
+    def __init__(self, told: SharedCount) -> None:
+        self._told = told
+        self._seen: tuple[int, bool, bool] | None = None
+        self._looked_s, self._busy_s = time.monotonic(), 0.0
+
+    def moved(self) -> bool:
+        """Return whether it has got on since this was asked."""
+        told = self._told
+        seen, before = (told.seen, told.is_open, told.ended), self._seen
+        self._seen = seen
+        return seen != before or (not told.is_open and self._is_busy())
+
+    def _is_busy(self) -> bool:
+        now_s = time.monotonic()
+        since_s = now_s - self._looked_s
+        if since_s < self.LOOK_S:
+            return False
+        busy_s, before_s = _processor_s(self._told.process), self._busy_s
+        self._looked_s, self._busy_s = now_s, busy_s
+        return busy_s - before_s >= self.LEAST_SHARE * since_s
+
+
+def _processor_s(process: int) -> float:
+    """Return the processor time of a process and what it has waited for; 0 where none is told."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0.0
+    ticks = sum(map(int, text.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _mapped(number: int) -> int:

@@ -31,6 +31,31 @@ def wait_until(is_so: Callable[[], bool], until_s: float) -> bool:
     return True
 
 
+class Limit:
+    """How long is waited for a tracker: so many seconds without progress of its."""
+
+    # In all this often as long, whatever progress there is.
+    MOST_TIMES = 10
+
+    def __init__(self, limit_s: float, moved: Callable[[], bool], first_s: float) -> None:
+        now_s = time.monotonic()
+        self._limit_s, self._moved = limit_s, moved
+        self._until_s = now_s + first_s
+        self.last_s = now_s + max(first_s, self.MOST_TIMES * limit_s)
+
+    def left_s(self) -> float:
+        """Return how many seconds are left; more where it has moved since this was asked."""
+        now_s = time.monotonic()
+        if self._moved():
+            self._until_s = min(max(self._until_s, now_s + self._limit_s), self.last_s)
+        return max(0.0, self._until_s - now_s)
+
+    def wait_until(self, is_so: Callable[[], bool]) -> bool:
+        """Wait until something is so, or nothing moves any more; returns whether it is."""
+        wait_until(lambda: is_so() or not self.left_s(), self.last_s)
+        return is_so()
+
+
 class Bell:
     """Wakes one thread, from any other, from signal handlers and from finalizers."""
 

@@ -30,6 +30,7 @@ class Nasty(BaseLogint):
     def __init__(self, run):
         super().__init__(run)
         self.calls = 0
+        self.pause_s = 0.0
         self.path = run.log_dir / "nasty.txt"
 
     def open(self) -> None:
@@ -39,6 +40,7 @@ class Nasty(BaseLogint):
         self.calls += 1
         if self.calls == self.run.options.get("call", 3):
             self.misbehave("log")
+        time.sleep(self.pause_s)
         self.say(str(step))
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
@@ -66,6 +68,13 @@ class Nasty(BaseLogint):
 
     def exit(self) -> None:
         sys.exit("the tracker leaves")
+
+    def compute(self) -> None:
+        while time.process_time() < 2:
+            pass
+
+    def slow_down(self) -> None:
+        self.pause_s = 0.12
 
     def hang(self) -> None:
         time.sleep(FOREVER_S)

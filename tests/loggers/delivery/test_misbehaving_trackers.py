@@ -31,6 +31,8 @@ APART = {
     "close_descriptors": None,
     "reset_signals": None,
 }
+# Longer than the limit, and none of it without progress.
+PATIENCE = {"begin-compute-apart": False, "log-slow_down-apart": False, "log-slow_down-here": True}
 HUNG = ("hang", "keep_the_lock", "black_hole")
 
 
@@ -56,6 +58,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
     ]
     # Of these most take all records first, for which a busy machine needs its time.
     cases += [case("log", how, in_process=False, limit_s=4.0) for how in APART]
+    cases += [
+        case(*name.split("-")[:2], in_process=in_process) for name, in_process in PATIENCE.items()
+    ]
     cases.append(case("log", "close_all_descriptors", in_process=False))
     cases += [Case(f"killed-{how}", "is_killed_beside", {"how": how}) for how in HUNG]
     return run_all(cases, tmp_path_factory.mktemp("misbehaving"))
@@ -76,6 +81,16 @@ def test_tracker_fails_or_hangs(left: dict[str, Left], phase: str, how: str, whe
     assert_unhurt(found)
     assert found.lost() == [(lost_there(phase, how), GIVEN)], found.stderr
     assert len([step for step in found.taken() if step.isdigit()]) == GIVEN - found.lost()[0][0]
+    if how in {"hang", "black_hole"}:
+        assert "limit_s" in found.stderr
+
+
+@pytest.mark.parametrize("name", PATIENCE)
+def test_who_gets_on_is_waited_for(left: dict[str, Left], name: str) -> None:
+    found = left[name]
+    assert_unhurt(found)
+    assert found.lost() == [], found.stderr
+    assert found.taken()[-1] == "finished"
 
 
 @pytest.mark.parametrize("how", APART)
