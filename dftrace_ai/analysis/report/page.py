@@ -295,10 +295,11 @@ def _verdict(found: Verdict) -> str:
     severity = first.severity if first else "info"
     if first is not None:
         head = first.kind.upper() + ("" if severity == "info" else f" {sureness(first)}")
-        what = f"{first.what}{whose(first, found)}"
+        what, who = first.what, whose(first, found)
     else:
         head = "NOTHING STANDS OUT" if found.verdict == "none" else "NO VERDICT"
-        what = ""
+        what = who = ""
+    who = f"<p>{told(who.strip(), 1000)}</p>" if who else ""
     rows = "".join(
         f"<dt>{name}</dt><dd>{told(text, 1000)}</dd>" for name, text in _verdict_rows(found)
     )
@@ -308,7 +309,7 @@ def _verdict(found: Verdict) -> str:
     mark = MARKS.get(severity, "●") if first or found.verdict != "none" else "✓"
     return (
         f"{nonfinite}<div class='verdict {severity}' id=verdict><h3>{mark} {told(head)}</h3>"
-        f"<p class=what>{told(what, 1000)}</p><dl>{rows}</dl></div>"
+        f"<p class=what>{told(what, 1000)}</p>{who}<dl>{rows}</dl></div>"
     )
 
 

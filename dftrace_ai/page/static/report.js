@@ -81,6 +81,12 @@
     const holder = document.createElement('div');
     flame.before(holder);
     flame.classList.add('paper');
+    document.addEventListener('keydown', (event) => {
+      const {target} = event, typed = target instanceof Element && target.matches('input, select');
+      if (event.key !== 'f' || event.ctrlKey || event.metaKey || event.altKey || typed) return;
+      event.preventDefault();
+      dftrace.flame.focusSearch();
+    });
     dftrace.flame = dftrace.flameGraph(holder, figures.flame.frames, {all: 'all processes'});
   }
 

@@ -21,7 +21,7 @@ from analysis.report.made_pages import (
     large,
 )
 from analysis.trace_lines import TraceLines, small_trace
-from analysis.why.made_runs import Training
+from analysis.why.made_runs import Training, write_ranks
 from html_pages import EVIL, Page
 from perfetto import engine
 from safety.commands import dftrace, invoke
@@ -57,7 +57,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports on runs of each kind."""
     folder = tmp_path_factory.mktemp("pages")
     made: dict[str, Path] = {}
-    for name in ("starved", "layers", "evil", "none", "large"):
+    for name in ("starved", "layers", "evil", "none", "large", "ranks"):
         traces = folder / name
         traces.mkdir()
         if name == "starved":
@@ -68,6 +68,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             hostile(traces, NAMES)
         elif name == "large":
             large(traces)
+        elif name == "ranks":
+            write_ranks(traces, [Training(steps=8, epochs=1, workers=0, comm_ms=5, world=20)] * 20)
         else:
             small_trace().write(traces / "t-host-1.pfw")
         made[name] = folder / f"{name}.html"
@@ -224,10 +226,14 @@ CROWDED = """(() => {
   }
   const cut = [...document.querySelectorAll('.wide')].filter(
       (one) => one.scrollWidth > one.clientWidth).map((one) => one.firstChild.id);
-  return {over, cut, wide: document.documentElement.scrollWidth - innerWidth,
+  // How much smaller than it is written anything is.
+  const scales = [...document.querySelectorAll('figure svg')].filter((one) => one.checkVisibility())
+      .map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width);
+  return {over, cut, least: Math.min(1, ...scales), wide: document.documentElement.scrollWidth - innerWidth,
           plots: [...document.querySelectorAll('figure svg[id]')].map((one) => one.id)};
 })()"""
 A4_WIDTH = 703
+TELEPHONE = 390
 
 
 class Opened(NamedTuple):
@@ -258,8 +264,9 @@ def opened(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         {"page": pages["layers"], "save": {"button": button, "folder": str(folder / "saved")}}
         for button in buttons
     ]
-    looked_at = [("large", "", 1000), ("large", "print", A4_WIDTH), ("large", "", 420)]
-    looked_at += [("starved", "", 1000), ("layers", "print", A4_WIDTH)]
+    looked_at = [("large", "", 1000), ("large", "print", A4_WIDTH), ("starved", "", 1000)]
+    looked_at += [("layers", "print", A4_WIDTH), ("ranks", "", 1440)]
+    looked_at += [(name, "", TELEPHONE) for name in ("large", "starved", "layers", "none", "ranks")]
     views = [
         {"page": pages[name], "ask": CROWDED, "media": media, "width": width}
         for name, media, width in looked_at
@@ -295,8 +302,11 @@ def test_ten_thousand_steps_and_two_hundred_layers_can_be_read(
         if name.startswith("large"):
             assert answer["plots"] == drawn
         # On a telephone tables are moved sideways; paper cannot be.
-        if not name.endswith("420"):
+        if not name.endswith(str(TELEPHONE)):
             assert answer["cut"] == [], name
+        # And its plots are drawn for it, not made smaller.
+        if "print" not in name:
+            assert answer["least"] >= 0.95, name
     # The layer that is not finite has its name beside the map, and its neighbours what differs.
     map_text = text[text.index('id="plot-tensor-0"') :].partition("</svg>")[0]
     assert re.search(r'class="small strong">…137\.', map_text)
