@@ -194,6 +194,8 @@ def _replace(path: Path, content: bytes) -> None:
             if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
                 os.fchown(number, facts.st_uid, facts.st_gid)
             os.fchmod(number, facts.st_mode & 0o7777)  # behind it, which takes some rights away
+            file.flush()
+            os.fsync(number)  # it takes the place of what somebody has written by hand
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -207,6 +209,8 @@ def _overwrite(path: Path, content: bytes) -> None:
         os.posix_fallocate(file.fileno(), 0, len(content))
         file.write(content)
         file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _diff(path: str, before: bytes, after: bytes) -> str:

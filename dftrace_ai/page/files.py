@@ -26,7 +26,8 @@ def new_file(path: Path, mode: int = 0o600) -> Iterator[Path]:
     """Give a new file, its owner's alone by default, for as long as the block runs.
 
     It gets the name when the block has ended well: whatever file or link has it is replaced, but
-    no device and no pipe.
+    no device and no pipe. All that is written by this can be made again, so nobody waits for the
+    disk.
 
     Raises:
         DftraceError: it cannot be made, written or named.

@@ -8,9 +8,7 @@ traces, may have written it, and it holds a checksum of itself.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
-from functools import partial
 from hashlib import sha256
 from types import NoneType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
@@ -21,7 +19,8 @@ from dftrace_ai.analysis.reading.clocks import NEVER, SetBack
 from dftrace_ai.analysis.reading.reach import Reach
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
 from dftrace_ai.analysis.reading.trace_file import open_regular
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.page.files import new_file
 from dftrace_ai.trace_format.file_names import INDEX_FILE_SUFFIX, trace_name
 from dftrace_ai.trace_format.header_and_footer import FooterFacts
 from dftrace_ai.wording import quoted
@@ -241,24 +240,7 @@ def write_index(
         raise TraceError(f"{quoted(str(path))}: would be too large: too many names")
     content = MARK + sha256(text).hexdigest().encode() + b"\n" + text
     try:
-        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _place(folder, path.name, content, mode)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise TraceError(f"{quoted(str(path))}: cannot be written: {error.strerror}") from error
-
-
-def _place(folder: int, name: str, content: bytes, mode: int) -> None:
-    unnamed = f".{name[:100]}-{secrets.token_hex(4)}"
-    opener = partial(os.open, mode=0o600, dir_fd=folder)
-    with open(unnamed, "xb", opener=opener) as file:
-        try:
-            os.fchmod(file.fileno(), 0o600 | (mode & 0o444))
-            file.write(content)
-            file.flush()
-            os.rename(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(unnamed, dir_fd=folder)
-            raise
+        with new_file(path, 0o600 | (mode & 0o444)) as unnamed:
+            unnamed.write_bytes(content)
+    except DftraceError as error:
+        raise TraceError(str(error)) from error
