@@ -1,4 +1,4 @@
-// Two runs beside each other: how much longer a step takes, in what, and whether it may be chance.
+// Runs beside the first of them: how much longer a step takes, in what, and whether it may be chance.
 
 import {Answered, ask, byId, fill, h, svg} from './dom.js';
 import {count, counted, learnParts, named, signed, time, value} from './figures.js';
@@ -11,25 +11,34 @@ const FIRST_SHOWN = 8;
 const SEVERITY = {slower: 'critical', faster: 'none', none: 'none', abstained: 'note'};
 const TAGS = {slower: '■ B is slower', faster: '✓ B is faster', none: '✓ no difference is sure', abstained: '● no verdict'};
 const KINDS = {new: 'only in B', gone: 'only in A', unsure: 'may be chance', same: 'no change that is sure', small: 'very little'};
+const COLOURS = ['first', 'second', 'part-optimizer', 'part-comm', 'part-data', 'part-transfer'];
+const DASHES = [null, [7, 4], [2, 2], [8, 3, 2, 3], [12, 4], [4, 4]];
+const LOOKS = ['solid', 'dashed', 'dotted', 'dash and dot', 'long dashes', 'short dashes'];
 const SURE = new Set(['slower', 'faster', 'new', 'gone']);
 
 const added = ({change}) => (change.after_ns ?? 0) - (change.before_ns ?? 0);
+const LETTERS = 'ABCDEF';
+const pairAddress = (...ids) => `#/compare/${ids.map(encodeURIComponent).join('/')}`;
 const addressOf = (id) => `#/run/${encodeURIComponent(id)}`;
 
-export async function open(page, [a, b]) {
+export async function open(page, given) {
+  const ids = given.slice(0, LETTERS.length);
   const main = byId('main');
-  const [nameA, nameB] = [a, b].map((id) => named(id)[0]);
-  fill(byId('crumbs'), `/ ${nameA} → ${nameB}`);
-  document.title = `${nameA} → ${nameB} · dftrace`;
+  const names = ids.map((id) => named(id)[0]).join(' → ');
+  fill(byId('crumbs'), `/ ${names}`);
+  document.title = `${names} · dftrace`;
   fill(main, h('div', {className: 'waiting'}), h('p', {className: 'faint'}, 'Comparing…'));
   page.keys = {u: () => { location.hash = '#/'; }};
   const {signal} = page.ended;
-  const [A, B, diff] = await Promise.all([ask('run', {id: a}, signal), ask('run', {id: b}, signal), compared(a, b, signal)]);
-  const plots = await loadPlots(A.plots);
+  const [runs, diffs] = await Promise.all([Promise.all(ids.map((id) => ask('run', {id}, signal))),
+    Promise.all(ids.slice(1).map((id) => compared(ids[0], id, signal)))]);
+  const plots = await loadPlots(runs[0].plots);
   if (page.left) return;
-  learnParts(A.parts);
-  fill(main, headline(a, b, diff), distributions(page, diff), changes(diff), differing(A.params, B.params));
-  await metrics(page, A, B, plots);
+  learnParts(runs[0].parts);
+  const [diff] = diffs;
+  fill(main, ids.length > 2 ? beside(runs, diffs) :
+      [headline(ids[0], ids[1], diff), distributions(page, diff), changes(diff)], differing(runs));
+  await metrics(page, runs, plots);
   performance.mark('compare-drawn');
 }
 
@@ -51,7 +60,7 @@ function headline(a, b, diff) {
       h('h1', {className: 'num'}, diff.error || diff.abstained || (step ? ofStep(step) : 'They have no steps to compare.')),
       h('dl', {}, run('A', a, diff.before), run('B', b, diff.after)),
       diff.notes?.map((note) => h('p', {className: 'faint'}, note)),
-      h('p', {}, h('a', {className: 'button', href: `#/compare/${encodeURIComponent(b)}/${encodeURIComponent(a)}`}, 'Exchange A and B')));
+      h('p', {}, h('a', {className: 'button', href: pairAddress(b, a)}, 'Exchange A and B')));
 }
 
 function ofStep({before_ns: before, after_ns: after, low_ns: low, high_ns: high}) {
@@ -59,20 +68,42 @@ function ofStep({before_ns: before, after_ns: after, low_ns: low, high_ns: high}
   return `A step takes ${time(before)} in A and ${time(after)} in B: ${before ? signed(after / before - 1) : ''}${interval}`;
 }
 
+// Of several runs a row for each, with the interval of what its steps take more than those of the first.
+function beside(runs, diffs) {
+  const steps = diffs.map((diff) => diff.step || null);
+  const more = (step) => step.after_ns - step.before_ns;
+  const most = Math.max(1, ...steps.filter(Boolean).flatMap((step) => [step.low_ns ?? 0, step.high_ns ?? 0, more(step)].map(Math.abs)));
+  const row = (run, i) => {
+    const diff = diffs[i - 1], step = steps[i - 1];
+    const sure = diff && SURE.has(diff.verdict), paint = !sure ? 'faint' : diff.verdict === 'slower' ? 'worse' : 'better';
+    const change = step && step.before_ns ? signed(step.after_ns / step.before_ns - 1) : '';
+    return h('tr', {}, h('td', {}, h('b', {}, LETTERS[i]), ' ', h('a', {href: addressOf(run.id), title: run.id}, named(run.id)[0])),
+        h('td', {className: 'r'}, time(i ? step?.after_ns : run.card?.median_ns)),
+        h('td', {className: `r ${paint}`}, i ? change : 'the baseline'),
+        h('td', {className: 'interval'}, step && interval({...step, kind: sure ? diff.verdict : 'same'}, more(step), most)),
+        h('td', {}, i ? diff.error || diff.abstained || h('a', {href: pairAddress(runs[0].id, run.id)}, TAGS[diff.verdict].replace('B is ', '')) : ''));
+  };
+  return h('section', {}, h('h2', {}, `How long a step takes, beside that of ${named(runs[0].id)[0]} `, h('small', {},
+      'the bar is the 99.9 % interval of the change; a verdict opens the two beside each other')),
+  h('div', {className: 'wide'}, h('table', {className: 'changes'},
+      h('thead', {}, h('tr', {}, h('th', {}, 'run'), h('th', {className: 'r'}, 'a step'), h('th', {className: 'r'}, 'change'),
+          h('th', {}, h('span', {className: 'heard'}, 'interval')), h('th', {}, 'verdict'))),
+      h('tbody', {}, runs.map(row)))));
+}
+
 function distributions(page, {distributions: both, step}) {
   if (!both) return null;
   const canvas = h('canvas', {role: 'img', 'aria-label': `How long steps take: A ${time(step?.before_ns)}, B ${time(step?.after_ns)} in the middle`});
   const section = h('section', {}, h('h2', {}, 'How long steps take ', h('small', {},
-      legend('filled', 'a line'))), h('div', {}, canvas));
+      legend(['filled', 'a line']))), h('div', {}, canvas));
   const draw = () => drawHistogram(canvas, both.edges_us, [[both.a, 'first'], [both.b, 'second', true]],
       step ? [['A', step.before_ns / 1e6], ['B', step.after_ns / 1e6]] : []);
   later(page, section, draw);
   return section;
 }
 
-const legend = (a, b) => h('span', {className: 'legend'},
-    h('span', {}, h('i', {className: 'swatch', style: {background: 'var(--first)'}}), `A, ${a}`),
-    h('span', {}, h('i', {className: 'swatch', style: {background: 'var(--second)'}}), `B, ${b}`));
+const legend = (looks) => h('span', {className: 'legend'}, looks.map((look, i) => h('span', {},
+    h('i', {className: 'swatch', style: {background: `var(--${COLOURS[i]})`}}), `${LETTERS[i]}, ${look}`)));
 
 // Draws once it stands on the page, and again with another width or theme.
 function later(page, within, draw) {
@@ -119,56 +150,64 @@ function interval({kind, low_ns: low, high_ns: high}, by, most) {
   return made;
 }
 
-function differing(a, b) {
-  const names = [...new Set([...Object.keys(a), ...Object.keys(b)])];
-  const other = names.filter((name) => JSON.stringify(a[name]) !== JSON.stringify(b[name]));
+function differing(runs) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.params)))];
+  const other = names.filter((name) => new Set(runs.map((run) => JSON.stringify(run.params[name]))).size > 1);
+  const figures = (cell) => runs.map((run, i) => cell(run, i));
   const table = () => h('table', {className: 'few'},
-      h('thead', {}, h('tr', {}, h('th', {}, 'name'), h('th', {className: 'r'}, 'A'), h('th', {className: 'r'}, 'B'))),
-      h('tbody', {}, other.map((name) => h('tr', {}, h('td', {}, name), h('td', {className: 'r'}, value(a[name])),
-          h('td', {className: 'r'}, value(b[name]))))));
+      h('thead', {}, h('tr', {}, h('th', {}, 'name'), figures((run, i) => h('th', {className: 'r'}, LETTERS[i])))),
+      h('tbody', {}, other.map((name) => h('tr', {}, h('td', {}, name),
+          figures((run) => h('td', {className: 'r'}, value(run.params[name])))))));
   return h('section', {}, h('h2', {}, 'Hyper-parameters that differ ', names.length > 0 && h('small', {},
       `${count(names.length - other.length)} alike`)),
   other.length ? h('div', {className: 'wide'}, table()) : h('p', {className: 'faint'}, names.length ? 'None.' : 'None were logged.'));
 }
 
-// Metrics that both have, over their steps: A solid, B dashed.
-async function metrics(page, A, B, plots) {
-  const names = A.metrics.filter((one) => B.metrics.some((two) => two.name === one.name && two.axis === one.axis)).map((one) => one.name);
+// Metrics that the first and another one have, over their steps.
+async function metrics(page, runs, plots) {
+  const names = runs[0].metrics.map((one) => one.name)
+      .filter((name) => runs.slice(1).some((run) => run.metrics.some((one) => one.name === name)));
   if (!names.length) return;
-  const asked = (run) => ask('metrics', [['id', run.id], ...names.map((name) => ['name', name])], page.ended.signal);
-  const [a, b] = await Promise.all([asked(A), asked(B)]);
+  const found = await Promise.all(runs.map((run) => {
+    const asked = run.metrics.filter((one) => names.includes(one.name)).map((one) => ['name', one.name]);
+    return asked.length ? ask('metrics', [['id', run.id], ...asked], page.ended.signal) : {metrics: []};
+  }));
   if (page.left) return;
   const grid = h('div', {className: 'beside'});
-  byId('main').append(h('section', {}, h('h2', {}, 'Metrics over steps ', h('small', {}, legend('solid', 'dashed'))),
+  byId('main').append(h('section', {}, h('h2', {}, 'Metrics over steps ', h('small', {}, legend(runs.map((_, i) => LOOKS[i])))),
       plots ? grid : lackOfPlots()));
   if (!plots) return;
-  const both = byAxis(a.metrics).map((one) => [one, b.metrics.find((two) => two.name === one.name)]).filter(([, other]) => other);
-  const draw = (some) => some.forEach(([one, other]) => metric(page, grid, one, other));
-  draw(both.slice(0, FIRST_SHOWN));
-  const more = h('button', {type: 'button', className: 'small', hidden: both.length <= FIRST_SHOWN, onclick: () => {
+  const lines = byAxis(found[0].metrics).map(({name, axis}) =>
+    found.map((one) => one.metrics.find((metric) => metric.name === name && metric.axis === axis)));
+  const draw = (some) => some.forEach((one) => metric(page, grid, one));
+  draw(lines.slice(0, FIRST_SHOWN));
+  const more = h('button', {type: 'button', className: 'small', hidden: lines.length <= FIRST_SHOWN, onclick: () => {
     more.hidden = true;
-    draw(both.slice(FIRST_SHOWN));
-  }}, `Show ${count(both.length - FIRST_SHOWN)} more`);
+    draw(lines.slice(FIRST_SHOWN));
+  }}, `Show ${count(lines.length - FIRST_SHOWN)} more`);
   grid.after(more);
 }
 
-function metric(page, grid, a, b) {
+// One metric of the runs that have it.
+function metric(page, grid, all) {
   const read = h('div', {className: 'read'}), holder = h('div', {className: 'plot'});
-  grid.append(h('div', {}, h('h3', {}, a.name), read, holder));
-  const steps = [...new Set([...a.step, ...b.step])].sort((x, y) => x - y);
+  grid.append(h('div', {}, h('h3', {}, all[0].name), read, holder));
+  const shown = all.map((one, i) => [one, i]).filter(([one]) => one);
+  const steps = [...new Set(shown.flatMap(([one]) => one.step))].sort((x, y) => x - y);
   const column = (one) => {
     const of = new Map(one.step.map((step, i) => [step, typeof one.v[i] === 'number' ? one.v[i] : null]));
     return steps.map((step) => of.get(step));
   };
-  const data = [steps, column(a), column(b)], first = steps[0] ?? 0, end = steps.at(-1) ?? 1;
+  const data = [steps, ...shown.map(([one]) => column(one))], first = steps[0] ?? 0, end = steps.at(-1) ?? 1;
   const span = {from: first, to: end, end, set(from, to) {
     Object.assign(span, {from: Math.max(first, from), to: Math.min(end, to)});
     plot.moved();
   }};
   const said = (figure) => figure === undefined ? '–' : figure === null ? 'not finite' : value(figure);
-  const plot = new Plot(holder, read, span, {title: `${a.name} of both runs`, height: 150, unit: '', sync: 'compare',
-    said: (i) => i === null ? `last: A ${value(a.v.at(-1))}, B ${value(b.v.at(-1))}` :
-      `step ${count(steps[i])} · A ${said(data[1][i])} · B ${said(data[2][i])}`});
-  plot.show(data, [{label: 'A', colour: 'first', gaps: true, width: 1.6}, {label: 'B', colour: 'second', gaps: true, dash: [7, 4], width: 1.6}]);
+  const each = (figure) => shown.map(([one, i], k) => `${LETTERS[i]} ${figure(one, data[k + 1])}`).join(', ');
+  const plot = new Plot(holder, read, span, {title: `${all[0].name} of all runs`, height: 150, unit: '', sync: 'compare', room: 14,
+    said: (at) => at === null ? `last: ${each((one) => value(one.v.at(-1)))}` :
+      `step ${count(steps[at])} · ${each((one, values) => said(values[at]))}`});
+  plot.show(data, shown.map(([, i]) => ({label: LETTERS[i], colour: COLOURS[i], dash: DASHES[i], gaps: true, width: 1.6})));
   page.drawn(() => plot.draw(), holder);
 }

@@ -28,7 +28,7 @@ export const lackOfPlots = () => h('p', {className: 'faint'},
 //
 // `span` is {from, to, end, set(from, to)}. Of options: height; title for who cannot see it; series
 // [{label, colour, fill, dash, width, points, stepped, gaps}]; said(index or null), which words stand
-// above; format of the figures at the left; low, whether it is one of many; logarithmic.
+// above; format of the figures at the left; low, whether it is one of many; logarithmic; room at the right.
 export class Plot {
   constructor(holder, read, span, options) {
     Object.assign(this, {holder, read, span, options, at: 0, marks: () => {}});
@@ -73,7 +73,7 @@ export class Plot {
     return {
       width: Math.max(200, this.holder.clientWidth),
       height: options.height,
-      padding: [6, 0, 0, 0],
+      padding: [6, options.room ?? 0, 0, 0],
       legend: {show: false},
       scales: {
         x: {time: false, range: () => [span.from, span.to]},

@@ -7,6 +7,7 @@ const MOST_ROWS = 1000;
 const METRICS = 2, PARAMS = 3;
 const AGAIN_S = 2;
 const MANY_TIMES = 3;
+const MOST_COMPARED = 6;
 const STATE_BUTTONS = ['all', 'running', 'ended', 'died'];
 const CONDITION = /^[^<>=!]+(<=|>=|!=|==|=|<|>).+$/;
 // One that is still being typed.
@@ -153,7 +154,7 @@ function list(page, first) {
       h('div', {className: 'bar'}, search, states, compare, base, news, h('span', {className: 'grow'}), number,
           h('details', {className: 'columns'}, h('summary', {}, 'Columns'), menu)),
       wrong, table, h('p', {}, all),
-      h('p', {className: 'faint'}, 'Folder ', h('code', {}, told.root), '. Choose two runs to compare them.',
+      h('p', {className: 'faint'}, 'Folder ', h('code', {}, told.root), `. Choose two to ${MOST_COMPARED} runs to compare them.`,
           told.more ? ` ${count(told.more)} more folders are not listed.` : ''));
 
   // Of metrics and parameters those of most runs, until somebody chooses others.
@@ -288,22 +289,23 @@ function list(page, first) {
     }
     const pair = comparedRuns();
     compare.disabled = !pair;
-    compare.textContent = chosen.picked.length ? `Compare ${chosen.picked.length}/2` : 'Compare';
-    if (pair && chosen.picked.length === 1) compare.textContent = 'Compare with the baseline';
+    const many = chosen.picked.length;
+    compare.textContent = many ? `Compare ${many}${many < 2 ? '/2' : ''}` : 'Compare';
+    if (pair && many === 1) compare.textContent = 'Compare with the baseline';
     base.hidden = chosen.picked.length !== 1;
     base.textContent = chosen.picked[0] === chosen.baseline ? 'No baseline' : 'Make it the baseline';
   }
 
   function pick(id) {
     chosen.picked = chosen.picked.includes(id) ? chosen.picked.filter((one) => one !== id) :
-        [...chosen.picked, id].slice(-2);
+        [...chosen.picked, id].slice(-MOST_COMPARED);
     marked();
   }
 
-  // The two that are chosen, the older first; or the baseline and the one that is.
+  // Those that are chosen, the baseline and then the older ones first; or the baseline and the one that is.
   function comparedRuns() {
     const known = byName();
-    if (chosen.picked.length === 2) {
+    if (chosen.picked.length >= 2) {
       return [...chosen.picked].sort((a, b) => (b === chosen.baseline) - (a === chosen.baseline) ||
           began(known.get(a)) - began(known.get(b)));
     }
