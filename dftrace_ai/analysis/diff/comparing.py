@@ -327,8 +327,10 @@ def _silence(facts: RunFacts, facts_after: RunFacts) -> str:
 def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]:
     if before.is_same(after):
         yield "A and B are one and the same run"
+    alone = max(before.facts.ranks, after.facts.ranks) < 2
     slow, fast = (
-        _own_parts(run) for run in ((after, before) if step.added_ns > 0 else (before, after))
+        _own_parts(run, alone=alone)
+        for run in ((after, before) if step.added_ns > 0 else (before, after))
     )
     if step.kind in {"slower", "faster"} and alike(slow, fast):
         yield f"all parts of a step are {step.kind} alike, as on another or a busier machine"
@@ -352,9 +354,9 @@ def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]
         yield f"{counted(first.ranks, 'rank')} in the first run, {second.ranks:,} in the second"
 
 
-def _own_parts(run: SampledRun) -> dict[Part, float]:
+def _own_parts(run: SampledRun, *, alone: bool) -> dict[Part, float]:
     """Return the parts of a step that are a rank's own: who waits for another is as slow."""
-    return {part: ns for part, ns in run.parts.items() if part != "comm" or run.facts.ranks < 2}
+    return {part: ns for part, ns in run.parts.items() if part != "comm" or alone}
 
 
 class _Key(NamedTuple):
