@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAGIC = "trace"
 SETTINGS = {
     "-o": "log_file",
+    "--out": "log_file",
     "--log-file": "log_file",
     "--parts": "auto_parts",
     "--steps": "auto_steps",
@@ -40,10 +41,12 @@ SWITCHES = {
 FLAGS = (*SWITCHES, "--no-auto", "--quiet")
 HELP = """Record a cell, and show below it what its steps lose time to.
 
-%%trace [-o PREFIX] [--parts NAMES] [--steps A:B] [--depth NUMBER] [--modules PATTERNS]
-        [--device] [--nvtx] [--itt] [--io] [--data-dir DIRS] [--no-auto] [--quiet]
+%%trace [-o DIR] [--log-file PREFIX] [--parts NAMES] [--steps A:B] [--depth NUMBER]
+        [--modules PATTERNS] [--device] [--nvtx] [--itt] [--io] [--data-dir DIRS]
+        [--no-auto] [--quiet]
 
--o, --log-file  where the traces go, a directory and a file stem
+-o, --out       the directory where the traces go
+--log-file      the same, and how their names begin
 --parts         what `auto` records, or, with a minus before it, not: -data,-transfer
 --steps         the steps that `auto` records, counted from 0
 --depth         how deep it records modules within modules
@@ -182,7 +185,12 @@ def _asked(line: str) -> tuple[dict[str, str], list[str]]:
         raise DftraceError(f"{error}; %%{MAGIC}? tells its options") from error
     if rest:
         raise DftraceError(f"{rest[0]!r} is no option; %%{MAGIC}? tells its options")
+    places = {"--out" if name == "-o" else name for name, _ in given} & {"--out", "--log-file"}
+    if len(places) > 1:
+        raise DftraceError("--out and --log-file cannot be given together")
     settings = {SETTINGS[name]: text for name, text in given if name in SETTINGS}
+    if "--out" in places:
+        settings["log_file"] = os.path.join(settings["log_file"], "")
     flags = [name for name, _ in given if name in FLAGS]
     settings |= {SWITCHES[name]: "true" for name in flags if name in SWITCHES}
     return settings, flags

@@ -41,19 +41,20 @@ kept = step
 kept + 1
 '''
 run("%load_ext dftrace_ai")
-run("%%trace -o out1/t --parts -data,-transfer" + TRAINING)
+run("%%trace -o out1 --parts -data,-transfer" + TRAINING)
 run("kept")
-run("%%trace -o out2/t --no-auto --quiet\nfrom dftrace_ai import ai\nwith ai.compute.step: raise ValueError('of the cell')")
+run("%%trace -o out2 --no-auto --quiet\nfrom dftrace_ai import ai\nwith ai.compute.step: raise ValueError('of the cell')")
 run("%%trace --stepz 1\n1")
+run("%%trace -o a --log-file b\n1")
 run("%%trace --steps 3\n1")
-run("%%trace -o out3/t\n1 + 1")
+run("%%trace -o out3\n1 + 1")
 run("import dftrace_ai; held = dftrace_ai.initialize(log_file='out4/t', compression='none')")
 run("%%trace --depth 2\n1")
 run("%%trace" + TRAINING)
 run("dftrace_ai.finalize(); print(dftrace_ai.auto)")
-run("%%trace -o out5/t\ndftrace_ai.initialize()" + TRAINING)
+run("%%trace --log-file out5/t\ndftrace_ai.initialize()" + TRAINING)
 run("dftrace_ai.finalize()")
-run("%%trace -o out6/t --device --nvtx --itt --io --data-dir /data\nimport dftrace_ai; options = dftrace_ai.auto.options\noptions.companions, options.io, options.folders")
+run("%%trace -o out6 --device --nvtx --itt --io --data-dir /data\nimport dftrace_ai; options = dftrace_ai.auto.options\noptions.companions, options.io, options.folders")
 run("%unload_ext dftrace_ai")
 run("%%trace\n1")
 """
@@ -78,6 +79,7 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
     assert " of 30, by loader blocks" in str(traced["plain"])
     assert cell()["out"] == "Out[0]: 29\n"
     (trace,) = read_all(trace_files(folder / "out1"))
+    assert trace.path.name.startswith("trace-")
     assert sum(span.name == "forward" for span in trace.spans) == 30
 
     failed = cell()
@@ -91,6 +93,7 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
 
     for wrong, words in (
         (cell(), "UsageError: %%trace: option --stepz not recognized; %%trace? tells its options"),
+        (cell(), "UsageError: %%trace: --out and --log-file cannot be given together"),
         (cell(), "UsageError: %%trace: auto_steps: '3' is not accepted; accepted: a range A:B"),
     ):
         assert wrong["error"] == "UsageError"
@@ -110,7 +113,7 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
     held = cell()
     assert " of 30, by loader blocks" in str(held["plain"]), held["out"]
     assert cell()["error"] is None
-    assert len(trace_files(folder / "out5")) == 1
+    assert [path.name[:2] for path in trace_files(folder / "out5")] == ["t-"]
     options = (("device", "nvtx", "itt"), True, ("/data",))
     assert str(cell()["out"]).startswith(f"Out[0]: {options}\n")
     assert cell()["error"] is None

@@ -84,7 +84,7 @@ def test_cells_with_a_training(kernel: Kernel) -> None:
 
     # The value of the cell, then the verdict on it: as in a page of its own, and as text.
     *_, (first, result), (second, verdict), (_, reply) = kernel.run(
-        "%%trace -o whole/t\ntrain() == alone"
+        "%%trace -o whole\ntrain() == alone"
     )
     assert (first, result["data"]["text/plain"]) == ("execute_result", "True")
     assert (second, sorted(verdict["data"])) == ("display_data", ["text/html", "text/plain"])
@@ -97,7 +97,7 @@ def test_cells_with_a_training(kernel: Kernel) -> None:
 
     # What is raised is shown once, and is what the kernel answers: notebooks that are run by a
     # program end with it.
-    messages = kernel.run("%%trace -o raised/t --quiet\ntrain(raises)")
+    messages = kernel.run("%%trace -o raised --quiet\ntrain(raises)")
     _, (kind, shown), (_, reply) = messages
     assert kind == "error"
     for told in (shown, reply):
@@ -108,7 +108,7 @@ def test_cells_with_a_training(kernel: Kernel) -> None:
     assert own.footer["error"] == "ArithmeticError"
     assert own.names["backward"] == 1
 
-    number = kernel.begin("%%trace -o interrupted/t --quiet\ntrain(hangs)")
+    number = kernel.begin("%%trace -o interrupted --quiet\ntrain(hangs)")
     until = time.monotonic() + LIMIT_S
     while not (folder / "begun").exists():
         assert time.monotonic() < until
@@ -121,7 +121,7 @@ def test_cells_with_a_training(kernel: Kernel) -> None:
     assert value(kernel.run("import dftrace_ai; dftrace_ai.auto")) == "<dftrace auto, off>"
 
     (_, (_, said), (_, reply)) = kernel.run(
-        "%%trace -o none/t\nimport asyncio\nawait asyncio.sleep(0)"
+        "%%trace -o none\nimport asyncio\nawait asyncio.sleep(0)"
     )
     assert "a cell with await outside of functions cannot be traced here" in said["text"]
     assert reply["ename"] == "UsageError"
