@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
-from shutil import get_terminal_size
+from shutil import get_terminal_size, which
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
@@ -78,6 +78,15 @@ class QuickGroup(TyperGroup):
 class _Every(QuickGroup):
     """The commands, with errors of ours told in a line instead of a traceback."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that a call begins with; for what is none, say which takes it."""
+        word = args[0]
+        if word not in self.commands and not word.startswith("-"):
+            call = _call_with(word, args)
+            if call:
+                raise DftraceError(f"there is no command {word}; did you mean: dftrace {call}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         from dftrace_ai.cli.terminal import shown
 
@@ -94,6 +103,20 @@ class _Every(QuickGroup):
         except MemoryError as error:
             typer.echo("dftrace: there is not enough memory for this", err=True)
             raise typer.Exit(BAD_INPUT) from error
+
+
+def _call_with(word: str, words: Sequence[str]) -> str:
+    """Return the call that somebody meant who has left its command out; empty for a wrong word."""
+    import shlex
+    from difflib import get_close_matches
+
+    from dftrace_ai.trace_format.file_names import is_trace
+
+    if os.path.lexists(word):
+        is_script = os.path.isfile(word) and not is_trace(word)  # noqa: PTH113 - any name
+        return shlex.join(["run" if is_script else "why", *words])
+    is_program = which(word) and not get_close_matches(word, COMMANDS)
+    return shlex.join(["run", "--", *words]) if is_program else ""
 
 
 def _print_version(asked: bool) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dftrace_ai.cli.terminal import complain, shown_progress
-from dftrace_ai.wording import counted
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.wording import counted, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,6 +171,10 @@ class Reading:
         self._found: dict[tuple[Path, ...], TraceSet] = {}
         self._is_here = not paths
         self.paths = list(paths or self._newest_here())
+        for path in self.paths:
+            if path.suffix == ".py":
+                call = f"dftrace run {shell_word(str(path))}"
+                raise DftraceError(f"{path} is a script, and no trace; {call} records one")
         self.running: list[RunningProcess] = []
         self.waiting = 0
         self.skipped: list[str] = []

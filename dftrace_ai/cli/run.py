@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
 
 
+NO_PROGRAM = (
+    "run: which program? dftrace run train.py, dftrace run -m package.train, or, for what starts "
+    "Python in the end, dftrace run -- torchrun train.py"
+)
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
@@ -81,6 +85,8 @@ class Command(QuickCommand):
                 break
             end += 2 if word in with_value else 1
         rest = args[end:]
+        if not (rest or ctx.resilient_parsing or {"-h", "--help"} & set(args)):
+            raise DftraceError(NO_PROGRAM)
         return super().parse_args(ctx, [*args[:end], *(["--", *rest] if rest else [])])
 
 
@@ -407,19 +413,23 @@ def _command_line(words: Sequence[str]) -> list[str]:
     """Return the program to start and its arguments; a script that is none of Python's raises."""
     if words[0] == "--":
         return list(words[1:])
-    _refuse_what_is_no_script(words[0])
+    _refuse_what_is_no_script(words)
     return [sys.executable, *words]
 
 
-def _refuse_what_is_no_script(word: str) -> None:
-    # What is neither there nor a program Python complains of itself.
+def _refuse_what_is_no_script(words: Sequence[str]) -> None:
+    word = words[0]
     if word.startswith("-"):
         return
-    mend = f"what starts Python in the end goes behind --: dftrace run -- {quoted(word)} ..."
+    mend = f"what starts Python in the end goes behind --: dftrace run -- {shlex.join(words)}"
     if not Path(word).exists():
-        if shutil.which(word):
-            raise DftraceError(f"run: there is no script {quoted(word)} here; {mend}")
-        return
+        if not shutil.which(word):
+            from difflib import get_close_matches
+
+            there = [one.name for one in Path(word).parent.glob("*.py")]
+            near = get_close_matches(Path(word).name, there, 1)
+            mend = f"did you mean {Path(word).with_name(near[0])}?" if near else "give its path"
+        raise DftraceError(f"run: there is no script {quoted(word)} here; {mend}")
     interpreter = _interpreter_of(word)
     if _first_bytes(word).startswith(b"\x7fELF") or (interpreter and not _is_python(interpreter)):
         raise DftraceError(f"run: {quoted(word)} is no Python script; {mend}")

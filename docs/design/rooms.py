@@ -102,8 +102,9 @@ def arrows(package: Path) -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """Return the room of a module: ``face`` for the package itself."""
-    return module.split(".")[1] if "." in module else "face"
+    """Return the room of a module: ``face`` for the package, whose program is the command."""
+    name = module.split(".")[1] if "." in module else "face"
+    return "cli" if name == "__main__" else name
 
 
 def rooms(package: Path) -> dict[str, set[str]]:

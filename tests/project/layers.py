@@ -241,5 +241,5 @@ def strays(package: Path) -> list[str]:
     return [
         f"{path.name} stands at the top"
         for path in package.glob("*.py")
-        if path.stem not in LEAVES | {"__init__"}
+        if path.stem not in LEAVES | {"__init__", "__main__"}
     ]

@@ -29,7 +29,7 @@ from dftrace_ai.trace_format.file_names import (
     trace_name,
     trace_of_profile,
 )
-from dftrace_ai.wording import counted
+from dftrace_ai.wording import counted, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -196,7 +196,8 @@ def _listed(paths: Iterable[str | os.PathLike[str]], deep: bool) -> _Listed:
         found = next(filter(None, under), None)
         if found is None:
             raise TraceError(
-                f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this directory"
+                f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this directory; "
+                f"dftrace run -o {shell_word(str(path))} SCRIPT puts some there"
             )
         for file, reason in found:
             if reason:

@@ -120,16 +120,17 @@ def test_what_cannot_be_recorded_is_said_once_and_the_program_goes_on(tmp_path: 
         "'many' is not accepted"
     )
     # Where the launcher sees it before, it starts nothing; what records nothing it starts as it is.
+    script = tmp_path / "records.py"
     for words, said in (
-        (("--steps", "many", "x.py"), "auto_steps: 'many' is not accepted; accepted: a range A:B"),
-        (("--parts", "steps,forwrad", "x.py"), "there is no part 'forwrad'; there are steps, io,"),
-        (("--set", "idz=1", "x.py"), "unknown setting 'idz'; did you mean 'ids'?"),
-        (("--set", "ids", "x.py"), "--set ids: NAME=VALUE is needed"),
-        (("--config", "none.yaml", "x.py"), "none.yaml: cannot read the settings: No such file"),
+        (("--steps", "many", script), "auto_steps: 'many' is not accepted; accepted: a range A:B"),
+        (("--parts", "steps,forwrad", script), "there is no part 'forwrad'; there are steps, io,"),
+        (("--set", "idz=1", script), "unknown setting 'idz'; did you mean 'ids'?"),
+        (("--set", "ids", script), "--set ids: NAME=VALUE is needed"),
+        (("--config", "none.yaml", script), "none.yaml: cannot read the settings: No such file"),
         (("ls",), "there is no script ls here; what starts Python in the end goes behind --"),
         (("/bin/sh", "-c", "exit"), "/bin/sh is no Python script; what starts Python"),
-        (("--steps", "1:2"), "Missing argument"),
-        (("--stepz", "1:2", "x.py"), "No such option"),
+        (("--steps", "1:2"), "run: which program? dftrace run train.py"),
+        (("--stepz", "1:2", script), "No such option"),
     ):
         done = invoke("run", *words)
         assert done.status == 2, words
@@ -144,7 +145,7 @@ def test_what_is_told_of_programs_that_record_nothing(tmp_path: Path) -> None:
     (tmp_path / "a-python").chmod(0o755)
     (tmp_path / "notes").write_text("")
     for words, status, out, err in (
-        (("none.py",), 2, "", f"can't open file '{tmp_path}/none.py': [Errno 2] No such file"),
+        (("none.py",), 2, "", "dftrace: run: there is no script none.py here; give its path"),
         (("--", "none"), 127, "", "dftrace: run: none: No such file or directory"),
         (("--", "./notes"), 126, "", "dftrace: run: ./notes: Permission denied"),
         (("--set", "enabled=no", "--", "./no-python"), 5, "launch:\n", ""),

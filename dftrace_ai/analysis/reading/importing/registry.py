@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.source import Source
     from dftrace_ai.analysis.reading.trace_file import TraceFile
 
+WHAT_IS_READ = "traces (.pfw.gz), profiles of torch.profiler and archives of these are read"
+
 Importer: TypeAlias = "Callable[[Source], list[TraceFile]]"
 """Returns the traces of a file: one, or as many as it holds. `skipped` gets what of it is none."""
 
@@ -36,7 +38,8 @@ def traces_of(source: Source) -> list[TraceFile]:
     plain = source.head.plain
     form = form_of(plain, whole=source.head.whole, named=is_trace(source.path.name))
     if form == "none":
-        raise TraceError(f"{source.path}: not a trace file: {other_told(plain)}")
+        what = f"; {WHAT_IS_READ}" if source.asked_for else ""
+        raise TraceError(f"{source.path}: not a trace file: {other_told(plain)}{what}")
     if form in ARCHIVES and not source.asked_for:
         raise TraceError(f"{source.path}: not a trace file: an archive; give it by its own name")
     return IMPORTERS[form](source)
