@@ -99,6 +99,7 @@ def test_commands_exist() -> None:
     named = {
         match
         for page in pages()
+        if page.name != "first-hour.md"  # which has wrong calls, too, and a test for each
         for match in re.findall(r"[`$] ?dftrace ([a-z]+)", page.read_text(encoding="utf-8"))
     }
     assert named
