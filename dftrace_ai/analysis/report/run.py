@@ -18,7 +18,7 @@ from dftrace_ai.analysis.report.figures.facts import (
     losses_of,
     turns_of,
 )
-from dftrace_ai.analysis.report.figures.flame import FlameTree
+from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
     CounterSeries,
@@ -69,7 +69,8 @@ if TYPE_CHECKING:
 MOST_RANKS: Final = 128
 MOST_SUMMARY_ROWS: Final = 200
 MOST_FILES: Final = 200
-THE_TRAINING: Final = "the training"
+# What are the ranks' in a run of one.
+OF_ONE: Final = {KINDS[0]: "the training", BESIDE_RANKS: "beside its main thread"}
 
 
 class Run:
@@ -407,7 +408,9 @@ def _one_or_several(flame: FlameGraph, ranks: int) -> FlameGraph:
     if ranks != 1:
         return flame
     frames = [
-        replace(frame, name=THE_TRAINING) if (frame.cat, frame.name) == ("", KINDS[0]) else frame
+        frame
+        if frame.cat or frame.parent >= 0
+        else replace(frame, name=OF_ONE.get(frame.name, frame.name))
         for frame in flame.frames
     ]
     return replace(flame, frames=frames)

@@ -155,6 +155,8 @@ BY_HAND = """(() => {
   press(flame, 'Escape', 'Escape');
   said.back = document.querySelector('.flame-bar button').disabled;
   const search = document.querySelector('.flame-bar input');
+  press(document.body, 'f');
+  said.searches = document.activeElement === search;
   search.value = 'FORWARD';
   search.dispatchEvent(new InputEvent('input', {bubbles: true}));
   said.found = seen('.flame-found');
@@ -370,6 +372,7 @@ def test_pages_are_used_by_keyboard_and_by_finger(pages: dict[str, Path], opened
     assert said["zoomed"][0].startswith(named[0])
     assert said["zoomed"][0].endswith("shown whole")
     assert (said["zoomed"][1], said["back"]) == (False, True)
+    assert said["searches"]
     # What lies inside of a match is not counted twice.
     matches = [at for at, one in enumerate(flame) if "forward" in f"{one['cat']}.{one['name']}"]
     time = sum(flame[at]["total_ns"] for at in matches if flame[at]["parent"] not in matches)
