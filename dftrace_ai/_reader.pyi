@@ -12,6 +12,7 @@ def arrow_array(
 def arrow_stream(
     blocks: Iterator[tuple[EventBlock, int]], columns: Sequence[str], /
 ) -> CapsuleType: ...
+def arrow_stream_without_gil(stream: CapsuleType, /) -> CapsuleType: ...
 def hop_blocks(
     descriptor: int, end: int, /
 ) -> tuple[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from dftrace_ai.analysis.sql import ArrowAnswer
 from dftrace_ai.analysis.views import VIEWS
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import quoted
@@ -99,7 +100,7 @@ class Frame:
             TraceError: as of `to_arrow`.
         """
         polars = _library("polars", "to_polars")
-        return self._given(polars.DataFrame)
+        return self._given(lambda found: polars.DataFrame(ArrowAnswer(found)))
 
     def to_pandas(self, dtype_backend: Backend = "numpy_nullable") -> pd.DataFrame:
         """Return all of it as a frame of pandas'.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import orjson
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.scanning import ArrowEvents, TraceBlocks, new_scanner
 from dftrace_ai.analysis.steps import Job, Rank, measure
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
-__all__ = ["Answer", "QueryError", "TraceTables"]
+__all__ = ["Answer", "ArrowAnswer", "QueryError", "TraceTables"]
 
 Given = TypeVar("Given")
 
@@ -144,7 +145,9 @@ class TraceTables:
         self._begun().kept = self._database
         return self._asked(
             sql,
-            lambda asked: self._database.give(asked, lambda found: found.__arrow_c_stream__()),
+            lambda asked: self._database.give(
+                asked, lambda found: ArrowAnswer(found).__arrow_c_stream__()
+            ),
             whole=False,
         )
 
@@ -368,6 +371,20 @@ def _portable(view: str) -> str:
     ]
     replaced = f" REPLACE ({', '.join(texts)})" if texts else ""
     return f"(SELECT *{replaced} FROM {view})"  # noqa: S608
+
+
+@dataclass(frozen=True, repr=False)
+class ArrowAnswer:
+    """A relation of DuckDB's as a stream that also those may ask who hold the GIL meanwhile.
+
+    DuckDB 1.5 waits for lines that other threads read, which need it; polars 1.31 holds it.
+    """
+
+    relation: Any
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the stream in a capsule."""
+        return _reader.arrow_stream_without_gil(self.relation.__arrow_c_stream__())
 
 
 class _Lines(ArrowEvents):

@@ -21,6 +21,7 @@ import pyarrow.dataset as pds
 import pytest
 from analysis.trace_lines import TraceLines, small_trace, training
 from analysis.why.made_runs import Training
+from conftest import SCRIPT_LIMIT_S
 from safety.commands import invoke
 
 import dftrace_ai.analysis
@@ -243,6 +244,53 @@ def test_what_is_wrong_is_said(
         message = f"{method} needs {name}; install it with: pip install {name}"
         with pytest.raises(DftraceError, match=message):
             getattr(run.frame("steps"), method)()
+
+
+HOLDING_THE_GIL = """
+import ctypes, sys
+from dftrace_ai.analysis import Run
+
+class Stream(ctypes.Structure):
+    pass
+
+class Array(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_int64), ("rest", ctypes.c_int64 * 4), ("places", ctypes.c_void_p * 3),
+                ("release", ctypes.c_void_p), ("private", ctypes.c_void_p)]
+
+# What is called by such a prototype is called with the GIL held.
+call = ctypes.PYFUNCTYPE
+Stream._fields_ = [("schema", ctypes.c_void_p), ("next", call(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
+                   ("error", ctypes.c_void_p), ("release", call(None, ctypes.c_void_p))]
+place = ctypes.pythonapi.PyCapsule_GetPointer
+place.restype, place.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+for most in (10**9, 1):
+    capsule = Run(sys.argv[1]).frame("events").__arrow_c_stream__()
+    at = place(capsule, b"arrow_array_stream")
+    stream, rows = Stream.from_address(at), 0
+    while rows < most:
+        array = Array()
+        assert stream.next(at, ctypes.addressof(array)) == 0
+        if not array.release:
+            break
+        rows += array.length
+        call(None, ctypes.c_void_p)(array.release)(ctypes.addressof(array))
+    stream.release(at)
+    print(rows)
+"""
+
+
+def test_who_holds_the_gil_while_a_stream_is_read_waits_for_nobody(runs: dict[str, Path]) -> None:
+    """As polars 1.31 does; DuckDB 1.5 then waited for ever for lines, which other threads read."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOLDING_THE_GIL, str(runs["slow"])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SCRIPT_LIMIT_S,
+    )
+    assert done.stderr == ""
+    whole, some = map(int, done.stdout.split())
+    assert whole == len(asked(runs["slow"], "events")) >= some > 0
 
 
 WITHOUT_PYARROW = """

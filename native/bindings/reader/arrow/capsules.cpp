@@ -219,6 +219,62 @@ PyObject* arrow_stream(PyObject*, PyObject* arguments) {
         .release();
 }
 
+// Lets other threads run Python for as long as it lives, where this one could.
+class WithoutGil {
+  public:
+    WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+    WithoutGil(const WithoutGil&) = delete;
+    WithoutGil& operator=(const WithoutGil&) = delete;
+    ~WithoutGil() {
+        if (state_) PyEval_RestoreThread(state_);
+    }
+
+  private:
+    PyThreadState* state_;
+};
+
+ArrowArrayStream& inner_of(ArrowArrayStream* stream) {
+    return *static_cast<ArrowArrayStream*>(stream->private_data);
+}
+
+int get_next_without_gil(ArrowArrayStream* stream, ArrowArray* out) {
+    const WithoutGil without;
+    return inner_of(stream).get_next(&inner_of(stream), out);
+}
+
+int get_schema_without_gil(ArrowArrayStream* stream, ArrowSchema* out) {
+    const WithoutGil without;
+    return inner_of(stream).get_schema(&inner_of(stream), out);
+}
+
+const char* last_error_of_inner(ArrowArrayStream* stream) {
+    return inner_of(stream).get_last_error(&inner_of(stream));
+}
+
+void end_without_gil(ArrowArrayStream* stream) {
+    const std::unique_ptr<ArrowArrayStream> inner(&inner_of(stream));
+    stream->release = nullptr;
+    const WithoutGil without;
+    inner->release(inner.get());
+}
+
+PyObject* arrow_stream_without_gil(PyObject*, PyObject* given) {
+    const auto inner =
+        static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(given, capsule_name<ArrowArrayStream>()));
+    if (!inner) return nullptr;
+    if (!inner->release) {
+        PyErr_SetString(PyExc_ValueError, "somebody has taken the stream already");
+        return nullptr;
+    }
+    return capsule<ArrowArrayStream>([&](ArrowArrayStream& out) {
+               auto moved = std::make_unique<ArrowArrayStream>(*inner);
+               inner->release = nullptr;
+               out = {get_schema_without_gil, get_next_without_gil, last_error_of_inner, end_without_gil,
+                      moved.release()};
+           })
+        .release();
+}
+
 PyMethodDef functions[] = {
     {"arrow_schema", arrow_schema, METH_VARARGS,
      "arrow_schema(columns, /): the types of columns in a capsule, as __arrow_c_schema__ returns it."},
@@ -229,6 +285,10 @@ PyMethodDef functions[] = {
      "arrow_stream(blocks, columns, /): the same of all (block, file) of an iterator, one by one when they "
      "are "
      "asked for, as __arrow_c_stream__ returns it."},
+    {"arrow_stream_without_gil", arrow_stream_without_gil, METH_O,
+     "arrow_stream_without_gil(stream, /): what a stream in a capsule gives, which threads of its own make "
+     "with "
+     "Python: for who asks with the GIL held, and would wait for them for ever."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
