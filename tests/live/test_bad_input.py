@@ -89,9 +89,8 @@ def test_markers_that_lead_nowhere(left: Path) -> None:
     spool.mkdir()
     refused(left, f"names {spool}, which is no regular file")
     spool.rmdir()
-    for text in ("/etc/passwd\n", "\0", "\n", "dftrace-\0.spool\n"):
-        marker.write_text(text)
-        refused(left, "names no spool")
+    marker.write_text("dftrace-\0.spool\n")  # `tests/safety` has others
+    refused(left, "names no spool")
     # One that was only begun is no fault.
     for text in ("", "/dev/shm/dftrace-"):
         marker.write_text(text)

@@ -20,7 +20,6 @@ from dftrace_ai.analysis.reading import open_traces, search
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.trace_facts import facts_of
-from dftrace_ai.analysis.why import why
 from dftrace_ai.errors import TraceError
 
 FILES = 500
@@ -181,10 +180,6 @@ def test_commands_read_a_job_that_deletes_its_parts(tmp_path: Path) -> None:
         assert job.stdout is not None
         assert job.stdout.readline() == "ready\n"
         folder = tmp_path / "out"
-        for _ in range(2):
-            assert summarise([folder]).skipped == ()
-            assert facts_of([folder]).skipped == ()
-            why([folder])
         made = {
             "sql": ["select count(*) from events"],
             "convert": ["--to", "perfetto", "--out", tmp_path / "all.pfw"],
