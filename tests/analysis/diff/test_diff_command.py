@@ -288,7 +288,7 @@ def test_ranks_that_wait_for_a_slow_one_are_on_no_other_machine(tmp_path: Path) 
     # What lies in no judged step of either run is no row.
     assert not [row for row in diff(*runs).names if row.name == "barrier"]
     # One rank waits for nobody; it is compared with several all the same.
-    alone = Training(steps=60, epochs=1).write(tmp_path / "alone", 1)
+    alone = Training(steps=60, epochs=1, step_ms=2.0, item_ms=0.1).write(tmp_path / "alone", 1)
     assert invoke("diff", alone, runs[0]).err.count("1 rank in the first run, 2 in the second")
     assert "all parts" not in invoke("diff", runs[0], alone).err
 
