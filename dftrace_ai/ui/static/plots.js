@@ -52,10 +52,6 @@ export class Plot {
     this.tell(null);
   }
 
-  resize() {
-    if (this.made) this.draw();
-  }
-
   // Only the axis is another; the columns are those that were there.
   moved() {
     this.made?.setScale('x', {min: this.span.from, max: this.span.to});

@@ -9,11 +9,48 @@ const MOST_COLUMNS = 900, LEAST_COLUMNS = 120;
 const ROOM = 2.2, LEAST_ROOM = 1.5;
 const BARS = 96;
 
+// The window by numbers of steps, for who wants them evenly: what is chosen there is a stretch of time.
+class Numbers {
+  constructor(steps) {
+    this.steps = steps;
+  }
+
+  get from() {
+    return this.steps.told.first[0] ?? 0;
+  }
+
+  get to() {
+    return this.from + Math.max(1, this.steps.told.count);
+  }
+
+  get end() {
+    return this.steps.told.total;
+  }
+
+  set(from, to) {
+    const {run} = this.steps;
+    if (from <= 0 && to >= this.end) run.span.set(0, run.span.end);
+    else run.span.set(this.time(from), this.time(to));
+  }
+
+  time(number) {
+    const {first, t, te, count: many} = this.steps.told;
+    const i = Math.max(0, first.findLastIndex((one) => one <= number));
+    const wide = (first[i + 1] ?? first[0] + many) - first[i];
+    return t[i] + (te[i] - t[i]) * Math.min(1, Math.max(0, (number - first[i]) / wide));
+  }
+}
+
 export class Steps {
   // `run` has {id, rank, span, plots, step(at, long)}.
   constructor(run) {
     this.run = run;
     this.tall = false;
+    this.numbered = false;
+    this.axis = h('button', {type: 'button', className: 'small', hidden: !run.plots, onclick: () => {
+      this.numbered = !this.numbered;
+      this.redraw();
+    }});
     this.about = h('small');
     this.read = h('div', {className: 'read'});
     this.chart = h('div', {className: 'plot'});
@@ -29,18 +66,28 @@ export class Steps {
     this.bars = h('canvas', {role: 'img'});
     this.percentiles = h('div', {className: 'faint num'});
     this.element = h('section', {}, h('h2', {}, 'Step time, by what it goes to ', this.about),
-        h('div', {className: 'over'}, this.read, this.higher), this.chart, this.longest,
+        h('div', {className: 'over'}, this.read, this.higher, this.axis), this.chart, this.longest,
         h('div', {className: 'two'},
             h('div', {}, this.legend, h('h3', {}, 'Slowest in this window'), this.slowest),
             h('div', {}, h('h3', {}, 'How long steps take in this window'), this.bars, this.percentiles)));
-    this.plot = new Plot(this.chart, this.read, run.span, {
-      title: 'Step time by parts', height: 230, said: (index) => this.said(index),
-      format: (ns) => ns ? time(ns) : '0',
-    });
-    this.far = new Plot(this.longestChart, this.longestRead, run.span, {
-      title: 'Longest and median step of each column', height: 74, low: true, logarithmic: true, format: micros,
-      said: (index) => this.saidOfLongest(index),
-    });
+    const numbers = new Numbers(this);
+    this.drawn = {time: this.plotsOver(run.span, {}), number: this.plotsOver(numbers, {unit: '', sync: 'numbers'})};
+  }
+
+  plotsOver(span, axis) {
+    return {
+      columns: new Plot(this.chart, this.read, span, {
+        title: 'Step time by parts', height: 230, said: (index) => this.said(index), format: (ns) => ns ? time(ns) : '0', ...axis,
+      }),
+      longest: new Plot(this.longestChart, this.longestRead, span, {
+        title: 'Longest and median step of each column', height: 74, low: true, logarithmic: true, format: micros,
+        said: (index) => this.saidOfLongest(index), ...axis,
+      }),
+    };
+  }
+
+  get shown() {
+    return this.drawn[this.numbered ? 'number' : 'time'];
   }
 
   async load(signal) {
@@ -58,6 +105,7 @@ export class Steps {
     this.shownParts = [...parts.keys()].filter((part) => told.parts[part]);
     this.about.textContent = `rank ${told.rank} · ${count(told.count)} of ${counted(told.total, 'step')}` +
         (many ? ` · a column is ${counted(Math.round(told.per), 'step')}: parts are means, the longest stands below` : '');
+    this.axis.textContent = this.numbered ? 'Over time' : 'By step';
     this.drawLegend();
     this.drawSlowest();
     this.drawBars();
@@ -67,7 +115,7 @@ export class Steps {
     if (many) {
       const [x, at] = this.places();
       const column = (values) => at.map((i) => i < 0 ? null : Math.max(values[i], .001));
-      this.far.show([x, column(told.mid), column(told.high)], [
+      this.shown.longest.show([x, column(told.mid), column(told.high)], [
         {label: 'median', colour: 'faint', width: 1},
         {label: 'longest', colour: 'ink', width: 1.2},
       ]);
@@ -76,7 +124,8 @@ export class Steps {
 
   // Where nothing is between two columns the picture is bare, so that an evaluation is no long step.
   places() {
-    const {t, te, per} = this.told, x = [], at = [];
+    const {t, te, per, first, count: many} = this.told, x = [], at = [];
+    if (this.numbered) return [[...first, (first[0] ?? 0) + many], [...first.map((_, i) => i), -1]];
     for (let i = 0; i < t.length; i++) {
       x.push(t[i]);
       at.push(i);
@@ -101,13 +150,13 @@ export class Steps {
     const tops = [...below].sort((a, b) => a - b), most = tops.at(-1) || 1;
     const usual = Math.max(tops[Math.floor(tops.length * .95)] * ROOM, tops[Math.floor(tops.length * .5)] * LEAST_ROOM);
     const cap = this.tall || !tops.length ? most * 1.06 : Math.min(most * (many ? 1.15 : 1.06), usual);
-    const clipped = told.t.filter((_, i) => below[i] > cap);
+    const clipped = (this.numbered ? told.first : told.t).filter((_, i) => below[i] > cap);
     this.higher.hidden = !clipped.length && !this.tall;
     this.higher.textContent = this.tall ? 'Fit the height' : `▲ ${count(clipped.length)} higher, to ${time(most)}: show`;
     // The highest is drawn first, and the others over it.
     const order = shownParts.map((_, i) => shownParts.length - 1 - i);
     const column = (values) => at.map((i) => i < 0 ? 0 : values[i]);
-    this.plot.show([x, ...order.map((i) => column(stack[i]))],
+    this.shown.columns.show([x, ...order.map((i) => column(stack[i]))],
         order.map((i) => ({label: shownParts[i], colour: `part-${shownParts[i]}`, fill: true, stepped: true})),
         {range: [0, cap || 1], marks: (u) => triangles(u, clipped)});
   }
@@ -158,14 +207,18 @@ export class Steps {
   }
 
   redraw() {
-    this.plot.end();
-    this.far.end();
+    for (const {columns, longest} of Object.values(this.drawn)) {
+      columns.end();
+      longest.end();
+    }
     this.draw();
   }
 
+  // The numbers of a window are known when its steps are.
   moved() {
-    this.plot.moved();
-    this.far.moved();
+    if (this.numbered) return;
+    this.shown.columns.moved();
+    this.shown.longest.moved();
   }
 }
 
