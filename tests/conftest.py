@@ -78,6 +78,19 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_spool_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whoever reads a trace opens each spool of its user: hundreds of them make every test slower."""
+    yield
+    from dftrace_ai._native import spool_trace_directory
+
+    base = tmp_path_factory.getbasetemp()
+    for spool in Path("/dev/shm").glob("dftrace-*.spool"):
+        with contextlib.suppress(OSError, ValueError):  # another's, or none that is whole
+            if Path(spool_trace_directory(str(spool))).is_relative_to(base):
+                spool.unlink()
+
+
 def trace_files(folder: Path) -> list[Path]:
     """The traces that lie in a folder."""
     return sorted(folder.glob("*.pfw*"))
