@@ -28,6 +28,7 @@ BAD_INPUT = 2
 COMMANDS = {
     "run": "Begin here",
     "why": "Begin here",
+    "ui": "Begin here",
     "summary": "Look into a trace",
     "report": "Look into a trace",
     "view": "Look into a trace",

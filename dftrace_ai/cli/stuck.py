@@ -49,9 +49,9 @@ def command(
     Exit status: 0 nothing is stuck, 1 something is, or a rank has died while others live,
     2 the call or its input is wrong.
     """
-    from dftrace_ai.cli.live_view.verdict import finding_lines
     from dftrace_ai.live import Observer, find_stuck
     from dftrace_ai.live.stuck import died_in
+    from dftrace_ai.live.verdict_words import finding_lines
 
     try:
         paths = paths or watched_here()
@@ -79,8 +79,8 @@ def _print(verdict: Verdict, *, as_json: bool) -> None:
         return
     from rich.text import Text
 
-    from dftrace_ai.cli.live_view.verdict import verdict_lines
     from dftrace_ai.cli.terminal import console, print_all
+    from dftrace_ai.live.verdict_words import verdict_lines
 
     lines = verdict_lines(verdict)
     print_all(console(), (Text(line, style, overflow="fold") for line, style in lines))

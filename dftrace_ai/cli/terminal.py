@@ -87,6 +87,14 @@ def complain(message: object, *, loud: bool = False) -> None:
     console(stderr=True).print(f"dftrace: {shown(message)}", style=style, soft_wrap=True)
 
 
+def open_in_browser(address: str) -> None:
+    """Open an address, or say that no browser was found."""
+    import webbrowser
+
+    if not webbrowser.open(address):
+        complain("no browser was found here; open the address above in yours")
+
+
 def write_json(value: Any) -> None:
     """Write a value to the standard output stream as JSON, exactly, whatever the encoding."""
     import orjson

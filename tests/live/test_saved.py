@@ -143,9 +143,9 @@ def test_a_snapshot_with_any_value_replaced_is_refused_or_shown(
     tmp_path: Path, data: st.DataObject, value: Any
 ) -> None:
     from dftrace_ai.cli.live_view.page import page
-    from dftrace_ai.cli.live_view.verdict import verdict_lines
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import find_stuck
+    from dftrace_ai.live.verdict_words import verdict_lines
 
     made = json.loads(
         snapshot_json(snapshot_of(process(0, "pipeline.train", "comm.send"), hidden=[hidden(1)]))

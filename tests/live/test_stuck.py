@@ -7,9 +7,9 @@ from pathlib import Path
 
 from printed_json import checked
 
-from dftrace_ai.cli.live_view.verdict import verdict_lines
 from dftrace_ai.live import RankStatus, Verdict, find_stuck, jobs_of, snapshot_json
 from dftrace_ai.live.jobs import with_workers
+from dftrace_ai.live.verdict_words import verdict_lines
 from live.made import NOW, NS, dead, hidden, process, snapshot_of, thread
 from live.programs import dftrace
 

@@ -43,8 +43,8 @@ ROOMS: dict[str, set[str]] = {
     "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "ui": {
-        *("_native", "conditions", "interpreters", "trace_format", "config", "spools"),
-        *("analysis", "live", "loggers"),
+        *("_native", "conditions", "interpreters", "page", "spare_folders", "trace_format"),
+        *("config", "spools", "analysis", "live", "loggers"),
     },
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
@@ -79,8 +79,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(
             (
                 *("convert", "demo", "diff", "index", "info", "inspect", "migrate", "recover"),
-                *("report", "run", "runs", "sql", "stuck", "summary", "top", "validate", "view"),
-                *("why", "run_end"),
+                *("report", "run", "runs", "sql", "stuck", "summary", "top", "ui", "validate"),
+                *("view", "why", "run_end"),
             ),
             {
                 *("terminal", "commands", "reading", "summary"),

@@ -52,7 +52,7 @@ from dftrace_ai.analysis.why.verdict import verdict_of
 from dftrace_ai.wording import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -89,6 +89,7 @@ class Run:
             they are not closed yet is not told.
         run: of several runs that lie there the one to read, as for `open_traces`: the last that
             was begun, one by its folder or name, or ``all``.
+        taken: is called with each rank that has steps, in the order in which they are read.
 
     Example::
 
@@ -108,12 +109,14 @@ class Run:
         still_written: Iterable[Path] = (),
         traces: TraceSet | None = None,
         run: str = "last",
+        taken: Callable[[MeasuredRank], None] | None = None,
     ) -> None:
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.paths: tuple[Path, ...] = tuple(Path(path) for path in several)
         self._limits = LIMITS if limits is None else limits
         self._still_written = frozenset(map(str, still_written))
         self._run = run
+        self._taken = taken
         if traces is not None:
             self.traces = traces
 
@@ -162,6 +165,8 @@ class Run:
         gathered = Gathered(self._limits)
         for member in self._job:
             gathered.add(member)
+            if self._taken and isinstance(member, Rank) and gathered.last is not None:
+                self._taken(gathered.last)
             del member
         return gathered
 

@@ -10,10 +10,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from dftrace_ai.cli.live_view.verdict import hidden_lines, problem_lines
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live import jobs_of, judge
 from dftrace_ai.live.model import NS
+from dftrace_ai.live.verdict_words import hidden_lines, problem_lines
 from dftrace_ai.live.wording import age_text, path_text, processes_text, rate_text
 from dftrace_ai.trace_format.names_and_phases import loop_part
 

@@ -12,7 +12,7 @@ import time
 import zlib
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
@@ -24,7 +24,7 @@ from dftrace_ai.cli.trace_server.served import (
 )
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
-from dftrace_ai.ui.local_server import MEDIA_TYPES, LocalServer, file_below, media_type_of
+from dftrace_ai.ui.local_server import MEDIA_TYPES, LocalServer, Site, file_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,7 +91,7 @@ def offline_ui() -> Path | None:
     return None
 
 
-class TraceSite:
+class TraceSite(Site):
     """One trace under a secret of a server, and the page that shows it."""
 
     # Of a window only what lies around it is served; None is everything. A UI of None lets
@@ -159,19 +159,11 @@ class TraceSite:
         elif self.commands and rest == VIEW:
             handler.send_on(self.page)
         elif self.ui:
-            file = file_below(self.ui, rest or "index.html")
-            if file is None:
-                handler.refuse()
-            else:
-                handler.send(file.read_bytes(), media_type_of(file))
+            handler.send_file(file_below(self.ui, rest or "index.html"))
         elif rest == "open":
             self._send_opener(handler)
         else:
             handler.refuse()
-
-    def act(self, handler: LocalHandler, rest: str) -> None:
-        """Do nothing: a trace is only read."""
-        handler.refuse(HTTPStatus.NOT_IMPLEMENTED)
 
     def preflight(self, handler: LocalHandler, rest: str) -> None:
         """Answer the question that a browser asks before a page of the web may fetch from here."""
@@ -243,23 +235,13 @@ class TraceSite:
 class TraceServer(TraceSite):
     """A server of its own for one trace."""
 
-    def __init__(
-        self,
-        files: Iterable[Trace],
-        *,
-        window: TimeWindow | None = None,
-        tracks: Mapping[Path, Sequence[bytes]] | None = None,
-        ui: Path | None = None,
-        once: bool = False,
-        port: int | None = None,
-        tell: Callable[[str], None] = print,
-    ) -> None:
-        ports = [port] if port is not None else [0] if ui else [ONLINE_UI_PORT, 0]
-        self._http = LocalServer.on_one_of(ports)
+    # `options` as those of the site.
+
+    def __init__(self, files: Iterable[Trace], *, port: int | None = None, **options: Any) -> None:
+        free = [0] if options.get("ui") else [ONLINE_UI_PORT, 0]
+        self._http = LocalServer.on_one_of(free if port is None else [port])
         self._stopped = False
-        super().__init__(
-            self._http, files, window=window, tracks=tracks, ui=ui, once=once, tell=tell
-        )
+        super().__init__(self._http, files, **options)
 
     def serve(self) -> None:
         """Answer requests until `stop`, or with `once` until the trace was fetched."""

@@ -18,10 +18,10 @@ from live.made import dead, process, snapshot_of
 from live.programs import dftrace, until
 from live.terminal import Terminal
 
-from dftrace_ai.cli.live_view.verdict import verdict_lines
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import RankStatus, find_stuck, snapshot
 from dftrace_ai.live import stuck as judging
+from dftrace_ai.live.verdict_words import verdict_lines
 from docs.pages import DOCS, EXAMPLES, blocks, plain, section, table
 
 PAGE = DOCS / "guide" / "find-the-stuck-rank.md"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live.wording import age_text, processes_text, ranges_text
 from dftrace_ai.trace_format.names_and_phases import without_loop_part
+from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Return what to print for a verdict: lines, each with a style."""
     for job in verdict.jobs:
         if len(verdict.jobs) > 1:
-            yield f"{shown(job.name)}:", "bold"
+            yield f"{_shown(job.name)}:", "bold"
         yield from finding_lines(job.findings)
         if not job.stuck:
             yield _fine(job), "green" if job.alive else "yellow"
@@ -31,7 +31,7 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
     for group in _groups(findings):
         cause = group[0].cause
         mark = f"  <- likely cause: {cause}" if cause else ""
-        yield shown(_group_in_words(group) + mark), "bold red" if cause else ""
+        yield _shown(_group_in_words(group) + mark), "bold red" if cause else ""
 
 
 def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -110,13 +110,17 @@ def hidden_lines(hidden: Iterable[HiddenProcess]) -> Iterator[str]:
         ranks = [process.rank for process in processes if process.rank is not None]
         named = f" of rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}" if ranks else ""
         count = processes_text(len(processes))
-        yield f"not visible from here: {count}{named}: run on host {shown(host)}"
+        yield f"not visible from here: {count}{named}: run on host {_shown(host)}"
 
 
 def problem_lines(problems: Iterable[str]) -> Iterator[str]:
     """Return a line for each spool that could not be read, the first few of them."""
     lines = list(problems)
     for problem in lines[:MOST_PROBLEMS]:
-        yield f"not read: {shown(problem)}"
+        yield f"not read: {_shown(problem)}"
     if len(lines) > MOST_PROBLEMS:
         yield f"not read: {len(lines) - MOST_PROBLEMS:,} more"
+
+
+def _shown(text: str) -> str:
+    return escaped(shortened(text, 2000))

@@ -1,0 +1,363 @@
+"""What is kept of a run is made here: its card, its steps, its figures.
+
+Loaded late, and by processes of their own alone: the page answers while they read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from dftrace_ai.analysis.diff import diff
+from dftrace_ai.analysis.merged_trace import shown_base_us
+from dftrace_ai.analysis.report.page import json_text
+from dftrace_ai.analysis.report.run import Run
+from dftrace_ai.analysis.steps import Job, measure
+from dftrace_ai.analysis.steps.timeline import PARTS, covered_within
+from dftrace_ai.analysis.why.model import Communication, DriftSince, figures_of
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.ui.answers import WORDS
+from dftrace_ai.ui.kept import CARD, FIGURES, METRICS, PICTURES, READ, write_whole
+from dftrace_ai.ui.logged import Logged
+from dftrace_ai.ui.runs_below import opened_run
+from dftrace_ai.ui.step_table import StepColumns, StepTable, common_edges, histogram, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.report.figures.steps import MeasuredRank
+    from dftrace_ai.analysis.report.model import ReportFigures, StepFigures
+    from dftrace_ai.analysis.steps import Steps
+    from dftrace_ai.analysis.steps.job import Named
+    from dftrace_ai.analysis.why import Verdict
+    from dftrace_ai.trace_format.json_types import Json
+    from dftrace_ai.ui import answers
+    from dftrace_ai.ui.step_table import Values
+
+STRETCHES: Final = 30
+LANE_STRETCHES: Final = 400
+MOST_PHASES: Final = 1500
+MOST_LOOPS: Final = 300
+# Between two steps for so many medians and so long nothing that is annotated: a stall.
+STALL_MEDIANS: Final = 20.0
+STALL_NS: Final = 50e6
+# Of fewer steps some stretches have none.
+FEW_STEPS: Final = 90
+SHOWN_METRICS: Final = 12
+SHOWN_PARAMS: Final = 60
+LETTERS: Final = 2000
+# A program may log long before its first event.
+BEFORE_NS: Final = 600 * 10**9
+
+
+Side: TypeAlias = "tuple[str, list[str], str]"
+Logs: TypeAlias = "list[tuple[str, list[str]]]"
+
+
+def do_tasks(words: Sequence[str]) -> int:
+    """Do tasks, each a line of the standard input, until that ends; each is answered by a line."""
+    os.nice(int(words[0]))
+    for line in sys.stdin:
+        kind, asked = json.loads(line)
+        answer, failed = "", ""
+        try:
+            answer = _compared(*asked) if kind == "compare" else _Making(*asked).make()
+        except (DftraceError, OSError, MemoryError) as error:
+            failed = str(error) or type(error).__name__
+        except Exception as error:  # noqa: BLE001 - it is told in the run's row; others are read on
+            failed = f"this run breaks its reader: {type(error).__name__}: {error}"
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        sys.stdout.write(json.dumps([answer, failed, peak_bytes]) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+class _Making:
+    """What is made of one run."""
+
+    # Of files in a folder; `logs` are those of processes of the same numbers by their directories,
+    # the nearest first.
+
+    def __init__(self, folder: str, names: list[str], logs: Logs, into: str, key: str) -> None:
+        self._logs, self._kept, self._key = logs, Path(into), key
+        self._traces = opened_run(Path(folder), names)
+        self._ranks: dict[int, StepColumns] = {}
+        self._named: dict[int, tuple[Named, ...]] = {}
+        self._last: MeasuredRank | None = None
+        self._run = Run([folder], traces=self._traces, taken=self._take)
+
+    def _take(self, measured: MeasuredRank) -> None:
+        steps = measured.steps
+        times = (steps.start_ns, steps.end_ns, steps.time_ns)
+        self._ranks[measured.number] = StepColumns(*times, steps.number, steps.parts)
+        self._named[measured.number] = measured.rank.named
+        self._last = measured
+
+    def make(self) -> str:
+        """Write everything; the card, by which it is found, last."""
+        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home = self._kept / self._key
+        half = Path(tempfile.mkdtemp(dir=self._kept, prefix=".part-"))
+        try:
+            card = self._made_in(half)
+            shutil.rmtree(home, ignore_errors=True)
+            half.rename(home)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+        write_whole(self._kept / CARD, json.dumps({"key": self._key, "card": card}).encode())
+        for old in self._kept.iterdir():
+            if old.is_dir() and old != home and not old.name.startswith(".part-"):
+                shutil.rmtree(old, ignore_errors=True)
+        return ""
+
+    def _made_in(self, folder: Path) -> answers.Card:
+        figures = self._run.figures
+        origin_ns = int((figures.first_us or 0) * 1000)
+        last_ns = origin_ns + int(figures.wall_s * 1e9)
+        shown = self._shown(figures.verdict.rank)
+        strip: answers.Strip | None = None
+        measures: list[str] = []
+        if shown is not None and figures.steps is not None:
+            rank, steps = shown
+            write_table(folder, self._ranks, shown, origin_ns)
+            measures = StepTable(folder).measures
+            phases, left_out = phases_of(steps, figures.steps, origin_ns, last_ns)
+            strip = {
+                "rank": rank,
+                "wall_s": figures.wall_s,
+                "zero_s": (origin_ns - shown_base_us(self._traces.files) * 1000) / 1e9,
+                "phases": phases,
+                "phases_left_out": left_out,
+                "lane": lane_of(steps, origin_ns, last_ns),
+            }
+        logged = self._logged(origin_ns, last_ns)
+        metrics = logged.series(origin_ns / 1e9)
+        pictures = {
+            name: [(step, round(at_s - origin_ns / 1e9, 3), *place) for step, at_s, *place in items]
+            for name, items in logged.pictures.items()
+        }
+        read: answers.ReadRun = {
+            "strip": strip,
+            "step_ranks": sorted(self._ranks),
+            "measures": measures,
+            "metrics": [
+                {"name": one["name"], "axis": one["axis"], "count": one["count"]} for one in metrics
+            ],
+            "media": [
+                {"name": name, "kind": "image", "count": len(items)}
+                for name, items in pictures.items()
+            ],
+            "params": logged.params,
+            "not_recorded": list(_not_recorded(figures, logged)),
+        }
+        (folder / FIGURES).write_text(json_text(figures), encoding="ascii")
+        for name, made in ((READ, read), (METRICS, metrics), (PICTURES, pictures)):
+            (folder / name).write_text(json.dumps(made, allow_nan=False), encoding="ascii")
+        return self._card(figures, logged, None if shown is None else shown[1])
+
+    def _shown(self, number: int) -> tuple[int, Steps] | None:
+        """Return the steps of the rank that is shown, which may have been let go."""
+        last = self._last
+        if last is None:
+            return None
+        if last.number == number or number not in self._named:
+            return last.number, last.steps
+        steps = measure(Job(self._traces).again(self._named[number]).process)
+        return None if steps is None else (number, steps)
+
+    def _logged(self, first_ns: int, last_ns: int) -> Logged:
+        """Return what was logged while it ran: numbers of processes come again."""
+        for folder, names in self._logs:
+            begun = {name: int(name.removesuffix(".jsonl").rsplit("-", 1)[1]) for name in names}
+            own = [
+                n for n, at in begun.items() if first_ns - BEFORE_NS <= at <= last_ns + BEFORE_NS
+            ]
+            if own:
+                return Logged(Path(folder), frozenset(own))
+        return Logged()
+
+    def _card(self, figures: ReportFigures, logged: Logged, steps: Steps | None) -> answers.Card:
+        verdict = figures.verdict
+        first = verdict.findings[0] if verdict.findings else None
+        facts = verdict.steps
+        per_s, spark = (None, []) if steps is None else _speed(steps)
+        said = next((f"{one.what}: {one.why}" for one in verdict.abstained), "")
+        names = list(logged.last)[:SHOWN_METRICS]
+        return {
+            "began_s": figures.first_us / 1e6 if figures.began_at and figures.first_us else None,
+            "wall_s": figures.wall_s, "ranks": verdict.ranks,
+            "events": figures.summary.events, "steps": facts.count if facts else 0,
+            "median_ns": float(facts.median_ns) if facts else None,
+            "steps_per_s": per_s, "spark": spark,
+            "verdict": verdict.verdict, "words": _words(verdict), "severity": _severity(verdict),
+            "confidence": first.confidence if first else None,
+            "share": first.share if first else None,
+            "what": (first.what if first else said)[:LETTERS], "late_ranks": _late_ranks(verdict),
+            "losses": len(figures.losses), "older": self._traces.other_runs,
+            "ended": _endings(self._traces), "logged": logged.status, "as_of_s": time.time(),
+            "metrics": {name: logged.last[name] for name in names},
+            "params": dict(list(logged.params.items())[:SHOWN_PARAMS]), "hint": "",
+        }  # fmt: skip
+
+
+def _speed(steps: Steps) -> tuple[float, list[float]]:
+    """Return the usual steps a second, and those of stretches of the training."""
+    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    edges = np.linspace(0, max(end - begin, STRETCHES), STRETCHES + 1)
+    counts, _ = np.histogram(steps.end_ns - begin, edges)
+    per_s = counts / ((edges[1] - edges[0]) / 1e9)
+    usual = float(np.median(per_s)) if len(steps) >= FEW_STEPS else float(per_s.mean())
+    return round(usual, 4), np.round(per_s, 3).tolist()
+
+
+def _words(verdict: Verdict) -> str:
+    if verdict.verdict == "slower-since" and verdict.findings:
+        step = figures_of(verdict.findings[0], DriftSince).get("step")
+        return WORDS["slower-since"] if step is None else f"slower since step {step}"
+    return WORDS[verdict.verdict]
+
+
+def _severity(verdict: Verdict) -> answers.Severity:
+    if not verdict.findings:
+        return "note" if verdict.verdict == "abstained" else "none"
+    severity = verdict.findings[0].severity
+    return "note" if severity == "info" else severity
+
+
+def _late_ranks(verdict: Verdict) -> list[int]:
+    """Return who keeps the others waiting, where the verdict knows it."""
+    found = [one for one in verdict.findings if one.kind == "communication-bound"]
+    return list(figures_of(found[0], Communication).get("late_ranks", [])) if found else []
+
+
+def _endings(traces: TraceSet) -> list[str]:
+    """Return how its processes ended, those left out that others of them had started."""
+    owners = traces.owners
+    found = set()
+    for owner in owners.all:
+        if owners.parent(owner) is None:
+            footer = owner.files[-1].end.footer
+            found.add((footer and footer.ended) or "not closed")
+    return sorted(found)
+
+
+def _not_recorded(figures: ReportFigures, logged: Logged) -> Iterator[dict[str, str]]:
+    for is_there, what, setting in (
+        (figures.counters, "processors, memory, disks and network", "system_counters_s"),
+        (logged.status, "metrics and hyper-parameters", "a logger with the interface local"),
+        (figures.tensors, "statistics of tensors", "inspect_config"),
+    ):
+        if not is_there:
+            yield {"what": what, "setting": setting}
+
+
+def _compared(before: Side, after: Side) -> str:
+    """Compare two runs, folders and their files and where they are kept, as `dftrace diff` does."""
+    first, second = (opened_run(Path(folder), names) for folder, names, _ in (before, after))
+    first.run, second.run = before[0], after[0]
+    found = diff(first, second)
+    times = [_times_of(kept) for *_, kept in (before, after)]
+    distributions: dict[str, Json] | None = None
+    if all(len(each) for each in times):
+        edges = common_edges(times)
+        bars = [histogram(each, edges) for each in times]
+        distributions = {"edges_us": edges.tolist()}
+        distributions |= {
+            n: list(bar["n"]) if bar else [] for n, bar in zip("ab", bars, strict=True)
+        }
+    return json.dumps({**found.to_dict(), "distributions": distributions})
+
+
+def _times_of(kept: str) -> Values:
+    try:
+        return StepTable(Path(kept)).times_us()
+    except (OSError, ValueError):
+        return np.zeros(0)
+
+
+def lane_of(steps: Steps, first_ns: int, last_ns: int) -> dict[str, list[float]]:
+    """Return the share of each part in stretches of the run, from 0 to 1."""
+    # In whole numbers: floats of times since 1970 are 256 ns apart.
+    length = max(last_ns - first_ns, LANE_STRETCHES)
+    edges = first_ns + np.arange(LANE_STRETCHES + 1) * length // LANE_STRETCHES
+    width = np.diff(edges)
+    lane = {}
+    for part in PARTS:
+        begin, end = steps.timeline.of(part)
+        shares = covered_within(begin, end, edges[:-1], edges[1:]) / width
+        if part != "none" and shares.any():
+            lane[str(part)] = np.round(shares, 3).tolist()
+    return lane
+
+
+def phases_of(
+    steps: Steps, facts: StepFigures, first_ns: int, last_ns: int
+) -> tuple[list[dict[str, float | str]], int]:
+    """Return what the rank did, in the order of time; and how many short phases are left out."""
+    found = sorted(_phases(steps, facts, first_ns, last_ns), key=lambda one: one[0] - one[1])
+    shown = sorted(found[:MOST_PHASES])
+    return [
+        {
+            "begin_s": (low - first_ns) / 1e9,
+            "end_s": (high - first_ns) / 1e9,
+            "kind": kind,
+            "name": n,
+        }
+        for low, high, kind, n in shown
+    ], len(found) - len(shown)
+
+
+def _phases(
+    steps: Steps, facts: StepFigures, first_ns: int, last_ns: int
+) -> Iterator[tuple[int, int, str, str]]:
+    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    if begin > first_ns:
+        yield first_ns, begin, "start-up", ""
+    evaluation, checkpoints = steps.evaluation, steps.timeline.of("checkpoint")
+    yield from ((*one, "evaluation", "") for one in _rows(*evaluation))
+    yield from ((*one, "checkpoint", "") for one in _rows(*checkpoints))
+    for number, one in _stalls(steps):
+        yield *one, "stall", f"after step {number}"
+    word, starts = "loop", np.flatnonzero(steps.first).tolist()
+    if facts.split_by == "epoch" and facts.epoch_starts:
+        word, starts = "epoch", facts.epoch_starts
+    bounds = [*sorted({0, *starts}), len(steps)]
+    if len(bounds) <= MOST_LOOPS:
+        for number, (low, high) in enumerate(pairwise(bounds)):
+            begins, ends = int(steps.start_ns[low]), int(steps.end_ns[high - 1])
+            yield begins, ends, "loop", f"{word} {number}"
+    if last_ns > end:
+        yield end, last_ns, "end", ""
+
+
+def _rows(begin: Integers, end: Integers) -> list[tuple[int, int]]:
+    return list(zip(begin.tolist(), end.tolist(), strict=True))
+
+
+def _stalls(steps: Steps) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield where between two steps nothing was annotated for long, with the step before."""
+    least = max(STALL_MEDIANS * float(np.median(steps.time_ns)), STALL_NS)
+    gaps = np.stack([steps.end_ns[:-1], steps.start_ns[1:]])
+    line = steps.timeline
+    for at in np.flatnonzero(gaps[1] - gaps[0] > least).tolist():
+        low, high = gaps[:, at].tolist()
+        here = slice(
+            int(np.searchsorted(line.end_ns, low, "right")),
+            int(np.searchsorted(line.start_ns, high)),
+        )
+        begin = np.append(np.clip(line.start_ns[here], low, high), high)
+        end = np.append(low, np.clip(line.end_ns[here], low, high))
+        for one in np.flatnonzero(begin - end > least).tolist():
+            yield int(steps.number[at]), (int(end[one]), int(begin[one]))

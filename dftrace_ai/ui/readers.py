@@ -1,0 +1,177 @@
+"""The processes that read runs, so that the page answers meanwhile: one for what is looked at.
+
+The other one, at low priority, reads all that nobody looks at, what was changed last first.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai import interpreters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dftrace_ai.trace_format.json_types import Json
+    from dftrace_ai.ui.kept import Kept
+    from dftrace_ai.ui.runs_below import FoundRun
+
+NICE: Final = 10
+# A process that has held so much gives it back by ending.
+MOST_BYTES: Final = 600 * 1024 * 1024
+# A run that grows is read again after so long, and by itself only when it rests.
+AGAIN_S: Final = 15.0
+REST_S: Final = 5.0
+# Nobody looks at a page that has not asked for so long.
+ATTENTION_S: Final = 60.0
+LOOK_S: Final = 1.0
+
+
+ENDED: Final = "its reader was ended; there may be too little memory"
+
+
+class Reader:
+    """A process that does one task after the other; it is begun with the first."""
+
+    def __init__(self, nice: int) -> None:
+        self._nice = nice
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def do(self, kind: str, task: list[Json]) -> tuple[str, str]:
+        """Have a task done; returns what it came to, and why it could not be done, or ""."""
+        with self._lock:
+            line = json.dumps([kind, task]).encode() + b"\n"
+            said = b""
+            with suppress(OSError):  # it has ended, or none can be had: the missing answer says so
+                process = self._process or self._begun()
+                process.stdin.write(line)  # type: ignore[union-attr]
+                process.stdin.flush()  # type: ignore[union-attr]
+                said = process.stdout.readline()  # type: ignore[union-attr]
+            answer, failed, peak_bytes = json.loads(said) if said else ("", ENDED, MOST_BYTES + 1)
+            if peak_bytes > MOST_BYTES:
+                self._end()
+            return answer, failed
+
+    def end(self) -> None:
+        """Let its process end, whatever it does."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        words = ["dftrace_ai.ui.making", "do_tasks", str(self._nice)]
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
+            [*interpreters.interpreter(), "-c", interpreters.PROGRAM, interpreters.paths(), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**interpreters.clean_environment(), **interpreters.ONE_THREAD},
+            # Ctrl+C at the terminal is for the server, which ends it.
+            start_new_session=True,
+        )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            interpreters.ended(process)
+            if process.stdin is not None:
+                with suppress(OSError):
+                    process.stdin.close()
+
+
+class Readers:
+    """Has runs read: those that are looked at at once, the others one after the other."""
+
+    def __init__(self, kept: Kept, all_runs: Callable[[], Sequence[FoundRun]]) -> None:
+        self._kept = kept
+        self._all_runs = all_runs
+        self.front, self._behind = Reader(0), Reader(NICE)
+        self._changed = threading.Condition()
+        self._wanted: dict[str, FoundRun] = {}
+        self._busy: set[str] = set()
+        # Why a run cannot be read, by its id and the key of its files.
+        self._failed: dict[tuple[str, str], str] = {}
+        self._read_at: dict[str, float] = {}
+        self._asked_at = -ATTENTION_S
+        self._over = False
+        for of in ((self.front, self._next_wanted), (self._behind, self._next_behind)):
+            threading.Thread(target=self._go_on, args=of, daemon=True).start()
+
+    def end(self) -> None:
+        """Have both processes ended."""
+        self._over = True
+        self.front.end()
+        self._behind.end()
+
+    def attend(self) -> None:
+        """Note that somebody looks at the list."""
+        self._asked_at = time.monotonic()
+
+    def failure(self, run: FoundRun) -> str:
+        """Return why a run cannot be read; empty where nothing says so."""
+        return self._failed.get((run.id, run.key), "")
+
+    def is_fresh(self, run: FoundRun) -> bool:
+        """Return whether what is kept of a run is of its files as they are, or it cannot be."""
+        known = self._kept.card(run.path)
+        return (known is not None and known[0] == run.key) or bool(self.failure(run))
+
+    def want(self, run: FoundRun, wait_s: float, *, again: bool = False) -> bool:
+        """Have a run read that is looked at; returns whether it is being read after so long."""
+        # One that grows is read now and then only, but for `again`.
+        known = self._kept.card(run.path)
+        recent = time.monotonic() - self._read_at.get(run.id, -AGAIN_S) < AGAIN_S
+        with self._changed:
+            if not self.is_fresh(run) and not (known and recent and not again):
+                self._wanted[run.id] = run
+                self._changed.notify_all()
+            if known is None or again:
+                self._changed.wait_for(lambda: self._over or not self._is_open(run.id), wait_s)
+            return self._is_open(run.id)
+
+    def _is_open(self, run_id: str) -> bool:
+        return run_id in self._busy or run_id in self._wanted
+
+    def _go_on(self, reader: Reader, next_run: Callable[[], FoundRun | None]) -> None:
+        while not self._over:
+            with self._changed:
+                run = next_run()
+                if run is None:
+                    self._changed.wait(LOOK_S)
+                    continue
+                self._wanted.pop(run.id, None)
+                self._busy.add(run.id)
+            self._read(reader, run)
+
+    def _next_wanted(self) -> FoundRun | None:
+        # What the other one reads just now is waited for, and then looked at again.
+        return next((run for run in self._wanted.values() if run.id not in self._busy), None)
+
+    def _is_attended(self) -> bool:
+        return time.monotonic() - self._asked_at < ATTENTION_S
+
+    def _next_behind(self) -> FoundRun | None:
+        """Return what is read next of all that nobody looks at, while somebody has a page open."""
+        for run in self._all_runs() if self._is_attended() else ():
+            grows = time.time() - run.changed_s < REST_S and self._kept.card(run.path) is not None
+            if run.files and not grows and not self._is_open(run.id) and not self.is_fresh(run):
+                return run
+        return None
+
+    def _read(self, reader: Reader, run: FoundRun) -> None:
+        logs: list[Json] = [[str(at), [name for name, *_ in logs]] for at, logs in run.logs]
+        into = str(self._kept.of_run(run.path))
+        _, failed = reader.do("read", [str(run.path), list(run.names), logs, into, run.key])
+        with self._changed:
+            if failed and not self._over:
+                self._failed[run.id, run.key] = failed
+            self._read_at[run.id] = time.monotonic()
+            self._busy.discard(run.id)
+            self._changed.notify_all()

@@ -1,0 +1,319 @@
+"""The steps of all ranks of a run as columns on disk, and what a window of them looks like.
+
+Columns are mapped, so that a window of a million steps costs what is looked at, and no reading.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS, scale_of
+from dftrace_ai.analysis.steps.timeline import covered_within
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from dftrace_ai.analysis.steps import Part, Steps
+    from dftrace_ai.ui.answers import HeatHead, StepsAnswer
+
+Values = NDArray[Any]
+
+MOST_COLUMNS: Final = 4000
+MOST_ROWS: Final = 1024
+BINS: Final = 60
+PERCENTS: Final = (0, 50, 95, 99, 100)
+SLOWEST: Final = 5
+# A rank differs whose median is so many scaled deviations and such a part off that of all.
+ODD_SCALES: Final = 4.0
+ODD_SHARE: Final = 0.1
+MOST_ODD: Final = 16
+# A cell of a heat map: from a quarter to four times of what is usual, and nothing there.
+SHADES: Final = 200
+OCTAVES: Final = 2.0
+NOTHING: Final = 255
+
+FACTS: Final = "steps.json"
+OUTSIDE: Final = ("evaluation", "checkpoint")
+"""What is told of the time between the steps of the rank that is shown, beside the rest."""
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What the columns are of: ranks, where each begins among the rows, and parts."""
+
+    ranks: list[int]
+    offsets: list[int]
+    parts: list[str]
+    # Of the times outside of steps it is known for this one what was done.
+    shown: int
+    numbered: bool
+
+
+@dataclass(frozen=True, repr=False)
+class StepColumns:
+    """What is kept of the steps of a rank when the rank has been let go."""
+
+    start_ns: Values
+    end_ns: Values
+    time_ns: Values
+    number: Values
+    parts: dict[Part, Values]
+
+
+def write_table(
+    folder: Path, ranks: Mapping[int, StepColumns], shown: tuple[int, Steps], origin_ns: int
+) -> None:
+    """Write the columns of ranks that have steps."""
+    # Times count from the begin of the run. Of the rank that is `shown` it is also told what it did
+    # between its steps.
+    numbers = sorted(ranks)
+    steps = [ranks[number] for number in numbers]
+    offsets = np.cumsum([0, *(len(one.number) for one in steps)]).tolist()
+    parts: list[Part] = [part for part in STEP_PARTS if any(one.parts[part].any() for one in steps)]
+    numbered = any((one.number != np.arange(len(one.number))).any() for one in steps)
+    _save(folder, "start", np.concatenate([one.start_ns for one in steps]) - origin_ns)
+    _save(folder, "end", np.concatenate([one.end_ns for one in steps]) - origin_ns)
+    _save(folder, "time", np.maximum(np.concatenate([one.time_ns for one in steps]), 0))
+    # What another thread did meanwhile may leave less than nothing.
+    columns = [np.concatenate([one.parts[part] for one in steps]) for part in parts]
+    whole = np.stack(columns) if columns else np.zeros((0, offsets[-1]), np.int64)
+    _save(folder, "parts", np.maximum(whole, 0))
+    if numbered:
+        _save(folder, "number", np.concatenate([one.number for one in steps]))
+    number, of_shown = shown
+    between = (of_shown.evaluation, of_shown.timeline.of("checkpoint"))
+    for kind, pieces in zip(OUTSIDE, between, strict=True):
+        _save(folder, kind, np.stack(pieces) - origin_ns)
+    facts = TableFacts(numbers, offsets, [str(part) for part in parts], number, numbered)
+    (folder / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
+
+
+def _save(folder: Path, name: str, values: Values) -> None:
+    # Half of the size, as long as nothing takes more than four seconds.
+    brief = values.min(initial=0) >= 0 and values.max(initial=0) < 2**32
+    kind = np.uint32 if brief else np.int64
+    np.save(folder / f"steps.{name}.npy", values.astype(kind), allow_pickle=False)
+
+
+class StepTable:
+    """The steps of a run as `write_table` has written them; an OSError where it has not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.facts = TableFacts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
+        self._folder = folder
+        self._start = self._column("start")
+        self._end = self._column("end")
+        self._time = self._column("time")
+        self._parts = self._column("parts")
+        self._number = self._column("number") if self.facts.numbered else None
+        self._between = {kind: self._column(kind) for kind in OUTSIDE}
+
+    def _column(self, name: str) -> Values:
+        column: Values = np.load(
+            self._folder / f"steps.{name}.npy", mmap_mode="r", allow_pickle=False
+        )
+        return column
+
+    @property
+    def measures(self) -> list[str]:
+        """What ranks are compared by."""
+        return ["own", "time", *self.facts.parts]
+
+    def _rows(self, rank: int) -> slice:
+        at = self.facts.ranks.index(rank)
+        return slice(self.facts.offsets[at], self.facts.offsets[at + 1])
+
+    def times_us(self) -> Values:
+        """Return what all steps of all ranks took."""
+        times: Values = np.asarray(self._time) / 1000
+        return times
+
+    def steps(self, rank: int, a_s: float, b_s: float, columns: int) -> StepsAnswer:
+        """Return the steps of a rank that lie in a window, in so many columns at most."""
+        rows = self._rows(rank)
+        start, end, time = self._start[rows], self._end[rows], self._time[rows]
+        a_ns, b_ns = round(a_s * 1e9), round(b_s * 1e9)
+        low = int(np.searchsorted(end, a_ns, "right"))
+        high = max(low, int(np.searchsorted(start, b_ns, "left")))
+        count = high - low
+        groups = min(max(1, columns), MOST_COLUMNS, count)
+        cuts = low + np.arange(groups + 1) * count // max(groups, 1)
+        first, last = cuts[:-1], cuts[1:] - 1
+        here = np.asarray(time[low:high], np.int64)
+        at, sizes = first - low, np.diff(cuts)
+        slow = self._slowest(here) + low
+        sums = np.add.reduceat if groups else _nothing
+        parts = {}
+        for number, part in enumerate(self.facts.parts):
+            whole = np.asarray(self._parts[number, rows.start + low : rows.start + high], np.int64)
+            means = sums(whole, at) / np.maximum(sizes, 1)
+            if means.any():
+                parts[part] = _us(means)
+        told = (self._numbers(rows, slow).tolist(), _seconds(start[slow]), _us(time[slow]))
+        return {
+            "rank": rank, "count": count, "total": len(start),
+            "per": round(count / groups, 2) if groups else 0.0,
+            "number": self._numbers(rows, first).tolist(), "first": first.tolist(),
+            "t": _seconds(start[first]), "te": _seconds(end[last]),
+            "low": _us(np.minimum.reduceat(here, at) if groups else here),
+            "mid": _us(_medians(here, at, sizes)),
+            "high": _us(np.maximum.reduceat(here, at) if groups else here),
+            "parts": parts,
+            "worst": [{"step": n, "t": t, "us": us} for n, t, us in zip(*told, strict=True)],
+            "p": _us(np.percentile(here, PERCENTS) / 1000) if count else None,
+            "hist": histogram(here / 1000),
+            "outside": self._outside(rank, (a_ns, b_ns), start[low:high], end[low:high]),
+        }  # fmt: skip
+
+    @staticmethod
+    def _slowest(time: Values) -> Values:
+        most = min(SLOWEST, len(time))
+        if not most:
+            return np.zeros(0, np.int64)
+        some = np.argpartition(-time, most - 1)[:most]
+        slowest: Values = some[np.lexsort((some, -time[some]))]
+        return slowest
+
+    def _numbers(self, rows: slice, places: Values) -> Values:
+        return places if self._number is None else np.asarray(self._number[rows][places])
+
+    def _outside(
+        self, rank: int, window_ns: tuple[int, int], start: Values, end: Values
+    ) -> dict[str, float]:
+        """Return the seconds of a window that are in no step, by what was done in them."""
+        edges = np.array(window_ns, np.int64)
+        begin = np.concatenate([edges[:1], np.asarray(end, np.int64)])
+        until = np.concatenate([np.asarray(start, np.int64), edges[1:]])
+        begin, until = np.clip(begin, *window_ns), np.clip(until, *window_ns)
+        some = until > begin
+        begin, until = begin[some], until[some]
+        left = int((until - begin).sum())
+        told: dict[str, float] = {}
+        for kind in OUTSIDE if rank == self.facts.shown else ():
+            spans = np.asarray(self._between[kind], np.int64)
+            inside = int(covered_within(spans[0], spans[1], begin, until).sum())
+            if inside:
+                told[kind] = inside / 1e9
+                left -= inside
+        if left > 0:
+            told["between"] = left / 1e9
+        return told
+
+    def heat(self, what: str, a_s: float, b_s: float, columns: int) -> tuple[HeatHead, bytes]:
+        """Return ranks by time, a byte a cell: the greatest of a moment against the median rank."""
+        # Ranks that differ stand first.
+        value = self._measured(what)
+        columns = min(max(1, columns), MOST_COLUMNS)
+        a_ns, b_ns = round(a_s * 1e9), max(round(b_s * 1e9), round(a_s * 1e9) + 1)
+        grid = np.full((len(self.facts.ranks), columns), np.nan)
+        medians = np.full(len(self.facts.ranks), np.nan)
+        width = (b_ns - a_ns) / columns
+        for row, (low, high) in enumerate(pairwise(self.facts.offsets)):
+            first = low + int(np.searchsorted(self._end[low:high], a_ns, "right"))
+            last = low + int(np.searchsorted(self._start[low:high], b_ns, "left"))
+            if first >= last:
+                continue
+            values = value[first:last]
+            medians[row] = np.median(values)
+            begin = np.asarray(self._start[first:last], np.int64) - a_ns
+            end = np.asarray(self._end[first:last], np.int64) - a_ns
+            _fill(
+                grid[row],
+                np.clip(begin / width, 0, columns - 1).astype(np.int64),
+                np.clip((end - 1) / width, 0, columns - 1).astype(np.int64),
+                values,
+            )
+        odd, usual = _odd_ranks(medians)
+        order = [*odd, *(row for row in range(len(medians)) if row not in set(odd))][:MOST_ROWS]
+        usual_of = [None if np.isnan(one) else round(one / 1000, 2) for one in medians[order]]
+        head: HeatHead = {
+            "what": what, "cols": columns, "a": a_s, "b": b_s,
+            "rows": [self.facts.ranks[row] for row in order], "odd": len(odd),
+            "left_out": max(0, len(medians) - MOST_ROWS), "median_us": usual_of,
+            "mid_us": None if usual is None else round(usual / 1000, 2),
+        }  # fmt: skip
+        return head, _shades(grid)[order].tobytes()
+
+    def _measured(self, what: str) -> Values:
+        if what in {"own", "time"}:
+            value = np.asarray(self._time, np.float64)
+            if what == "own" and "comm" in self.facts.parts:
+                # In a synchronous job all steps take equally long: what is a rank's own does not.
+                value = value - self._parts[self.facts.parts.index("comm")]
+            return value
+        return np.asarray(self._parts[self.facts.parts.index(what)], np.float64)
+
+
+def _fill(row: Values, first: Values, last: Values, values: Values) -> None:
+    """Put the greatest value of each column into a row; a step lies in all that it lasts for."""
+    counts = last - first + 1
+    begin = np.cumsum(counts) - counts
+    column = np.repeat(first - begin, counts) + np.arange(int(counts.sum()))
+    np.fmax.at(row, column, np.repeat(values, counts))
+
+
+def _shades(grid: Values) -> Values:
+    usual = np.full(grid.shape[1], np.nan)
+    some = ~np.isnan(grid).all(axis=0)
+    usual[some] = np.nanmedian(grid[:, some], axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log2(grid / np.where(usual > 0, usual, np.nan))
+    shade = np.clip(np.round((ratio + OCTAVES) / (2 * OCTAVES) * SHADES), 0, SHADES)
+    shades: Values = np.where(np.isnan(ratio), NOTHING, shade).astype(np.uint8)
+    return shades
+
+
+def _odd_ranks(medians: Values) -> tuple[list[int], float | None]:
+    """Return which rows differ from the others, the oddest first; and what is usual."""
+    known = medians[~np.isnan(medians)]
+    if not len(known):
+        return [], None
+    usual, scale = float(np.median(known)), scale_of(known)
+    off = np.abs(np.nan_to_num(medians, nan=usual) - usual)
+    odd = np.flatnonzero((off > ODD_SCALES * scale) & (off > ODD_SHARE * usual))
+    return odd[np.argsort(-off[odd], kind="stable")][:MOST_ODD].tolist(), usual
+
+
+def _nothing(values: Values, _: Values) -> Values:
+    return values[:0]
+
+
+def _medians(values: Values, at: Values, sizes: Values) -> Values:
+    """Return the median of each group; of these there are two sizes at most."""
+    middle = np.zeros(len(at))
+    for size in np.unique(sizes).tolist():
+        chosen = sizes == size
+        middle[chosen] = np.median(values[at[chosen][:, None] + np.arange(size)], axis=1)
+    return middle
+
+
+def histogram(times_us: Values, edges_us: Values | None = None) -> dict[str, list[float]] | None:
+    """Return how many times are in each of bins that grow by a factor; None without any."""
+    if not len(times_us):
+        return None
+    edges = common_edges([times_us]) if edges_us is None else edges_us
+    counts, _ = np.histogram(np.clip(times_us, edges[0], edges[-1]), edges)
+    return {"edges_us": np.round(edges, 3).tolist(), "n": counts.tolist()}
+
+
+def common_edges(times_us: Sequence[Values]) -> Values:
+    """Return the edges of bins for several lists of times, none of which is empty."""
+    low = max(min(float(each.min()) for each in times_us), 0.001)
+    high = max(float(each.max()) for each in times_us)
+    edges: Values = np.geomspace(low, max(high, low * 1.01), BINS + 1)
+    return edges
+
+
+def _seconds(ns: Values) -> list[float]:
+    return list(np.round(np.asarray(ns, np.float64) / 1e9, 6).tolist())
+
+
+def _us(ns: Values) -> list[float]:
+    return list(np.round(np.asarray(ns, np.float64) / 1000, 2).tolist())

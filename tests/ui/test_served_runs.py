@@ -1,0 +1,460 @@
+"""The page over all runs, asked over HTTP: what it says is what commands say."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+from analysis.why.made_runs import Training
+from live.programs import program
+from loggers.runs.made_logs import Log
+from printed_json import checked
+from safety.commands import answer, invoke
+from ui.served_runs import Served, serving, until
+
+from dftrace_ai.analysis.report import plots
+from dftrace_ai.analysis.steps.timeline import PARTS
+from dftrace_ai.analysis.why.model import KINDS
+from dftrace_ai.analysis.why.words import part_name
+from dftrace_ai.ui import answers
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "a..%2f", "a&b=c", '"quoted"', "-n", "\u202egnp", "100%"]
+
+
+def ranks(
+    folder: Path, count: int, late: int | None = None, steps: int = 60, pid: int = 4000
+) -> Path:
+    """A synchronous job; of one rank the forward takes four times as long as that of the others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in range(count):
+        trace = TraceLines(pid + rank, rank=rank, world_size=count)
+        at = 1_000_000_000
+        for step in range(steps):
+            own = (20 if rank == late else 5) * 1_000_000 + 1000 * (rank + step % 7)
+            trace.span("step", "pipeline", at, 30_000_000, step=step)
+            trace.span("forward", "compute", at + 1000, own, step=step)
+            trace.span("all_reduce", "comm", at + 2000 + own, 28_000_000 - own, step=step)
+            at += 31_000_000
+        trace.footer()
+        trace.write(folder / f"t-host-{pid + rank}.pfw.gz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root") / "runs"
+    for name, training in {
+        "slow-loader": Training(item_ms=20),
+        "healthy": Training(),
+        "evaluating": Training(evaluate=20, checkpoint=(10, 30.0), epochs=3),
+    }.items():
+        training.write(root / "made" / name, 1)
+    ranks(root / "job" / "eight", 8, late=5)
+    for name in HOSTILE:
+        small_trace().write(root / "names" / name / "t-host-100.pfw")
+    (root / "bad").mkdir()
+    (root / "bad" / "t-host-1.pfw.gz").write_bytes(b"no trace at all")
+    outside = root.parent / "outside"
+    small_trace().write(outside / "t-host-7.pfw")
+    (root / "led-out").symlink_to(outside)
+    (root / "job" / "linked").mkdir()
+    (root / "job" / "linked" / "t-host-7.pfw").symlink_to(outside / "t-host-7.pfw")
+    made = ranks(root / "logged", 1, steps=40, pid=5000)
+    log = Log(
+        root / "logs", "p/r", number=int((TIME_BASE_US / 1e6 + 1) * 1e9), t=TIME_BASE_US / 1e6 + 1
+    )
+    log.path = log.path.rename(log.folder / log.path.name.replace(f"-{os.getpid()}-", "-5000-"))
+    log.add("p", v={"lr": 0.1, "model": "<b>net"})
+    for step in range(5000):
+        log.add(
+            "m", s=step, a="i", v={"loss": 1 / (step + 1)}, t=TIME_BASE_US / 1e6 + 1 + step / 1e3
+        )
+    log.add("m", s=5000, a="i", v={"loss": "NaN"}, t=TIME_BASE_US / 1e6 + 7)
+    (log.folder / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    (log.folder / "x.svg").write_bytes(b"<svg onload='alert(1)'/>")
+    for file in ("x.png", "x.svg", "../../outside/t-host-7.pfw"):
+        log.add("f", s=1, a="i", kind="image", name="samples", file=file, t=TIME_BASE_US / 1e6 + 2)
+    log.end()
+    assert made.is_dir()
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(root, tmp_path_factory.mktemp("cache")) as (page, _):
+        yield page
+
+
+def test_a_card_says_what_why_says(served: Served, root: Path) -> None:
+    rows = served.read()
+    for run in ("made/slow-loader", "made/healthy", "made/evaluating", "job/eight", "logged"):
+        card, verdict = rows[run]["card"], answer("why", root / run)
+        assert rows[run]["state"] == "ended", card
+        assert card["verdict"] == verdict["verdict"]
+        assert card["steps"] == verdict["steps"]["count"]
+        assert card["median_ns"] == verdict["steps"]["median_ns"]
+        assert card["ranks"] == verdict["ranks"]
+        first = (verdict["findings"] or [None])[0]
+        assert card["share"] == (first and first["share"])
+        assert first is None or card["what"] == first["what"]
+        assert len(card["spark"]) == 30
+    assert rows["made/slow-loader"]["card"]["words"] == "waits for data"
+    assert rows["made/slow-loader"]["card"]["severity"] == "critical"
+    assert rows["job/eight"]["card"]["late_ranks"] == [5]
+
+
+def test_every_verdict_has_words_and_every_part_a_name() -> None:
+    assert set(KINDS) | {"none", "abstained"} <= set(answers.WORDS)
+    assert [part["part"] for part in answers.PARTS] == list(plots.PARTS)
+    assert [part["words"] for part in answers.PARTS] == list(map(part_name, plots.PARTS))
+
+
+def test_a_run_is_its_report(served: Served, root: Path) -> None:
+    run = served.json("run", id="job/eight")
+    report = answer("report", root / "job" / "eight")
+    for once in ("made_at", "title", "paths"):
+        assert run["figures"].pop(once)
+        report.pop(once)
+    assert run["figures"] == report
+    assert run["step_ranks"] == list(range(8))
+    assert run["measures"] == ["own", "time", "forward", "comm", "none"]
+    checked(json.dumps(served.json("run", id="made/healthy")["figures"]), "report")
+
+
+def steps_by_sql(folder: Path, rank: int) -> list[dict[str, Any]]:
+    query = f"select * from steps where rank = {rank} order by start_ns"
+    return list(json.loads(invoke("sql", "--json", folder, query).out))
+
+
+@pytest.mark.parametrize(
+    ("run", "rank", "window", "columns"),
+    [
+        ("job/eight", 5, (0.0, 100.0), 900),
+        ("job/eight", 0, (0.5, 1.2), 900),
+        ("job/eight", 3, (0.0, 100.0), 7),
+        ("made/evaluating", 0, (0.0, 1e6), 11),
+        ("made/evaluating", 0, (1.0, 3.0), 4000),
+        ("made/healthy", 0, (0.7, 0.7001), 10),
+        ("made/healthy", 0, (1e5, 1e6), 10),
+    ],
+)
+def test_a_window_has_the_steps_that_lie_in_it(
+    served: Served, root: Path, run: str, rank: int, window: tuple[float, float], columns: int
+) -> None:
+    figures = served.json("run", id=run)["figures"]
+    origin_ns = int(figures["first_us"] * 1000)
+    every = steps_by_sql(root / run, rank)
+    low, high = (round(at * 1e9) + origin_ns for at in window)
+    steps = [one for one in every if one["end_ns"] > low and one["start_ns"] < high]
+    seen = served.json("steps", id=run, rank=rank, a=window[0], b=window[1], n=columns)
+    assert (seen["count"], seen["total"]) == (len(steps), len(every))
+    if not steps:
+        assert (seen["t"], seen["p"], seen["hist"], seen["worst"]) == ([], None, None, [])
+        return
+    cuts = [k * len(steps) // len(seen["t"]) for k in range(len(seen["t"]) + 1)]
+    groups = [steps[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    assert len(groups) == min(columns, len(steps))
+    times = [[one["dur_ns"] / 1000 for one in group] for group in groups]
+    assert seen["number"] == [group[0]["step"] for group in groups]
+    for name, figure in (("low", min), ("mid", statistics.median), ("high", max)):
+        assert seen[name] == pytest.approx([figure(each) for each in times], abs=0.006)
+    assert seen["t"] == pytest.approx(
+        [(group[0]["start_ns"] - origin_ns) / 1e9 for group in groups], abs=2e-6
+    )
+    for part in PARTS:
+        mean = [statistics.fmean(one.get(f"{part}_ns", 0) / 1000 for one in g) for g in groups]
+        assert seen["parts"].get(part, [0.0] * len(mean)) == pytest.approx(mean, abs=0.006)
+    slow = sorted(steps, key=lambda one: -one["dur_ns"])[:5]
+    assert [one["us"] for one in seen["worst"]] == pytest.approx(
+        [one["dur_ns"] / 1000 for one in slow], abs=0.006
+    )
+    assert sum(seen["hist"]["n"]) == len(steps)
+    inside = sum(min(one["end_ns"], high) - max(one["start_ns"], low) for one in steps)
+    assert sum(seen["outside"].values()) == pytest.approx((high - low - inside) / 1e9, abs=1e-5)
+
+
+def test_the_time_between_steps_is_told(served: Served) -> None:
+    whole = served.json("run", id="made/evaluating")
+    strip = whole["strip"]
+    kinds = {phase["kind"] for phase in strip["phases"]}
+    assert {"start-up", "loop", "evaluation", "checkpoint"} <= kinds
+    seen = served.json("steps", id="made/evaluating", rank=0, a=0, b=strip["wall_s"])
+    evaluated = sum(
+        phase["end_s"] - phase["begin_s"]
+        for phase in strip["phases"]
+        if phase["kind"] == "evaluation"
+    )
+    assert seen["outside"]["evaluation"] == pytest.approx(evaluated, rel=0.01)
+    assert all(len(shares) == 400 for shares in strip["lane"].values())
+    assert max(map(max, strip["lane"].values())) <= 1.0
+
+
+def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:
+    body = served.get("api/heat", id="job/eight", what="own", a=0.0, b=1.9, cols=40).body
+    size = int.from_bytes(body[:4], "little")
+    head, cells = json.loads(body[4 : 4 + size]), body[4 + size :]
+    assert (head["rows"], head["odd"]) == ([5, 0, 1, 2, 3, 4, 6, 7], 1)
+    assert len(cells) == 8 * 40
+    rows = [cells[40 * row : 40 * row + 40] for row in range(8)]
+    # Own time is 22 ms against 7: a ratio of about 3; the others are as the median is.
+    known = [cell for cell in rows[0] if cell != 255]
+    assert min(known) > 160
+    assert all(95 <= cell <= 105 for row in rows[1:] for cell in row if cell != 255)
+    assert head["median_us"][0] == pytest.approx(22_000, rel=0.05)
+    equal = served.get("api/heat", id="job/eight", what="time", a=0.0, b=1.9, cols=40).body
+    assert json.loads(equal[4 : 4 + int.from_bytes(equal[:4], "little")])["odd"] == 0
+
+
+def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> None:
+    row = served.read()["logged"]
+    assert row["card"]["params"] == {"lr": 0.1, "model": "<b>net"}
+    assert row["card"]["metrics"] == {"loss": "NaN"}
+    run = served.json("run", id="logged")
+    assert run["metrics"] == [{"name": "loss", "axis": "iteration", "count": 5001}]
+    (loss,) = served.json("metrics", id="logged", name="loss")["metrics"]
+    assert len(loss["v"]) == len(loss["t"]) == 2000
+    assert loss["v"][-1] == "NaN"
+    assert loss["high"][0] == 1.0
+    assert served.json("metrics", id="logged", name="other") == {"metrics": []}
+    assert run["media"] == [{"name": "samples", "kind": "image", "count": 3}]
+    assert len(served.json("media", id="logged", name="samples")["items"]) == 3
+    shown = [served.get("api/picture", id="logged", name="samples", n=n) for n in range(4)]
+    assert [one.status for one in shown] == [200, 404, 404, 404]
+    assert shown[0].headers["Content-Type"] == "image/png"
+    assert served.json("run", id="made/healthy")["not_recorded"]
+
+
+def test_conditions_are_those_of_runs(served: Served) -> None:
+    served.read()
+
+    def match(*conditions: str) -> Any:
+        found = served.json("match", where=conditions)
+        return found["error"] or sorted(found["ids"])
+
+    assert match("lr=0.1") == ["logged"]
+    assert match("ranks >= 8 and steps > 10") == ["job/eight"]
+    assert match("verdict = input-bound", "ranks < 3") == ["made/slow-loader"]
+    assert "did you mean" in match("rankss > 1")
+    assert match("lr >")
+    assert match("(" * 100)
+
+
+def test_two_runs_are_compared_as_by_diff(served: Served, root: Path) -> None:
+    seen = served.json("diff", a="made/healthy", b="made/slow-loader")
+    said = answer("diff", root / "made/healthy", root / "made/slow-loader")
+    bars = seen.pop("distributions")
+    for one in (seen, said):
+        one["before"].pop("path"), one["after"].pop("path")
+    assert seen == said
+    assert len(bars["a"]) == len(bars["b"]) == len(bars["edges_us"]) - 1
+    assert (sum(bars["a"]), sum(bars["b"])) == (seen["before"]["steps"], seen["after"]["steps"])
+    refused = served.get("api/diff", a="made/healthy", b="bad")
+    assert refused.status == 409
+    assert "t-host-1.pfw.gz" in refused.json["error"]
+
+
+def test_names_are_data(served: Served) -> None:
+    rows = served.read()
+    for name in HOSTILE:
+        run = f"names/{name}"
+        assert rows[run]["card"]["verdict"] == "abstained"
+        assert served.json("run", id=run)["id"] == run
+    # What is no run by its very name is none, whatever it is as a path.
+    for name in (
+        *("..", "../outside", "job/../../outside", "/etc", "led-out", "job/linked", "names"),
+        *("", "job/eight/", "job//eight", "./job/eight", "job/eight\0", "%2e%2e/outside"),
+    ):
+        for what in ("run", "steps", "heat", "metrics", "media", "picture", "live"):
+            asked = served.get(f"api/{what}", id=name, rank=0, a=0, b=1, name="x", n=0)
+            assert (name, what, asked.status) == (name, what, 404)
+        assert served.get("perfetto", id=name).status == 404
+        assert served.ask(f"/{served.token}/api/recover?id={name!r}", "POST").status == 404
+    assert rows["bad"]["state"] == "unreadable"
+    assert "t-host-1.pfw.gz" in rows["bad"]["card"]["what"]
+    assert served.json("run", id="bad")["figures"] is None
+
+
+def test_only_the_page_of_this_server_is_answered(served: Served) -> None:
+    page = served.get("")
+    assert page.status == 200
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+    assert page.headers["Referrer-Policy"] == "no-referrer"
+    own = f"/{served.token}/api/runs"
+    for path in ("/", "/api/runs", f"/{served.token}", f"/{served.token[:-1]}x/api/runs"):
+        assert served.ask(path)[::2] == (404, b"")
+    for name in (
+        "../site.py",
+        "%2e%2e/site.py",
+        "static/app.js",
+        ".",
+        "..",
+        "app.js/",
+        "%00",
+        "x" * 5000,
+    ):
+        assert served.ask(f"/{served.token}/{name}")[::2] == (404, b"")
+    for headers in (
+        {"Host": "evil.example"},
+        {"Host": f"evil.example:{served.port}"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Content-Length": "0"},
+    ):
+        assert served.ask(own, **headers)[::2] == (404, b"")
+    assert (
+        served.ask(own, Host=f"localhost:{served.port}", Sec_Fetch_Site="same-origin").status == 200
+    )
+    assert served.ask(own, "OPTIONS")[::2] == (404, b"")
+    assert served.ask(own, "POST")[::2] == (404, b"")
+    recover = f"/{served.token}/api/recover?id=job%2Feight"
+    assert served.ask(recover, "POST", Sec_Fetch_Site="cross-site")[::2] == (404, b"")
+    assert served.ask(recover)[::2] == (404, b"")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rank": "x"},
+        {"rank": "-1"},
+        {"rank": "9" * 40},
+        {"a": "nan"},
+        {"b": "1e999"},
+        {"n": "many"},
+        {"rank": "99"},
+        {"a": "1", "b": "0"},
+        {"n": "999999999"},
+        {"n": "0"},
+    ],
+)
+def test_what_is_asked_wrongly_is_told(served: Served, asked: dict[str, str]) -> None:
+    said = served.get("api/steps", id="job/eight", **{"rank": 0, "a": 0, "b": 1, **asked})
+    if said.status == 200:
+        assert {"b", "n"} & set(asked)
+        assert len(said.json["t"]) <= 60
+    else:
+        assert said.status in (400, 409)
+        assert said.json["error"]
+    assert served.get("api/heat", id="job/eight", what="nothing", a=0, b=1).status == 409
+
+
+def test_a_run_is_shown_in_perfetto_by_the_same_server(served: Served) -> None:
+    zero_s = served.json("run", id="job/eight")["strip"]["zero_s"]
+    sent = served.get("perfetto", id="job/eight", at=f"{zero_s + 0.5:.6f}s+0.1s", ranks="5")
+    assert sent.status == 302
+    address = sent.headers["Location"]
+    assert f"127.0.0.1:{served.port}/" in address
+    assert served.token not in address
+    secret = address.split(f"{served.port}/")[1].split("/")[0]
+    assert served.ask(f"/{secret}/").status in (200, 404)  # as the offline UI is there or not
+    assert served.get("perfetto", id="job/eight", ranks="99").status == 409
+    assert served.get("perfetto", id="job/eight", at="soon").status == 409
+
+
+def test_a_job_is_shown_as_it_runs_and_dies_and_is_recovered(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    source = """
+        dftrace_ai.initialize()
+        for step in range(30):
+            with ai.pipeline.step(step=step):
+                with ai.compute.forward:
+                    time.sleep(0.001)
+        with ai.comm.all_reduce:
+            done("waits")
+        """
+    with (
+        program(source, root / "job", RANK="0", WORLD_SIZE="1") as running,
+        serving(root, tmp_path / "cache") as (page, _),
+    ):
+        row = page.rows()["job"]
+        assert row["state"] == "running"
+        live = page.json("live", id="job")
+        (rank,) = live["ranks"]
+        assert live["over"] is None
+        assert (rank["rank"], rank["pid"], rank["state"]) == (0, running.pid, "alive")
+        assert rank["where"] == "comm.all_reduce"
+        assert live["stuck"]["kind"] == "dftrace verdict"
+        running.kill()
+        row = until(lambda: page.rows()["job"], lambda row: row["state"] == "died" and row["fresh"])
+        assert row["card"]["hint"].startswith("dftrace recover ")
+        if not row["files"]:
+            assert row["card"]["verdict"] == "not-recovered"
+        done = page.ask(f"/{page.token}/api/recover?id=job", "POST")
+        assert done.status == 200
+        assert len(done.json["done"]) == 1
+        row = page.read()["job"]
+        assert row["state"] == "died"
+        assert row["card"]["ended"] == ["died"]
+        assert row["card"]["steps"] == 30
+        assert page.json("live", id="job")["over"]
+
+
+def test_a_run_that_grows_is_read_again(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    ranks(root / "job", 1, steps=30)
+    with serving(root, tmp_path / "cache") as (page, _):
+        assert page.json("run", id="job")["card"]["steps"] == 30
+        ranks(root / "job", 1, steps=50)
+        until(page.rows, lambda rows: not rows["job"]["fresh"])
+        assert page.json("run", id="job", refresh=1)["card"]["steps"] == 50
+        seen = page.json("steps", id="job", rank=0, a=0, b=100)
+        assert seen["total"] == 50
+        ranks(root / "new", 2, steps=30)
+        rows = until(page.read, lambda rows: "new" in rows)
+        assert rows["new"]["card"]["ranks"] == 2
+
+
+def test_what_was_read_is_kept_where_nobody_else_can_write(tmp_path: Path) -> None:
+    root, cache = tmp_path / "runs", tmp_path / "cache"
+    ranks(root / "job", 1)
+    with serving(root, cache) as (page, _):
+        page.read()
+    kept = cache / "dftrace-ai" / "ui"
+    assert kept.stat().st_mode & 0o777 == 0o700
+    (card,) = kept.glob("*/card.json")
+    assert card.stat().st_mode & 0o777 == 0o600
+    found = json.loads(card.read_text())
+    card.write_text(json.dumps(found | {"card": found["card"] | {"what": "of the cache"}}))
+    with serving(root, cache) as (page, _):
+        assert page.rows()["job"]["card"]["what"] == "of the cache"
+    # Others could have put it there.
+    kept.chmod(0o777)
+    with serving(root, cache) as (page, _):
+        assert page.read()["job"]["card"]["what"] != "of the cache"
+    kept.chmod(0o700)
+    card.write_text("{")
+    with serving(root, cache) as (page, _):
+        assert page.read()["job"]["card"]["steps"] == 60
+
+
+def test_two_hundred_runs_are_in_one_list(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    for number in range(200):
+        path = small_trace(100 + number).write(
+            root / f"{number:03d}" / f"t-host-{100 + number}.pfw"
+        )
+        os.utime(path, (1e9 + number, 1e9 + number))
+    with serving(root, tmp_path / "cache", SSH_CONNECTION="a b c d") as (page, said):
+        assert f"ssh -NL {page.port}:127.0.0.1:{page.port} " in said
+        listed = page.json("runs")
+        assert [row["id"] for row in listed["runs"]] == [f"{n:03d}" for n in reversed(range(200))]
+        # The list waits for no reading; what is looked at is read at once.
+        assert listed["reading"] > 0
+        assert page.json("run", id="000")["card"]["verdict"] == "abstained"
+
+
+def test_a_directory_without_runs_is_an_empty_list(tmp_path: Path) -> None:
+    with serving(tmp_path / ".", tmp_path / "cache") as (page, _):
+        assert page.json("runs")["runs"] == []
+    small_trace().write(tmp_path / "runs" / "t-host-1.pfw")
+    with serving(tmp_path / "runs", tmp_path / "cache") as (page, _):
+        assert list(page.read()) == ["."]
+        assert page.json("run", id=".")["card"]["events"] > 0
