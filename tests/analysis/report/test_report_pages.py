@@ -380,8 +380,9 @@ def test_pages_are_used_by_keyboard_and_by_finger(pages: dict[str, Path], opened
     time = sum(flame[at]["total_ns"] for at in matches if flame[at]["parent"] not in matches)
     share = f"{100 * time / whole:.0f} % of all processes: {time_text(time)}"
     assert said["found"].startswith(share)
-    greatest = max(matches, key=lambda at: flame[at]["total_ns"])
-    assert said["match"].startswith(f"{called[greatest]}: ")
+    # The keyboard was at the greatest of them.
+    _, second, *_ = sorted(matches, key=lambda at: -flame[at]["total_ns"])
+    assert said["match"].startswith(f"{called[second]}: ")
     assert said["missing"] == "nothing in all processes matches"
     assert said["emptied"] == ["", ""]
     assert said["clicked"].startswith(named[0])
