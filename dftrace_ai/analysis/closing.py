@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -220,17 +220,19 @@ def _at_end(traces: list[Trace], lost: str) -> Iterator[str]:
     from dftrace_ai.analysis.why import verdict_lines
     from dftrace_ai.analysis.why.verdict import judge_traces
 
-    verdict = judge_traces(TraceSet(tuple(traces)))
-    lines = verdict_lines(verdict)
-    head = ": ".join(lines[:2] if verdict.findings else lines[:1])
-    yield f"dftrace: {head}"
+    lines = verdict_lines(judge_traces(TraceSet(tuple(traces))))
+    # What is not finite, and what was found: of each a heading and a sentence, and then nothing.
+    head = takewhile(lambda line: not line.startswith("  "), lines)
+    yield from (f"dftrace: {': '.join(told)}" for is_told, told in groupby(head, bool) if is_told)
     ends = list(_early_ends(Owners(traces)))
     if ends:
         more = f" and {len(ends) - MOST_SPANS:,} more" if len(ends) > MOST_SPANS else ""
         yield f"  {'ended':<10}{', '.join(ends[:MOST_SPANS])}{more}"
     if lost:
         yield f"  {'lost':<10}{lost}"
-    yield from (line for line in lines[1:] if line.strip().startswith(ROWS_AT_END))
+    yield from (
+        line for line in lines if line.startswith("  ") and line.strip().startswith(ROWS_AT_END)
+    )
 
 
 def _losses(end: LaunchEnd, traces: list[Trace], left: Iterable[tuple[str, int, int]]) -> str:

@@ -164,6 +164,29 @@ def test_a_pipe_that_nobody_reads_keeps_nobody(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGALRM
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_tensor_that_is_not_finite_is_told_beside_what_is_slow(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], waits: bool
+) -> None:
+    trace = TraceLines(launch="ours", rank=0)
+    for step in range(60):
+        at = step * 10_000_000
+        if waits:
+            trace.span("fetch", "dataloader", at, 7_000_000, step=step)
+            at += 7_000_000
+        trace.span("forward", "compute", at, 2_500_000, step=step)
+    trace.event("i", "fc:output", "nonfinite", 400_000_000)
+    trace.footer()
+    trace.write(tmp_path / "out" / "t-host-1.pfw.gz")
+    closing.print_end(closing.LaunchEnd(tmp_path / "out", "ours", 0, str(tmp_path)))
+    first, second, *rows = capfd.readouterr().out.splitlines()
+    assert re.match(
+        r"dftrace: NOT FINITE: fc:output is the first tensor that .* in step 40 ", first
+    )
+    assert re.match("dftrace: INPUT-BOUND .*: Steps wait" if waits else "dftrace: [A-Z-]+", second)
+    assert len(rows) <= 7
+
+
 def test_it_takes_a_second_of_a_processor_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
