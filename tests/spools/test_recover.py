@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from safety.commands import invoke
 from dftrace_ai import _native
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import observer
-from dftrace_ai.spools import recovery
+from dftrace_ai.spools import recovery, search
+from dftrace_ai.spools.completing import complete_directories
 
 UNIT = 64 * 1024
 
@@ -67,7 +70,9 @@ def test_who_may_not_complete_a_run_of_spools_alone_is_told_what_does(
     for words in ("why", "info", "summary --run last", "diff"):
         command, *others = words.split()
         done = invoke(command, folder, *others, "--no-recover")
-        assert (done.status, done.err) == (2, f"dftrace: {folder}: {nothing}; {there}\n")
+        assert done.status == 2
+        assert done.err.startswith(f"dftrace: {folder}: {nothing}")
+        assert done.err.endswith(f"; {there}\n")
     monkeypatch.chdir(folder)
     assert "in spools: dftrace recover .\n" in invoke("sql", "select 1", "--no-recover").err
     assert spool.exists()
@@ -162,6 +167,24 @@ def test_what_is_no_directory_is_refused_in_a_line(tmp_path: Path, kind: str) ->
     assert (status, said) == (2, "")
     assert complaint.count("\n") == 1
     assert str(path) in complaint
+
+
+def test_spools_are_looked_for_once_and_not_for_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        (tmp_path / f"run{number}").mkdir()
+        (tmp_path / f"run{number}" / "t-host-1.pfw").touch()
+    listed: Counter[str] = Counter()
+    own_spools = search._own_spools
+
+    def counted(place: str, prefix: str) -> Iterator[str]:
+        listed[place] += 1
+        return own_spools(place, prefix)
+
+    monkeypatch.setattr(search, "_own_spools", counted)
+    complete_directories([tmp_path])
+    assert {listed[place] for place in search.SPOOL_PLACES} == {1}
 
 
 def test_somebody_else_completes_it_at_the_same_time(
