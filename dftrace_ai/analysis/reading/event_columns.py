@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import orjson
 
+from dftrace_ai._reader import whole_numbers
 from dftrace_ai.analysis.reading.scanning import (
     LETTERS,
     TraceBlocks,
@@ -48,6 +49,9 @@ class Arguments(Protocol):
     def texts_of(self, rows: NDArray[Any]) -> Iterable[memoryview]:
         """Return those of rows that rise; empty where one has none."""
 
+    def numbers_of(self, rows: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+        """Return the whole numbers by these names of rows that rise; -2**63 for none."""
+
 
 class BlockArguments(NamedTuple):
     """The arguments of the rows of a block: where in its text those of each row begin and end."""
@@ -70,6 +74,14 @@ class BlockArguments(NamedTuple):
         text = self.text
         places = zip(self.begins[rows].tolist(), self.ends[rows].tolist(), strict=True)
         return [text[begin:end] for begin, end in places]
+
+    def numbers_of(self, rows: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+        """Return the whole numbers by these names, a row for each; -2**63 where one has none."""
+        begins, ends = (places[rows].astype(np.int64) for places in (self.begins, self.ends))
+        found = [
+            np.frombuffer(whole_numbers(self.text, begins, ends, name), np.int64) for name in names
+        ]
+        return np.stack(found)
 
 
 class _Kept(NamedTuple):
@@ -115,6 +127,16 @@ class TraceArguments:
         for piece, (low, high) in enumerate(pairwise(cuts)):
             if low < high:
                 yield from self._at(piece).texts_of(rows[low:high] - self._firsts[piece])
+
+    def numbers_of(self, rows: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+        """Return the whole numbers by these names of rows that rise; -2**63 where one has none."""
+        cuts = np.searchsorted(rows, [*self._firsts, self.rows]).tolist()
+        found = np.empty((len(names), len(rows)), np.int64)
+        for piece, (low, high) in enumerate(pairwise(cuts)):
+            if low < high:
+                here = rows[low:high] - self._firsts[piece]
+                found[:, low:high] = self._at(piece).numbers_of(here, names)
+        return found
 
     def _at(self, piece: int) -> BlockArguments:
         found = self._at_hand.pop(piece, None)

@@ -136,7 +136,7 @@ def _by_marks(
     led = np.flatnonzero(wait < np.searchsorted(waits.start_ns, marks.end_ns))
     wait = wait[led]
     start[led] = np.minimum(start[led], waits.start_ns[wait])
-    (count,) = waits.integers(wait, lambda args: args.get("count"))
+    (count,) = waits.integers(wait, "count")
     first[led] = count == 1
     size = _batches_of_each(waits, start, marks.end_ns, first)
     return FoundSteps(
@@ -212,11 +212,8 @@ def _by_loops(
 
 def _items(spans: Spans) -> tuple[Integers, Integers]:
     """Return which items begin a loop, and the number of each, as far as arguments say it."""
-    parent, item = spans.integers(
-        np.arange(len(spans)),
-        lambda args: args.get("p_idx"),
-        lambda args: args.get("count", args.get("block")),
-    )
+    parent, count, block = spans.integers(np.arange(len(spans)), "p_idx", "count", "block")
+    item = np.where(count == NO_INTEGER, block, count)
     again = (item[1:] != NO_INTEGER) & (item[:-1] != NO_INTEGER) & (item[1:] <= item[:-1])
     return np.append(True, again | (parent[1:] != parent[:-1])), item
 
@@ -250,9 +247,7 @@ def _by_numbers(
     train: Spans, evaluation: tuple[Integers, Integers], *, told_apart: bool
 ) -> FoundSteps | None:
     busy = train.at(~train.has("transparent", "block", "step"))
-    step, epoch = busy.integers(
-        np.arange(len(busy)), lambda args: args.get("step"), lambda args: args.get("epoch")
-    )
+    step, epoch = busy.integers(np.arange(len(busy)), "step", "epoch")
     told = np.flatnonzero(step != NO_INTEGER)
     step, epoch = step[told], epoch[told]
     first = np.append(True, epoch[1:] != epoch[:-1])[: len(told)]

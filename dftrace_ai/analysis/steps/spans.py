@@ -13,7 +13,7 @@ from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import (
         EventColumns,
@@ -83,16 +83,12 @@ class Spans:
                 some = here[first : first + READ_AT_ONCE]
                 yield some, self.columns[number], row[some]
 
-    def integers(
-        self, which: Integers, *asked: Callable[[dict[str, Json]], object]
-    ) -> tuple[Integers, ...]:
+    def integers(self, which: Integers, *names: str) -> tuple[Integers, ...]:
         """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
-        columns = tuple(np.full(len(which), NO_INTEGER) for _ in asked)
+        columns = np.full((len(names), len(which)), NO_INTEGER)
         for some, file, rows in self.pieces(which):
-            told = list(file.all_args(rows))
-            for column, ask in zip(columns, asked, strict=True):
-                column[some] = [_bounded(integer(ask(args))) for args in told]
-        return columns
+            columns[:, some] = file.arguments.numbers_of(rows, names)
+        return tuple(columns)
 
     def args(self, index: int) -> dict[str, Json]:
         """Return the arguments of a span."""
@@ -141,10 +137,6 @@ def integer(value: Any) -> int | None:
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= len("-9" * 10):
         return int(value)
     return value if type(value) is int else None
-
-
-def _bounded(value: int | None) -> int:
-    return value if value is not None and NO_INTEGER < value < -NO_INTEGER else NO_INTEGER
 
 
 SpanColumns = dict[str, "Integers"]

@@ -298,6 +298,47 @@ PyGetSetDef block_columns[] = {
     {"phases", phases, nullptr, "Phases that are no single letter, by row.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
+PyObject* whole_numbers(PyObject*, PyObject* given) {
+    Py_buffer text, begins, ends;
+    const char* asked = nullptr;
+    if (!PyArg_ParseTuple(given, "y*y*y*s", &text, &begins, &ends, &asked)) return nullptr;
+    const auto bytes = static_cast<std::size_t>(begins.len);
+    Ref made;
+    if (begins.len != ends.len || bytes % sizeof(std::int64_t)) {
+        PyErr_SetString(PyExc_ValueError, "as many begins as ends, of 64 bits each");
+    } else if ((made = Ref(PyBytes_FromStringAndSize(nullptr, begins.len)))) {
+        char* const into = PyBytes_AS_STRING(made.get());
+        try {
+            const std::string name = '"' + std::string(asked) + '"';
+            const std::string_view all(static_cast<const char*>(text.buf),
+                                       static_cast<std::size_t>(text.len));
+            for (std::size_t at = 0; at < bytes; at += sizeof(std::int64_t)) {
+                std::int64_t begin = 0, end = 0, number = no_time;
+                std::memcpy(&begin, static_cast<const char*>(begins.buf) + at, sizeof begin);
+                std::memcpy(&end, static_cast<const char*>(ends.buf) + at, sizeof end);
+                if (begin >= 0 && begin < end && static_cast<std::uint64_t>(end) <= all.size() &&
+                    all[static_cast<std::size_t>(end) - 1] == '}')
+                    number = whole_member(all.substr(static_cast<std::size_t>(begin),
+                                                     static_cast<std::size_t>(end - begin)),
+                                          name)
+                                 .value_or(no_time);
+                std::memcpy(into + at, &number, sizeof number);
+            }
+        } catch (const std::bad_alloc&) {
+            made = Ref(PyErr_NoMemory());
+        }
+    }
+    for (Py_buffer* one : {&text, &begins, &ends}) PyBuffer_Release(one);
+    return made.release();
+}
+
+PyMethodDef functions[] = {
+    {"whole_numbers", whole_numbers, METH_VARARGS,
+     "whole_numbers(text, begins, ends, name, /): the whole number that the argument of a name is in each of "
+     "some stretches of a text, which are arguments with their braces; -2^63 where it is none. All of 64 "
+     "bits."},
+    {nullptr, nullptr, 0, nullptr}};
+
 PyMethodDef block_methods[] = {
     {"numbers", numbers_of_rows, METH_O,
      "numbers(name, /): of each row the whole number that the argument is, 64 bits; -2^63 where it is none."},
@@ -366,6 +407,7 @@ int add_event_types(PyObject* module) {
         return -1;
     block_type = as<PyTypeObject>(block.release());
     column_type = as<PyTypeObject>(column.release());
+    if (PyModule_AddFunctions(module, functions) < 0) return -1;
     return PyModule_AddObjectRef(module, "EventScanner", scanner.get());
 }
 

@@ -285,6 +285,8 @@ def test_ranks_that_wait_for_a_slow_one_are_on_no_other_machine(tmp_path: Path) 
     done = invoke("diff", *runs)
     assert done.out.startswith("SLOWER")
     assert "all parts" not in done.err
+    alone = Training(steps=60, epochs=1).write(tmp_path / "alone", 1)
+    assert "2 ranks in the first run, 1 in the second" in invoke("diff", runs[0], alone).err
     # What lies in no judged step of either run is no row.
     assert not [row for row in diff(*runs).names if row.name == "barrier"]
     # One rank waits for nobody; it is compared with several all the same.

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from dftrace_ai._reader import EventScanner
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.event_columns import BlockArguments
 from dftrace_ai.analysis.summary.rows import Row
 from dftrace_ai.analysis.summary.table import Summary, summarise
 
@@ -223,3 +225,5 @@ def test_a_number_is_that_which_json_has(every: list[str]) -> None:
     block = EventScanner(1 << 20).scan("".join(lines).encode())
     found = memoryview(block.numbers("step")).cast("q").tolist()
     assert found == [*map(wanted, every), NONE]
+    again = BlockArguments.of(block).numbers_of(np.arange(block.rows), ["step", "none of these"])
+    assert again.tolist() == [found, [NONE] * len(lines)]

@@ -246,7 +246,7 @@ def _epochs_of(steps: Steps) -> list[int] | None:
     index = np.searchsorted(steps.thread.start_ns, steps.end_ns) - 1
     if (index < 0).any() or (steps.thread.start_ns[index] < steps.start_ns).any():
         return None
-    (epochs,) = steps.thread.integers(index, lambda args: args.get("epoch"))
+    (epochs,) = steps.thread.integers(index, "epoch")
     if (epochs == NO_INTEGER).any() or (epochs[1:] < epochs[:-1]).any():
         return None
     numbers: list[int] = epochs.tolist()

@@ -130,12 +130,19 @@ def _rhythms(evidence: Evidence, slow: Integers) -> Iterator[_Rhythm]:
     slow_at = np.flatnonzero(slow)
     weights, whole = excess[slow_at], float(excess.sum())
     likely = total / len(at)
-    for period in range(2, min(LONGEST_PERIOD, count // LEAST_BEATS) + 1):
+    longest = min(LONGEST_PERIOD, count // LEAST_BEATS)
+    none_has_most = np.zeros(longest + 1, bool)
+    for period in range(2, longest + 1):
+        if none_has_most[period]:
+            continue
         phases = slow_at % period
         held = np.bincount(phases, weights=weights, minlength=period)
         phase = int(np.argmax(held))
+        if held[phase] < LEAST_EXCESS * whole:
+            none_has_most[period::period] = True  # a phase of theirs is part of one of its own
+            continue
         hits = int((phases == phase).sum())
-        if hits < LEAST_BEATS or held[phase] < LEAST_EXCESS * whole:
+        if hits < LEAST_BEATS:
             continue
         chances = int((at % period == phase).sum())
         if hits < evidence.limits["rhythm"].warning * chances:
