@@ -289,14 +289,11 @@ class Training(TrainingState):
             self._abandon(iterator)
             self._passes[id(iterator)] = Pass(iterator, now)
         one = self._pass = self._passes.get(id(iterator))
-        if one is None or self._epoch_told is not None:
-            if one is not None and first:
-                one.learns = not self._evaluation
-        elif one.trained:
-            self._are_in(one.number)
-            self._epoch_on = one.number
-        elif first:
+        if one is not None and first:
             self._foresee(one)
+        elif one is not None and one.trained and self._epoch_told is None:
+            self._epoch_on = one.number
+            self._are_in(one.number)
 
     def _foresee(self, one: Pass) -> None:
         """Say whether something will be learned from a pass that begins, and in which epoch."""
@@ -306,21 +303,20 @@ class Training(TrainingState):
         one.guessed = known is None
         if known is None:
             known = self._learned.get((one.data, not one.mode), one.mode)
-        one.learns = known and not self._evaluation
+        one.learns = (known or self._epoch_told is not None) and not self._evaluation
         self._are_in(self._number_of(one)[0] if one.learns else self._epoch_on)
 
     def _expects(self, one: Pass) -> None:
         """It seems that something is learned from a pass that did not look like it."""
         one.learns = True
-        if self._epoch_told is None:
-            self._are_in(self._number_of(one)[0])
+        self._are_in(self._number_of(one)[0])
 
     def _learns_by(self, model: object) -> None:
         """A model is called first in a pass, for something to be learned."""
         self._learner = weakref.ref(model)
 
     def _are_in(self, epoch: int | None) -> None:
-        if epoch != self.epoch:
+        if self._epoch_told is None and epoch != self.epoch:
             self.epoch = epoch
             self._tell()
 

@@ -78,10 +78,8 @@ class BlockArguments(NamedTuple):
     def numbers_of(self, rows: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
         """Return the whole numbers by these names, a row for each; -2**63 where one has none."""
         begins, ends = (places[rows].astype(np.int64) for places in (self.begins, self.ends))
-        found = [
-            np.frombuffer(whole_numbers(self.text, begins, ends, name), np.int64) for name in names
-        ]
-        return np.stack(found)
+        found = [whole_numbers(self.text, begins, ends, name) for name in names]
+        return np.frombuffer(b"".join(found), np.int64).reshape(len(names), -1)
 
 
 class _Kept(NamedTuple):
