@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dftrace_ai.ui.step_table import StepTable
 
 STATIC: Final = Path(__file__).with_name("static")
-PLOTS: Final = "uPlot.iife.min.js"
+PLOTS: Final = "uplot.js"
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

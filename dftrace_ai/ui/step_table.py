@@ -167,7 +167,7 @@ class StepTable:
             "high": _us(np.maximum.reduceat(here, at) if groups else here),
             "parts": parts,
             "worst": [{"step": n, "t": t, "us": us} for n, t, us in zip(*told, strict=True)],
-            "p": _us(np.percentile(here, PERCENTS) / 1000) if count else None,
+            "p": np.round(np.percentile(here, PERCENTS) / 1e6, 6).tolist() if count else None,
             "hist": histogram(here / 1000),
             "outside": self._outside(rank, (a_ns, b_ns), start[low:high], end[low:high]),
         }  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from analysis.why.made_runs import Training
@@ -170,6 +171,8 @@ def test_a_window_has_the_steps_that_lie_in_it(
     for part in PARTS:
         mean = [statistics.fmean(one.get(f"{part}_ns", 0) / 1000 for one in g) for g in groups]
         assert seen["parts"].get(part, [0.0] * len(mean)) == pytest.approx(mean, abs=0.006)
+    whole = np.percentile([one["dur_ns"] for one in steps], [0, 50, 95, 99, 100]) / 1e6
+    assert seen["p"] == pytest.approx(whole.tolist(), abs=1e-6)
     slow = sorted(steps, key=lambda one: -one["dur_ns"])[:5]
     assert [one["us"] for one in seen["worst"]] == pytest.approx(
         [one["dur_ns"] / 1000 for one in slow], abs=0.006
