@@ -44,12 +44,12 @@ function severity(row) {
   return SEVERITIES.length - SEVERITIES.indexOf(row.card.severity) + (row.card.share || 0);
 }
 
-export function stateOf(state) {
+function stateOf(state) {
   return h('span', {className: `state ${state}`},
       h('i', {className: 'mark', 'aria-hidden': 'true'}, STATES[state] || ''), state);
 }
 
-export function verdictOf(card) {
+function verdictOf(card) {
   if (!card) return h('span', {className: 'words faint'}, h('i', {className: 'mark'}, '…'), 'reading');
   const told = card.severity !== 'none' && card.share !== null;
   return h('span', {className: `words ${card.severity}`, title: card.what},

@@ -10,7 +10,7 @@ const NO_GAIN = new Set(['compute-bound']);
 const SEVERITY_WORDS = {critical: 'critical', warning: 'warning', info: 'note'};
 const OPEN = /no closing line|torn/;
 
-export function ranksAsButtons(ranks, show) {
+function ranksAsButtons(ranks, show) {
   const buttons = ranks.slice(0, MOST_RANKS).map((rank) =>
     h('button', {type: 'button', className: 'small', onclick: () => show(rank)}, `rank ${rank}`));
   return [buttons.flatMap((one, i) => i ? [' ', one] : [one]),
