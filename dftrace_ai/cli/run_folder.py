@@ -29,7 +29,7 @@ NAME_BYTES = 64
 # So far apart ranks of a job start, and so long what they find each other by is kept.
 STARTED_WITHIN_S = 600.0
 JOBS_KEPT_S = 7 * 24 * 3600.0
-LINK_OF_JOB = re.compile(r"[0-9a-f]{16}\.\d{1,5}")
+LINK_OF_JOB = r"[0-9a-f]{16}\.\d{1,5}"
 # What file systems say that have no such letters.
 NO_SUCH_NAME = (errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG)
 
@@ -48,7 +48,7 @@ class NewFolder(NamedTuple):
         """Remove what was made, if nobody has put anything there."""
         for one in self.made:
             # The link by which the ranks of a job find it stays while one of them goes by it.
-            if not (LINK_OF_JOB.fullmatch(one.name) and any(one.parent.glob(f"{one.name}.*"))):
+            if not (re.fullmatch(LINK_OF_JOB, one.name) and any(one.parent.glob(f"{one.name}.*"))):
                 remove_empty([one])
 
 
@@ -85,11 +85,17 @@ def label(words: Sequence[str]) -> str:
 
 def _as_name(text: str) -> str:
     """Return a text as a part of a file's name, with what shells or eyes trip over replaced."""
+    # By letters: to compile a pattern with all of Unicode in it takes longer than all else here.
     coding = sys.getfilesystemencoding()
-    seen = "".join(one if one.isprintable() and not one.isspace() else "\0" for one in text)
-    kept = seen.encode(coding, "replace").decode(coding, "replace")
-    plain = re.sub(r"[^\w.+\u0080-\U0010ffff-]+", "-", kept.replace("\ufffd", "-"), flags=re.ASCII)
-    return plain.encode()[:NAME_BYTES].decode(errors="ignore").strip("-.")
+    known = text.encode(coding, "replace").decode(coding, "replace").replace("\ufffd", " ")
+    words = "".join(one if _is_kept(one) else " " for one in known).split()
+    return "-".join(words).encode()[:NAME_BYTES].decode(errors="ignore").strip("-.")
+
+
+def _is_kept(letter: str) -> bool:
+    if letter.isascii():
+        return letter.isalnum() or letter in "_.+-"
+    return letter.isprintable() and not letter.isspace()
 
 
 def writable_folder(
@@ -242,5 +248,5 @@ def _age_s(link: Path) -> float:
 def _forget_old(jobs: Path) -> None:
     with contextlib.suppress(OSError):
         for link in jobs.iterdir():
-            if LINK_OF_JOB.fullmatch(link.name) and _age_s(link) > JOBS_KEPT_S:
+            if re.fullmatch(LINK_OF_JOB, link.name) and _age_s(link) > JOBS_KEPT_S:
                 remove_empty([*jobs.glob(f"{link.name}.*"), link])  # the ranks first
