@@ -61,7 +61,7 @@ def _printed(pid: str, folder: str, launch: str, began_ns: str, home: str) -> in
     print(end.place_line(), flush=True)
     complete_directories([end.folder], deep=False)
     left = left_by_launch(end.folder, launch, int(pid))
-    return print_end(end, [one for one in left if one.waiting or one.dropped])
+    return print_end(end, left)
 
 
 def _say(said: bytes) -> None:

@@ -176,15 +176,6 @@ def _left(spool: FoundSpool, folder: str) -> LeftSpool:
     return LeftSpool(run, folder, made_ns, "unknown")
 
 
-class LeftInSpool(NamedTuple):
-    """What a process of a launch of `dftrace run` has in no trace."""
-
-    run: str
-    """The run by its first 16 digits."""
-    dropped: int
-    waiting: int
-
-
 def spools_of_launch(directory: Path, launch: str) -> Iterator[tuple[str, SpoolLook]]:
     """Yield the spools of a launch of `dftrace run`, with what can be seen in each."""
     for spool in find_spools(directory):
@@ -194,13 +185,14 @@ def spools_of_launch(directory: Path, launch: str) -> Iterator[tuple[str, SpoolL
                 yield spool.path, look
 
 
-def left_by_launch(directory: Path, launch: str, program: int) -> list[LeftInSpool]:
+def left_by_launch(directory: Path, launch: str, program: int) -> list[tuple[str, int, int]]:
     """Return what the dead of a launch, and its program, which ends, could not write."""
+    # The run by its first 16 digits, events that were dropped, and those that wait.
     found = []
     for path, look in spools_of_launch(directory, launch):
         if look["state"] != "alive" or look["pid"] == program:
             waiting = waiting_events([path])
-            found.append(LeftInSpool(run_of_spool(Path(path).name), look["dropped"], waiting))
+            found.append((run_of_spool(Path(path).name), look["dropped"], waiting))
     return found
 
 
