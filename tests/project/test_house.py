@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 105_000,
-    "python": 74_000,
-    "tests": 87_500,
+    "product": 106_000,
+    "python": 75_500,
+    "tests": 89_000,
     "of_one_neighbour": 40,
     "untyped": 90,
-    "inner_docstrings": 1_900,
+    "inner_docstrings": 1_950,
 }
 FEWEST_COMMENTS = 2_000
 
