@@ -92,13 +92,20 @@ def command(
         Path | None, out_option("PATH", "Where it is written: a file for html, else a directory.")
     ] = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
+    send: Annotated[
+        bool,
+        typer.Option(
+            "--send",
+            help="Hand over to trackers what they had not taken when their runs ended.",
+        ),
+    ] = False,
 ) -> None:
     """List, compare, query and show runs that were logged by the interface `local`.
 
     Example: dftrace runs runs --where "loss.min < 0.5" --sort loss
 
     Runs may be written meanwhile. Exit status 1 when something in the directory cannot be
-    read, which is told.
+    read, or handed over, which is told.
     """
     from dftrace_ai.cli.terminal import complain
     from dftrace_ai.loggers.runs.conditions import Choice, Condition
@@ -107,7 +114,10 @@ def command(
     for one in status or ():
         if one not in STATUSES:
             raise ConfigError(f"--status {one} is not accepted; accepted: {', '.join(STATUSES)}")
-    _check_ways(compare=compare, sql=sql, to=to, out=out)
+    _check_ways(compare=compare, sql=sql, to=to, out=out, send=send)
+    if send:
+        _send(directory)
+        return
     choice = Choice(
         project=project or (),
         name=name or (),
@@ -135,9 +145,37 @@ def command(
         raise typer.Exit(SKIPPED)
 
 
-def _check_ways(*, compare: bool, sql: str | None, to: Form | None, out: Path | None) -> None:
+def _send(directory: Path) -> None:
+    from dftrace_ai.cli.terminal import complain, shown
+    from dftrace_ai.errors import DftraceError
+    from dftrace_ai.loggers.sending import send, unsent_files
+    from dftrace_ai.wording import counted
+
+    left = False
+    files = unsent_files(directory)
+    for path in files:
+        try:
+            sent = send(path)
+        except DftraceError as error:
+            complain(str(error))
+            left = True
+            continue
+        still = f", {counted(sent.left, 'record')} left" if sent.left else ""
+        told = f"{sent.tracker}: {counted(sent.sent, 'record')} of {sent.run} handed over{still}"
+        typer.echo(shown(told))
+        left = left or bool(sent.left)
+    if not files:
+        typer.echo(shown(f"nothing is left to hand over in {directory}"))
+    if left:
+        raise typer.Exit(SKIPPED)
+
+
+def _check_ways(
+    *, compare: bool, sql: str | None, to: Form | None, out: Path | None, send: bool
+) -> None:
     """Hold the options against each other: a call does one thing."""
     ways = {"--compare": compare, "--sql": sql is not None, "--to": to is not None}
+    ways["--send"] = send
     asked = [way for way, is_asked in ways.items() if is_asked]
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} do not go together; give one of them")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.delivery.delivery import Delivery, InProcess
+from dftrace_ai.loggers.delivery.keeping import Unsent
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
 from dftrace_ai.loggers.endings import hook
 from dftrace_ai.loggers.registry import logint_class, routine_class
@@ -60,7 +61,9 @@ class Entry:
             tracker = OwnProcess(kind, facts, config.limit_s)
         else:
             tracker = InProcess(kind, facts)
-        return cls(name, config, facts, Delivery(name, tracker, config.queue))
+        later = kind.sent_later and _can_be_imported(kind)
+        unsent = Unsent(name, kind, facts) if later else None
+        return cls(name, config, facts, Delivery(name, tracker, config.queue, unsent))
 
     def elsewhere(self) -> Entry:
         """Return what stands for it in another process, where nothing is logged."""

@@ -68,5 +68,5 @@ def test_a_package_that_does_not_support_this_python(run_script: RunScript, tmp_
     for name, fault in FAULTS.items():
         now, at_the_end = (line for line in lines if line.startswith(f"the tracker {name} "))
         assert now.startswith(f"the tracker {name} {gone}: {fault}")
-        lost = rf"the tracker {name} lost {given} of {given} records?: {re.escape(fault)}"
+        lost = rf"the tracker {name} has not taken {given} of {given} records?: {re.escape(fault)}"
         assert re.match(lost, at_the_end), at_the_end

@@ -171,7 +171,7 @@ def _served(records: _Records, told: SharedCount) -> int:
         return FAILED
     try:
         # From the training that started this process, and nobody else.
-        module, name, run = pickle.loads(message)  # noqa: S301
+        module, name, run, stops = pickle.loads(message)  # noqa: S301
         kind: Any = import_module(module)
         for part in name.split("."):
             kind = getattr(kind, part)
@@ -181,7 +181,7 @@ def _served(records: _Records, told: SharedCount) -> int:
     except BaseException as error:  # noqa: BLE001
         told.note(f"it could not begin: {described(error)}")
         return FAILED
-    status = _taken(records, logint, told)
+    status = _taken(records, logint, told, stops=stops)
     try:
         logint.flush()
         logint.finish(status)
@@ -194,27 +194,29 @@ def _served(records: _Records, told: SharedCount) -> int:
     return 0
 
 
-def _taken(records: _Records, logint: BaseLogint, told: SharedCount) -> Any:
-    """Hand on what comes; returns the status at the end."""
+def _taken(records: _Records, logint: BaseLogint, told: SharedCount, *, stops: bool) -> Any:
+    """Hand on what comes; returns the status at the end. With `stops` what is refused ends it."""
     unwritten = 0
     while True:
         if unwritten and (unwritten >= MOST_UNWRITTEN or not records.wait_there()):
-            _write(logint, told, unwritten)
+            _write(logint, told, unwritten, stops=stops)
             unwritten = 0
         message = records.next()
         if not isinstance(message, bytes):
             if unwritten:
-                _write(logint, told, unwritten)
+                _write(logint, told, unwritten, stops=stops)
             return message or "killed"
         try:
             logint.take(pickle.loads(message))  # noqa: S301
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
+            if stops:
+                raise
             told.note(described(error))
             told.seen += 1
         else:
             unwritten += 1
             if not _writes_many(logint):
-                _write(logint, told, unwritten)
+                _write(logint, told, unwritten, stops=stops)
                 unwritten = 0
 
 
@@ -224,10 +226,12 @@ def _writes_many(logint: BaseLogint) -> bool:
     return type(logint).lull is not BaseLogint.lull
 
 
-def _write(logint: BaseLogint, told: SharedCount, count: int) -> None:
+def _write(logint: BaseLogint, told: SharedCount, count: int, *, stops: bool) -> None:
     try:
         logint.lull()
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
+        if stops:
+            raise
         told.note(described(error))
     else:
         told.taken += count
@@ -292,6 +296,7 @@ def _stand_by(
     while not printed.is_full and (data := _read_output(output)):
         printed.take(data)
     printed.end()
+    told.let_go()
     told.end(status)
     _clear_away(max(1.0, limit_s))
 

@@ -15,8 +15,9 @@ from dftrace_ai.masking import masked_text
 from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from dftrace_ai.loggers.delivery.keeping import Unsent
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
@@ -26,10 +27,9 @@ UNSURE = "and may not have kept or sent all of them"
 
 
 class Standing(NamedTuple):
-    """How many records were handed over, taken or refused, and taken whole; and how it ended.
+    """How many records were handed over, taken or refused, and taken whole; and how it ended."""
 
-    `fault` says why not all were taken, as far as the tracker knows by itself.
-    """
+    # `fault` says why not all were taken, as far as the tracker knows by itself.
 
     sent: int = 0
     seen: int = 0
@@ -40,6 +40,9 @@ class Standing(NamedTuple):
 
 class Tracker(abc.ABC):
     """Where records end: an interface here, or one in a process of its own."""
+
+    # What it does not take lies on disk already.
+    is_kept = False
 
     def start(self) -> None:  # noqa: B027 - there may be nothing to start
         """Do what has to be done on the thread that makes the loggers; does not take long."""
@@ -59,6 +62,10 @@ class Tracker(abc.ABC):
     @abc.abstractmethod
     def standing(self) -> Standing:
         """Return how far it has come."""
+
+    @abc.abstractmethod
+    def unseen(self) -> list[Record]:
+        """Let go of it, and return what it has not taken of what it was given; once."""
 
     @abc.abstractmethod
     def moved(self) -> bool:
@@ -94,13 +101,17 @@ class Mark:
 
 
 class Delivery:
-    """Hands records to one tracker, on a thread of its own, in order.
+    """Hands records to one tracker, on a thread of its own, in order."""
 
-    So many wait at most; more are lost, and counted. `thread` is None as long as there is none.
-    """
+    # So many wait at most; more are lost, and counted. `thread` is None as long as there is none.
 
-    def __init__(self, name: str, tracker: Tracker, most: int) -> None:
+    def __init__(
+        self, name: str, tracker: Tracker, most: int, unsent: Unsent | None = None
+    ) -> None:
         self.name = name
+        self._unsent = unsent
+        # A signal handler may come in while something is kept.
+        self._keeping = threading.RLock()
         self.tracker = tracker
         self.is_over = False
         self.thread: int | None = None
@@ -130,6 +141,7 @@ class Delivery:
         with self._counting:
             self._given += 1
         if self.is_over:
+            self._keep([record])
             return
         if len(self._queue) >= self._most:
             self._note("its queue is full")
@@ -167,13 +179,19 @@ class Delivery:
         if not is_over and not self.tracker.standing().ended:
             self._note(f"it did not end in time (limit_s, {self._limit_s:g} s without progress)")
         self.is_over = True
-        self.tracker.abandon()
+        # At the end of a program two threads may come here.
+        with self._keeping:
+            self._keep(self.tracker.unseen())
+            self._let_marks_through()
+            if self._unsent is not None:
+                self._unsent.end(self._status or "killed")
         if self.lost() or self._fault:
             self._last_word.say(self._tell)
 
     def forget(self) -> None:
         """Forget the tracker in a forked child: it is the parent's."""
         self._queue = deque()
+        self._unsent = None
         self.is_over = True
         self._last_word.keep()
         self.tracker.forget()
@@ -181,17 +199,29 @@ class Delivery:
     def _tell(self) -> None:
         standing = self.tracker.standing()
         # Many have a queue of their own inside, and send it while they end.
-        unsure = ""
+        lost, more = self.lost(), ""
         if standing.taken and not standing.ended:
-            unsure = f"; it took {standing.taken:,} {UNSURE}"
+            more = f"; it took {standing.taken:,} {UNSURE}"
+        unsent = self._unsent
+        if unsent is not None and unsent.kept:
+            some = "they are" if unsent.kept >= lost else f"{unsent.kept:,} of them are"
+            folder = quoted(str(unsent.path.parent))
+            more += f"; {some} kept, and handed over by: dftrace runs --send {folder}"
         warn(
-            "the tracker %s lost %s of %s: %s%s",
+            "the tracker %s %s %s of %s: %s%s",
             quoted(self.name),
-            f"{self.lost():,}",
+            "has not taken" if self.tracker.is_kept or (unsent and unsent.kept) else "lost",
+            f"{lost:,}",
             counted(self._given, "record"),
             masked_text(standing.fault or self._fault or "unknown"),
-            unsure,
+            more,
         )
+
+    def _keep(self, records: Iterable[Record]) -> None:
+        if self._unsent is not None:
+            with self._keeping:
+                for record in records:
+                    self._unsent.keep(record)
 
     def _note(self, fault: str) -> None:
         if not self._fault:
@@ -221,9 +251,12 @@ class Delivery:
         self._let_marks_through()
 
     def _let_marks_through(self) -> None:
-        while (item := self._next()) is not None:
-            if isinstance(item, Mark):
-                item.arrive(lambda: True)
+        with self._keeping:
+            while (item := self._next()) is not None:
+                if isinstance(item, Mark):
+                    item.arrive(lambda: True)
+                else:
+                    self._keep([item])
 
     def _next(self) -> Record | Mark | None:
         try:
@@ -260,6 +293,7 @@ class Delivery:
                 self.tracker.take(item)
             except TrackerProcessError as error:
                 self._lose_process(_said(error))
+                self._keep(self.tracker.unseen())
             except BaseException as error:  # noqa: BLE001
                 self._note(_said(error))
 
@@ -298,6 +332,7 @@ class InProcess(Tracker):
         self._made: BaseLogint | None = None
         self._calls = _ForkBarrier()
         self._taken = self._seen = 0
+        self._in_hand: Record | None = None
         self._ended = False
         self._standing = -1, False
 
@@ -312,13 +347,20 @@ class InProcess(Tracker):
         """Hand a record over."""
         if self.logint is None:
             raise RuntimeError("it has not begun")
+        self._in_hand = record
         try:
             with self._calls:
                 self.logint.take(record)
                 self.logint.lull()
             self._taken += 1
         finally:
+            self._in_hand = None
             self._seen += 1
+
+    def unseen(self) -> list[Record]:
+        """Return what it hangs in."""
+        left, self._in_hand = self._in_hand, None
+        return [] if left is None else [left]
 
     def end(self, status: Status, limit: Limit) -> None:
         """End the run at the tracker."""

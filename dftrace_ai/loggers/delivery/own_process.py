@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from dftrace_ai.interpreters import clean_environment, interpreter, paths
@@ -47,15 +48,26 @@ GONE_S = 0.5
 class OwnProcess(Tracker):
     """An interface, imported by its name, in a process that reads records from a pipe."""
 
-    def __init__(self, kind: type[BaseLogint], run: RunFacts, limit_s: float) -> None:
+    def __init__(
+        self,
+        kind: type[BaseLogint],
+        run: RunFacts,
+        limit_s: float,
+        kept: SharedCount | None = None,
+    ) -> None:
+        # With `kept` it goes on from what is counted there, and stops at what is refused.
         self._kind = kind
         self._run = run
         self._limit_s = limit_s
-        self._told: SharedCount | None = None
+        self._told = kept
+        self.is_kept = kept is not None
+        self._before = kept.seen if kept else 0
+        # Sent, and not seen so far as is known.
+        self._waiting: deque[Record] = deque()
         self._pipe: HeldFile | None = None
         self._progress: Progress | None = None
         self._is_launched = self._is_forgotten = False
-        self._sent = 0
+        self._sent = self._seen = 0
 
     def start(self) -> None:
         """Start the process, on the thread that makes the loggers."""
@@ -66,7 +78,7 @@ class OwnProcess(Tracker):
             command = interpreter()
         except OSError as error:
             raise TrackerProcessError(str(error)) from error
-        self._told = SharedCount.made(self._run.log_dir)
+        self._told = self._told or SharedCount.made(self._run.log_dir)
         self._progress = Progress(self._told)
         reading, writing = os.pipe()
         try:
@@ -81,12 +93,28 @@ class OwnProcess(Tracker):
         # A program may have writing to a closed pipe end it, as `head` has `cat`.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         kind = self._kind
-        self._send((kind.__module__, kind.__qualname__, self._run))
+        self._send((kind.__module__, kind.__qualname__, self._run, self.is_kept))
 
     def take(self, record: Record) -> None:
         """Send a record; waits while the pipe is full."""
+        self._waiting.append(record)
+        self._forget_seen()
         self._send(record)
         self._sent += 1
+
+    def unseen(self) -> list[Record]:
+        """Return what its process has not seen, and will not any more; once."""
+        self.abandon()
+        self._forget_seen()
+        left = list(self._waiting)
+        self._waiting.clear()
+        return left
+
+    def _forget_seen(self) -> None:
+        told = self._told
+        while told is not None and self._waiting and self._seen < told.seen - self._before:
+            self._waiting.popleft()
+            self._seen += 1
 
     def end(self, status: Status, limit: Limit) -> None:
         """Send the end, and wait for the process so long at most."""
@@ -103,8 +131,8 @@ class OwnProcess(Tracker):
         if told is None:
             return Standing(sent=self._sent, seen=self._sent)
         # Nothing more can come to a process that is gone.
-        seen = self._sent if told.is_over else told.seen
-        return Standing(self._sent, seen, told.taken, told.ended, told.fault)
+        seen = self._sent if told.is_over else told.seen - self._before
+        return Standing(self._sent, seen, told.taken - self._before, told.ended, told.fault)
 
     def moved(self) -> bool:
         """Return whether its process has got on since this was asked."""

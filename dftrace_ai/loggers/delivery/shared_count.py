@@ -24,6 +24,7 @@ class SharedCount(ctypes.Structure):
         *(("taken", ctypes.c_int64), ("seen", ctypes.c_int64), ("process", ctypes.c_int64)),
         *(("exit_status", ctypes.c_int32), ("_fault_length", ctypes.c_int32)),
         *(("ended", ctypes.c_bool), ("is_over", ctypes.c_bool), ("is_open", ctypes.c_bool)),
+        ("is_kept", ctypes.c_bool),
         ("_fault", ctypes.c_ubyte * FAULT_BYTES),
     )
 
@@ -39,6 +40,8 @@ class SharedCount(ctypes.Structure):
     ended: bool
     is_over: bool
     is_open: bool
+    # Its file stays, and is held open as long as the tracker's process goes on.
+    is_kept: bool
     _fault_length: int
     _fault: ctypes.Array[ctypes.c_ubyte]
 
@@ -51,10 +54,8 @@ class SharedCount(ctypes.Structure):
 
     @classmethod
     def made(cls, folder: Path) -> SharedCount:
-        """Make one, which is gone when nobody has it any more.
-
-        Its file lies nameless in the folder where the system gives no memory without one.
-        """
+        """Make one, which is gone when nobody has it any more."""
+        # Its file lies nameless in the folder where the system gives no memory without one.
         number = _file(folder)
         try:
             moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, LOWEST)
@@ -66,9 +67,28 @@ class SharedCount(ctypes.Structure):
             os.close(moved)
             raise
 
+    @classmethod
+    def kept(cls, number: int) -> SharedCount:
+        """Return that of a file on disk, in which what was seen before is counted on."""
+        if os.fstat(number).st_size < SIZE:
+            os.pwrite(number, bytes(SIZE), 0)
+        shared = cls.of(number)
+        shared.taken, shared.process, shared._fault_length = shared.seen, 0, 0
+        shared.ended = shared.is_over = shared.is_open = False
+        shared.is_kept = True
+        return shared
+
     def close_number(self) -> None:
         """Close the file; the memory stays."""
+        if not self.is_kept:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the file, also one that is kept; nobody counts there any more."""
         number, self.number = self.number, -1
+        if self.is_kept and number >= 0:
+            # The memory would hold the lock as long as this process goes on.
+            fcntl.flock(number, fcntl.LOCK_UN)
         if number >= 0:
             os.close(number)
 

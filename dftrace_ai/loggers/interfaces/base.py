@@ -95,6 +95,8 @@ class BaseLogint(abc.ABC):
         extra: which extra of this package installs them.
         notice: what everybody should know who uses it; told as a warning.
         own_process: whether it lives in a process of its own by default, where it harms nobody.
+        sent_later: whether what it has not taken at the end of the run is kept on disk, for
+            `dftrace runs --send`.
         experiment: the tracker's own object, once `open` has made it.
         limit_s: seconds that `finish` may take, known when it is called.
         at: when that was logged which is being taken.
@@ -116,6 +118,7 @@ class BaseLogint(abc.ABC):
     extra: ClassVar[str] = ""
     notice: ClassVar[str] = ""
     own_process: ClassVar[bool] = True
+    sent_later: ClassVar[bool] = True
     experiment: Any = None
     limit_s: float = 0.0
     at: Point = Point(0)

@@ -54,6 +54,7 @@ class LocalLogint(BaseLogint):
 
     name: ClassVar[str] = "local"
     own_process: ClassVar[bool] = False
+    sent_later: ClassVar[bool] = False
 
     _log: HeldLog | None = None
     _torn = False

@@ -31,6 +31,7 @@ class TraceLogint(BaseLogint):
 
     name: ClassVar[str] = "trace"
     own_process: ClassVar[bool] = False
+    sent_later: ClassVar[bool] = False
 
     _last_ns = 0
 

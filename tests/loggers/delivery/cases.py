@@ -104,7 +104,9 @@ class Left:
 
     def lost(self, tracker: str = "nasty") -> list[tuple[int, int]]:
         """What was told of a tracker's loss: how many of how many, each time."""
-        found = re.findall(rf"tracker {tracker} lost ([\d,]+) of ([\d,]+) record", self.stderr)
+        found = re.findall(
+            rf"tracker {tracker} (?:lost|has not taken) ([\d,]+) of ([\d,]+) record", self.stderr
+        )
         return [(int(lost.replace(",", "")), int(given.replace(",", ""))) for lost, given in found]
 
 

@@ -32,6 +32,9 @@ class Nasty(BaseLogint):
         self.calls = 0
         self.pause_s = 0.0
         self.path = run.log_dir / "nasty.txt"
+        well = run.log_dir / "well"
+        if well.exists() and well.read_text() == "slow":
+            self.slow_down()
 
     def open(self) -> None:
         self.misbehave("begin")
@@ -59,7 +62,7 @@ class Nasty(BaseLogint):
             file.write(f"{number}\n")
 
     def misbehave(self, phase: str) -> None:
-        if phase == self.run.options.get("phase"):
+        if phase == self.run.options.get("phase") and not (self.run.log_dir / "well").exists():
             self.name_process(os.getpid())
             getattr(self, self.run.options["how"])()
 

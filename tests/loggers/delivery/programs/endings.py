@@ -317,7 +317,7 @@ class Slow:
         self.is_asked = threading.Event()
 
     def __call__(self, record: logging.LogRecord) -> bool:
-        if " lost " in record.msg:
+        if "lost" in record.args or "has not taken" in record.args:
             self.is_asked.set()
             time.sleep(0.3)
         return True
