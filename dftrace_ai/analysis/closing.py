@@ -156,7 +156,7 @@ class LaunchEnd(NamedTuple):
         # `run`: which of several; `more`: what of them; `newest`: commands without a path find it.
         next_word = f"dftrace why {shell_word(self.shown)}" + (f" --run {run}" if run else "")
         if newest:
-            next_word = "dftrace why, view, report"
+            next_word = "dftrace why, view, ui"
         return f"dftrace: trace in {quoted(self.shown)}{more}; next: {next_word}"
 
 

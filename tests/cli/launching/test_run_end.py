@@ -58,7 +58,7 @@ ENDED = {
     "SIGTERM": "the program killed",
     "SIGKILL": "the program killed",
 }
-LAST = re.compile(r"dftrace: trace in traces/[\w-]+; next: dftrace why, view, report")
+LAST = re.compile(r"dftrace: trace in traces/[\w-]+; next: dftrace why, view, ui")
 
 
 @pytest.mark.parametrize("how", ENDED)
@@ -232,7 +232,7 @@ def print_end(*_):
     monkeypatch.setattr(closing, "MOST_BYTES_AT_END", -1)
     end = closing.LaunchEnd(tmp_path / "out", "ours", 0, str(tmp_path))
     assert closing.print_end(end) == 0
-    assert capfd.readouterr().out == "dftrace: trace in out; next: dftrace why, view, report\n"
+    assert capfd.readouterr().out == "dftrace: trace in out; next: dftrace why, view, ui\n"
     assert closing.print_end(end._replace(launch="another")) == 0
     assert capfd.readouterr().out == ""
     assert LIMIT_S > run_end.PATIENCE_S
