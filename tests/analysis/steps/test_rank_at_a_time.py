@@ -116,7 +116,9 @@ def test_partial_results_merge_in_any_order(ranks: Path) -> None:
         assert [plain(step) for step in one.slowest.figures] == [
             plain(step) for step in figures.slowest
         ]
-        assert [plain(row) for row in one.ranks] == [plain(row) for row in figures.ranks]
+        # Which ranks are odd is said of all of them together, when they are merged.
+        rows = [replace(row, odd=False) for row in figures.ranks]
+        assert [plain(row) for row in one.ranks] == [plain(row) for row in rows]
         run = merged_at_random(sampled, chance).run(str(ranks))
         assert plain(compare(other, run)) == told
 
