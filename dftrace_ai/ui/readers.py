@@ -6,6 +6,8 @@ The other one, at low priority, reads all that nobody looks at, what was changed
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -13,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai import interpreters
+from dftrace_ai.wording import described, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +33,7 @@ REST_S: Final = 5.0
 # Nobody looks at a page that has not asked for so long.
 ATTENTION_S: Final = 60.0
 LOOK_S: Final = 1.0
-
-
+LAST_BYTES: Final = 4096
 ENDED: Final = "its reader was ended; there may be too little memory"
 
 
@@ -42,20 +44,29 @@ class Reader:
         self._nice = nice
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        # What its process says: why it has ended. A pipe that nobody empties would stop it.
+        self._said: int | None = None
 
     def do(self, kind: str, task: list[Json]) -> tuple[str, str]:
         """Have a task done; returns what it came to, and why it could not be done, or ""."""
         with self._lock:
             line = json.dumps([kind, task]).encode() + b"\n"
-            said = b""
-            with suppress(OSError):  # it has ended, or none can be had: the missing answer says so
+            try:
                 process = self._process or self._begun()
+            except OSError as error:
+                self._end()
+                return "", f"no process to read it can be had: {described(error)}"
+            said = b""
+            with suppress(OSError):  # it has ended: the missing answer says so
                 process.stdin.write(line)  # type: ignore[union-attr]
                 process.stdin.flush()  # type: ignore[union-attr]
                 said = process.stdout.readline()  # type: ignore[union-attr]
-            answer, failed, peak_bytes = json.loads(said) if said else ("", ENDED, MOST_BYTES + 1)
-            if peak_bytes > MOST_BYTES:
-                self._end()
+            if said:
+                answer, failed, peak_bytes = json.loads(said)
+                if peak_bytes > MOST_BYTES:
+                    self._end()
+            else:
+                answer, failed = "", self._how_it_ended()
             return answer, failed
 
     def end(self) -> None:
@@ -66,16 +77,32 @@ class Reader:
 
     def _begun(self) -> subprocess.Popen[bytes]:
         words = ["dftrace_ai.ui.making", "do_tasks", str(self._nice)]
+        self._said = os.memfd_create("dftrace-reader")
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
             [*interpreters.interpreter(), "-c", interpreters.PROGRAM, interpreters.paths(), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env={**interpreters.clean_environment(), **interpreters.ONE_THREAD},
             # Ctrl+C at the terminal is for the server, which ends it.
             start_new_session=True,
         )
         return self._process
+
+    def _how_it_ended(self) -> str:
+        """Return why its process has ended by itself, by the last line that it said."""
+        process, found = self._process, self._said
+        if process is None or found is None:
+            return ENDED
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(interpreters.GONE_S)
+        status = process.returncode
+        said = os.pread(found, LAST_BYTES, max(0, os.fstat(found).st_size - LAST_BYTES))
+        self._end()
+        if status in {None, -signal.SIGKILL}:
+            return ENDED
+        reason = interpreters.Answer(status, "", said.decode("utf-8", "replace")).reason
+        return f"its reader has ended: {escaped(reason)}"
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -84,6 +111,9 @@ class Reader:
             if process.stdin is not None:
                 with suppress(OSError):
                     process.stdin.close()
+        if self._said is not None:
+            os.close(self._said)
+            self._said = None
 
 
 class Readers:

@@ -438,6 +438,36 @@ def test_what_was_read_is_kept_where_nobody_else_can_write(tmp_path: Path) -> No
         assert page.read()["job"]["card"]["steps"] == 60
 
 
+BROKEN_READER = """
+import os, pathlib, signal, sys
+fault = pathlib.Path(__file__).with_name("fault")
+if "do_tasks" in sys.orig_argv and fault.exists():
+    if fault.read_text() == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.modules["resource"] = None
+"""
+
+
+def test_a_reader_that_ends_says_why(tmp_path: Path) -> None:
+    root, here = tmp_path / "runs", tmp_path / "here"
+    root.mkdir()
+    here.mkdir()
+    (here / "sitecustomize.py").write_text(BROKEN_READER)
+    fault = here / "fault"
+    with serving(root, tmp_path / "cache", PYTHONPATH=str(here)) as (page, _):
+        for number, (what, said) in enumerate(
+            {"broken": "import of resource halted", "killed": "too little memory"}.items()
+        ):
+            fault.write_text(what)
+            small_trace().write(root / what / f"t-host-{number}.pfw")
+            run = page.json("run", id=what)
+            assert run["state"] == "unreadable"
+            assert said in run["card"]["what"]
+        fault.unlink()
+        small_trace().write(root / "whole" / "t-host-9.pfw")
+        assert page.json("run", id="whole")["state"] == "ended"
+
+
 def test_two_hundred_runs_are_in_one_list(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     for number in range(200):
