@@ -91,6 +91,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
         "evidence": "JSON",
         "ranks": "BIGINT[]",
         "rank": "BIGINT",
+        "late_ranks": "JSON",
         "of_some_ranks": "BOOLEAN",
     },
     "summary": {

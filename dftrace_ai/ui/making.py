@@ -24,7 +24,7 @@ from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.run import Run
 from dftrace_ai.analysis.steps import Job, measure
 from dftrace_ai.analysis.steps.timeline import PARTS, covered_within
-from dftrace_ai.analysis.why.model import Communication, DriftSince, figures_of
+from dftrace_ai.analysis.why.model import DriftSince, figures_of
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.ui.answers import WORDS
 from dftrace_ai.ui.kept import CARD, FIGURES, METRICS, PICTURES, READ, write_whole
@@ -238,8 +238,8 @@ def _severity(verdict: Verdict) -> answers.Severity:
 
 def _late_ranks(verdict: Verdict) -> list[int]:
     """Return who keeps the others waiting, where the verdict knows it."""
-    found = [one for one in verdict.findings if one.kind == "communication-bound"]
-    return list(figures_of(found[0], Communication).get("late_ranks", [])) if found else []
+    late = next((one.late_ranks for one in verdict.findings if one.late_ranks), ())
+    return [one.rank for one in late]
 
 
 def _endings(traces: TraceSet) -> list[str]:

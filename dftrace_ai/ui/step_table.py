@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dftrace_ai.analysis.steps.measuring import STEP_PARTS, scale_of
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.why.statistics import odd_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,6 @@ BINS: Final = 60
 PERCENTS: Final = (0, 50, 95, 99, 100)
 SLOWEST: Final = 5
 # A rank differs whose median is so many scaled deviations and such a part off that of all.
-ODD_SCALES: Final = 4.0
-ODD_SHARE: Final = 0.1
 MOST_ODD: Final = 16
 # A cell of a heat map: from a quarter to four times of what is usual, and nothing there.
 SHADES: Final = 200
@@ -275,10 +274,10 @@ def _odd_ranks(medians: Values) -> tuple[list[int], float | None]:
     known = medians[~np.isnan(medians)]
     if not len(known):
         return [], None
-    usual, scale = float(np.median(known)), scale_of(known)
-    off = np.abs(np.nan_to_num(medians, nan=usual) - usual)
-    odd = np.flatnonzero((off > ODD_SCALES * scale) & (off > ODD_SHARE * usual))
-    return odd[np.argsort(-off[odd], kind="stable")][:MOST_ODD].tolist(), usual
+    usual = float(np.median(known))
+    odd = np.flatnonzero(odd_ranks(medians))
+    off = np.abs(medians[odd] - usual)
+    return odd[np.argsort(-off, kind="stable")][:MOST_ODD].tolist(), usual
 
 
 def _nothing(values: Values, _: Values) -> Values:

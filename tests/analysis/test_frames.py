@@ -152,7 +152,8 @@ def test_findings_and_summary_are_those_of_their_commands(runs: dict[str, Path])
         want = [asdict(one) | {"of_some_ranks": False} for one in verdict.findings]
         want += [asdict(one) | {"of_some_ranks": True} for one in verdict.of_some_ranks]
         told = json.loads(json.dumps(want))
-        assert [{**row, "evidence": json.loads(row["evidence"])} for row in findings] == told
+        texts = ("evidence", "late_ranks")
+        assert [row | {name: json.loads(row[name]) for name in texts} for row in findings] == told
         summary = run.frame("summary").to_polars().to_dicts()
         rows = [asdict(row) for row in reported(path).spans]
         assert summary == [{name: row[name] for name in VIEWS["summary"]} for row in rows]

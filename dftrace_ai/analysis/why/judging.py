@@ -10,6 +10,7 @@ import numpy as np
 from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
+from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.findings.counters import is_number, machine_notes
 from dftrace_ai.analysis.why.findings.phases import start_notes
@@ -31,7 +32,7 @@ from dftrace_ai.analysis.why.statistics import BatchSums
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 SHOWN_STEPS: Final = 3
+# The last of a run's steps: one of so many.
+LAST_OF_STEPS: Final = 10
 # Of all processors of a host so many are in use where it may be crowded.
 FULL_PERCENT: Final = 90.0
 # Workers make bursts of waits, a checkpoint every so often makes slow steps.
@@ -98,6 +101,22 @@ class _Mark(NamedTuple):
     told: NonFinite
 
 
+class OwnTime(NamedTuple):
+    """What a step of a rank takes without communication, all of it and by part, nanoseconds."""
+
+    ns: float
+    parts: dict[str, float]
+    comm: float
+
+
+class OwnTimes(NamedTuple):
+    """The same of the usual step, of the usual one of the last, and of all on average."""
+
+    usual: OwnTime
+    last: OwnTime
+    mean: OwnTime
+
+
 @dataclass(repr=False)
 class Others:
     """What processes that are no ranks show for those that are."""
@@ -128,6 +147,7 @@ class JudgedSteps:
     sums: BatchSums
     ns: dict[Part, tuple[int, int]]
     is_short: bool
+    own: OwnTimes
     abstained: tuple[Abstention, ...]
     # Beside each line whether it is of a loader, and so only told where the job has one.
     unseen: tuple[tuple[str, bool], ...]
@@ -210,6 +230,7 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
             for part in STEP_PARTS
         },
         is_short=evidence.is_short,
+        own=_own_times(evidence),
         abstained=_abstentions(evidence, enough=enough),
         unseen=tuple(_unseen_of(evidence)),
         is_judged=enough,
@@ -235,6 +256,27 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         misses_loader=not evidence.signals.loader,
         unnamed_is_little=is_usual_for_frameworks(evidence),
     )
+
+
+def _own_times(evidence: Evidence) -> OwnTimes:
+    steps, steady = evidence.steps, np.flatnonzero(evidence.steady.mask)
+    at = steady if len(steady) else np.arange(len(steps))
+    last = at[-max(1, len(at) // LAST_OF_STEPS) :]
+
+    def of(chosen: Integers, figure: Callable[[Integers], float], saving: float = 0.0) -> OwnTime:
+        own = evidence.time[chosen] - steps.parts["comm"][chosen]
+        parts: dict[str, float] = {
+            part: float(figure(ns[chosen])) for part, ns in steps.parts.items()
+        }
+        comm = parts.pop("comm")
+        parts["checkpoint"] += saving
+        return OwnTime(float(figure(own)) + saving, parts, comm)
+
+    # On average with what it saves between steps, where the others go on to the next one and wait.
+    window = steps.start_ns[:1], steps.end_ns[-1:]
+    saving = covered_within(*steps.timeline.of("checkpoint"), *window)[0]
+    between = max(0, int(saving - steps.parts["checkpoint"].sum())) / len(steps)
+    return OwnTimes(of(at, np.median), of(last, np.median), of(at, np.mean, between))
 
 
 def _used_of(processes: Sequence[Process]) -> tuple[_Used, ...]:

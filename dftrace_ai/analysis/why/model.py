@@ -48,6 +48,23 @@ FORMAT: Final = 1
 
 
 @dataclass(frozen=True)
+class LateRank:
+    """A rank that the others wait for.
+
+    Attributes:
+        rank: its number.
+        part: the part of its steps that takes most more than it takes the others.
+        ns: what that takes in a step.
+        others_ns: what it takes the others, the median.
+    """
+
+    rank: int
+    part: str
+    ns: int
+    others_ns: int
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something that costs the training time or memory.
 
@@ -69,6 +86,8 @@ class Finding:
         evidence: the figures behind the sentences, times in nanoseconds.
         ranks: whose it is.
         rank: of which of them its figures are: the one in the middle.
+        late_ranks: of time in communication those that keep the others waiting, where few do for
+            certain; they are none of its ranks.
     """
 
     kind: Kind
@@ -86,6 +105,7 @@ class Finding:
     evidence: JsonObject = field(default_factory=dict)
     ranks: tuple[int, ...] = ()
     rank: int = 0
+    late_ranks: tuple[LateRank, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -410,12 +430,6 @@ class Input(TypedDict, total=False):
     cores: int | None
     ranks_of_host: int
     take_over_ns: int
-
-
-class Communication(TypedDict, total=False):
-    """Of the waiting for other ranks."""
-
-    late_ranks: list[int]
 
 
 class Checkpoints(TypedDict):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dftrace_ai.analysis.why import model as told_by
 from dftrace_ai.analysis.why.words import (
     ARGUMENT_LETTERS,
+    few,
     part_name,
     percent,
     share_text,
@@ -16,7 +17,7 @@ from dftrace_ai.analysis.why.words import (
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.why.judging import JudgedSteps
     from dftrace_ai.analysis.why.model import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Finding,
         Input,
         Kind,
+        LateRank,
         SlowItem,
         SpanShare,
     )
@@ -60,7 +62,11 @@ def in_words(finding: Finding, steps: JudgedSteps) -> Finding:
     if steps.is_short:
         seen = counted(steps.facts.steady, "step")
         what = f"It looks {finding.kind}: only {seen} were seen. {what}"
-    return replace(finding, what=what, because=said.because, next=said.next)
+    because, following = said.because, said.next
+    if finding.late_ranks:
+        late, following = _of_late_ranks(finding.late_ranks, len(finding.ranks))
+        because = f"{late} {because}".rstrip()
+    return replace(finding, what=what, because=because, next=following)
 
 
 def _by_share(what: str, following: str) -> Callable[[Finding, _Said], _Sentences]:
@@ -132,26 +138,27 @@ def _spans(spans: Iterable[SpanShare], of: str) -> str:
     return "; ".join(f"{name}, {percent(share)} of {of}" for name, share in named)
 
 
-def _communication(finding: Finding, said: _Said) -> _Sentences:
-    late = told_by.figures_of(finding, told_by.Communication).get("late_ranks", [])
-    what = f"{said.share} of a step is communication that no computation hides."
-    if not late:
-        return _Sentences(
-            what,
-            "See which rank comes last, in the trace; overlap, larger buckets, fewer "
-            "synchronisations.",
-        )
-    ranks = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
-    if len(late) == 1:
-        return _Sentences(
-            what,
-            f"See in the trace what rank {ranks} does while the others wait for it.",
-            f"Rank {ranks} keeps the others waiting: it waits less than half as long.",
-        )
+def _communication(_: Finding, said: _Said) -> _Sentences:
     return _Sentences(
-        what,
-        f"See in the trace what ranks {ranks} do while the others wait for them.",
-        f"Ranks {ranks} keep the others waiting: they wait less than half as long.",
+        f"{said.share} of a step is communication that no computation hides.",
+        "See which rank comes last, in the trace; overlap, larger buckets, fewer synchronisations.",
+    )
+
+
+def _of_late_ranks(late: Sequence[LateRank], waiting: int) -> tuple[str, str]:
+    """Return who keeps how many others waiting, and by what; and where to look first."""
+    first = max(late, key=lambda one: one.ns - one.others_ns)
+    several = len(late) > 1
+    ranks = few(one.rank for one in late)
+    longest = f" of rank {first.rank}" if several else ""
+    by = f"{'the' if several else 'its'} {part_name(first.part)}{longest}, "
+    against = f"{time_text(first.ns)} a step against {time_text(first.others_ns)}"
+    who = f"Ranks {ranks} keep" if several else f"Rank {ranks} keeps"
+    others = counted(waiting, "other")
+    at = OF_LATE.get(first.part, "its machine (clock, temperature, other jobs), then its data")
+    return (
+        f"{who} {others} waiting: {by}{against}.",
+        f"Look at rank {first.rank} first: {at}.",
     )
 
 
@@ -209,7 +216,10 @@ def _two_kinds(finding: Finding, said: _Said) -> _Sentences:
 
 def _evaluation(finding: Finding, said: _Said) -> _Sentences:
     told = told_by.figures_of(finding, told_by.Evaluations)
-    by_mode = "Told by the model's mode, between steps: it is not annotated, and has no loader."
+    by_mode = (
+        "Told by forward passes between steps in evaluation mode or without gradients: it is not "
+        "annotated, and has no loader."
+    )
     return _Sentences(
         f"{said.share} of the run is evaluation, {told['times']} times.",
         "Evaluate less often, on a part, without gradients, with larger batches.",
@@ -406,6 +416,15 @@ def _next_of_input(cause: str, told: Input) -> str:
     )
 
 
+# Where to look on a rank that the others wait for, by the part that takes it longer.
+OF_LATE: Final[Mapping[str, str]] = {
+    "wait": "its loader, its data, the disk that they are on",
+    "data": "its data, and the disk that they are on",
+    "transfer": "its copies to the device, pinned memory, the bus",
+    "checkpoint": "save less often, asynchronously, or a part on each rank",
+    "other": "what else it does: logging, saving, evaluating alone",
+    "none": "what it does in no span: logging, saving, evaluating alone",
+}
 OF_LOADING: Final = (
     "Look at what the loader does first: workers that start, queues that fill, files that no cache "
     "has yet, a sampler that prepares."

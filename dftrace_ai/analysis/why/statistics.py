@@ -29,6 +29,12 @@ NORMAL_975: Final = 1.96
 LEAST_SHARE: Final = 0.08
 LEAST_GROWTH: Final = 0.4
 
+# Fewer ranks do not say which of them is odd; of more it is so many scaled median deviations, and
+# so much of what is usual, away from that.
+FEWEST_RANKS: Final = 3
+ODD_SCALES: Final = 4.0
+ODD_SHARE: Final = 0.1
+
 
 class Share(NamedTuple):
     """A part of a whole, with its 95 % interval."""
@@ -68,6 +74,21 @@ class BatchSums:
         error = sqrt((batches - 1) / batches * float(((left - left.mean()) ** 2).sum()))
         reach = T_975[min(batches, MOST_BATCHES) - 1] * error
         return Share(total, max(0.0, total - reach), min(1.0, total + reach))
+
+
+def odd_ranks(times: Integers) -> Integers:
+    """Return whose time is far from that of most ranks, as a mask; who has none (NaN) is not odd.
+
+    `dftrace why`, the report and the page over all runs name the same ones by it.
+    """
+    known = ~np.isnan(times)
+    if known.sum() < FEWEST_RANKS:
+        return np.zeros(len(times), bool)
+    usual = float(np.median(times[known]))
+    away = np.abs(np.where(known, times, usual) - usual)
+    # Scaled so that it is the standard deviation of what is spread normally.
+    scale = 1.4826 * float(np.median(away[known]))
+    return (away > ODD_SCALES * scale) & (away > ODD_SHARE * usual)
 
 
 class Trend(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -17,15 +17,16 @@ from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
     Abstention,
-    Communication,
     Finding,
     Input,
+    LateRank,
     NotAnnotated,
     PartTime,
     Verdict,
     figures_of,
 )
 from dftrace_ai.analysis.why.sentences import in_words
+from dftrace_ai.analysis.why.statistics import odd_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,12 +34,20 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
-    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps
+    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, OwnTime
     from dftrace_ai.analysis.why.model import Confidence, Kind, Limits
     from dftrace_ai.trace_format.json_types import JsonObject
 
-# Whom the others wait for waits less than so much of what they do.
+# Whom the others wait for waits less than so much of what they do, and what it takes longer is for
+# so much of it what they wait.
 LATE: Final = 0.5
+# By which of its own times a rank is found that the others wait for.
+SHOWS_LATE: Final[dict[Kind, tuple[Literal["usual", "last", "mean"], ...]]] = {
+    "communication-bound": ("usual", "mean"),
+    "slower-since": ("last",),
+    "slower-and-slower": ("last",),
+    "periodic": ("mean",),
+}
 NO_STEPS: Final = (
     "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
     "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
@@ -238,7 +247,6 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
-    common = [_with_late_ranks(finding, found) for finding in common]
     of_ranks = [note for one in found for note in one.notes]
     # Of the notes few are shown: what times cannot be comes first.
     notes = dict.fromkeys(
@@ -277,30 +285,59 @@ def _of_ranks(judged: Sequence[_Of]) -> tuple[list[Finding], list[Finding]]:
     common: list[Finding] = []
     rare: list[Finding] = []
     for found in by_kind.values():
-        # The one in the middle stands for all.
-        found.sort(key=lambda finding: -finding.share)
-        ranks = tuple(sorted(finding.rank for finding in found))
-        middle = replace(found[(len(found) - 1) // 2], ranks=ranks)
-        (common if 2 * len(found) >= len(judged) else rare).append(middle)
+        late = _late_ranks(found, judged)
+        numbers = {one.rank for one in late}
+        waiting = [finding for finding in found if finding.rank not in numbers]
+        middle = replace(_middle(waiting, of_waiting=bool(late)), late_ranks=late)
+        (common if 2 * len(waiting) >= len(judged) else rare).append(middle)
+        # What grew or comes again for them is another thing than the waiting for it.
+        theirs = [finding for finding in found if finding.rank in numbers]
+        if theirs and theirs[0].kind != "communication-bound":
+            rare.append(_middle(theirs))
     if any(finding.kind != "compute-bound" for finding in common):
         common = [finding for finding in common if finding.kind != "compute-bound"]
     rare = [finding for finding in rare if finding.kind != "compute-bound"]
     return _ranked(common), _ranked(rare)
 
 
-def _with_late_ranks(finding: Finding, judged: Sequence[_Of]) -> Finding:
-    """Return the finding; of communication with the ranks that the others wait for."""
-    if finding.kind != "communication-bound":
-        return finding
-    shares = {one.number: one.steps.sums.share("comm").share for one in judged}
-    waiting = float(np.median([shares[rank] for rank in finding.ranks]))
-    late = sorted(rank for rank, share in shares.items() if share < LATE * waiting)
-    if not late:
-        return finding
-    told = Communication(**figures_of(finding, Communication), late_ranks=late)
-    # What is said of waiting, and the parts below it, are of those who wait.
-    ranks = tuple(rank for rank in finding.ranks if rank not in late)
-    return replace(finding, evidence=cast("JsonObject", told), ranks=ranks)
+def _middle(found: Sequence[Finding], *, of_waiting: bool = False) -> Finding:
+    """Return the finding in the middle, which stands for all; where asked of those that wait."""
+    ordered = sorted(found, key=lambda finding: -finding.share)
+    shown = [one for one in ordered if _waits(one)] if of_waiting else ordered
+    ranks = tuple(sorted(finding.rank for finding in found))
+    return replace(shown[(len(shown) - 1) // 2], ranks=ranks)
+
+
+def _waits(finding: Finding) -> bool:
+    return finding.kind == "communication-bound" or finding.cause == "comm"
+
+
+def _late_ranks(found: Sequence[Finding], judged: Sequence[_Of]) -> tuple[LateRank, ...]:
+    """Return the few ranks that all others wait for, by what is their own; none if not certain."""
+    waiting = {finding.rank for finding in found if _waits(finding)}
+    if 2 * len(waiting) < len(judged):
+        return ()
+    for which in SHOWS_LATE.get(found[0].kind, ()):
+        own: list[OwnTime] = [getattr(one.steps.own, which) for one in judged]
+        times = np.array([one.ns for one in own])
+        far = odd_ranks(times) & (times > np.median(times))
+        comm = np.array([one.comm for one in own])
+        # Of who is late the others' waiting is what it does meanwhile, and it waits little itself.
+        usual = float(np.median(comm[~far]))
+        longer = times - float(np.median(times[~far]))
+        late = far & (comm < LATE * usual) & (usual - comm >= LATE * longer)
+        if late.any():
+            others = [one for one, is_far in zip(own, far.tolist(), strict=True) if not is_far]
+            return tuple(
+                _late(judged[at].number, own[at], others) for at in np.flatnonzero(late).tolist()
+            )
+    return ()
+
+
+def _late(number: int, own: OwnTime, others: Sequence[OwnTime]) -> LateRank:
+    usual = {part: float(np.median([one.parts[part] for one in others])) for part in own.parts}
+    part = max(own.parts, key=lambda name: own.parts[name] - usual[name])
+    return LateRank(number, part, round(own.parts[part]), round(usual[part]))
 
 
 def _parts(judged: JudgedSteps) -> dict[str, PartTime]:

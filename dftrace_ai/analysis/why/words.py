@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.reach import local_text
-from dftrace_ai.analysis.why.model import Communication, figures_of
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
 
@@ -36,6 +35,7 @@ NARROW: Final = 0.02
 # Of the lines on a verdict.
 MOST_LINES: Final = 15
 LEAST_PART: Final = 0.02
+MOST_RANKS: Final = 8
 MOST_PARTS, MOST_BESIDE, MOST_NOTES = 6, 3, 2
 BURSTS: Final = 1.1
 MOSTLY_STEPS: Final = 0.8
@@ -83,6 +83,13 @@ def beside_text(
         more = f" and {nonfinite - 1:,} more" if nonfinite > 1 else ""
         told.append(f"{shortened(tensor or '', ARGUMENT_LETTERS)}{more} not finite")
     return ", ".join(told)
+
+
+def few(ranks: Iterable[int]) -> str:
+    """Return the numbers of ranks, the first of many: ``0, 1, 2 and 61 more``."""
+    ordered = sorted(ranks)
+    more = len(ordered) - MOST_RANKS
+    return ", ".join(map(str, ordered[:MOST_RANKS])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def percent(share: float) -> str:
@@ -156,9 +163,7 @@ def whose(finding: Finding, verdict: Verdict) -> str:
     figures = f" The figures are of rank {finding.rank}." if len(finding.ranks) > 1 else ""
     if len(finding.ranks) == verdict.ranks:
         return f" On all {verdict.ranks} ranks.{figures}"
-    named = ", ".join(str(rank) for rank in sorted(finding.ranks)[:8])
-    more = ", ..." if len(finding.ranks) > 8 else ""
-    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {named}{more}.{figures}"
+    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {few(finding.ranks)}.{figures}"
 
 
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -215,8 +220,7 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "because", finding.because
     yield "do next", finding.next
     # As fast as what they wait for may be no rank.
-    late = finding.kind == "communication-bound" and figures_of(finding, Communication)
-    if late and late.get("late_ranks"):
+    if finding.late_ranks:
         return
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
         times = 1 / (1 - finding.share)

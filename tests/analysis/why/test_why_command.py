@@ -240,9 +240,9 @@ def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
     value = as_json(tmp_path)
     (finding,) = value["findings"]
     assert (finding["kind"], finding["ranks"]) == ("communication-bound", [0, 1, 3])
-    assert finding["evidence"]["late_ranks"] == [2]
-    assert "Rank 2 keeps the others waiting" in finding["because"]
-    assert finding["next"] == "See in the trace what rank 2 does while the others wait for it."
+    assert [(one["rank"], one["part"]) for one in finding["late_ranks"]] == [(2, "wait")]
+    assert "Rank 2 keeps 3 others waiting: its loader wait, " in finding["because"]
+    assert finding["next"].startswith("Look at rank 2 first: its loader, ")
     assert "at best" not in dftrace_why(tmp_path).stdout
     assert len([note for note in value["notes"] if "of this short run" in note]) == 1
     (late,) = value["of_some_ranks"]

@@ -23,6 +23,7 @@ from dftrace_ai.analysis.steps.spans import NO_INTEGER, integer, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import at_once, signals_of
 from dftrace_ai.analysis.why.findings.phases import WORKERS_START
+from dftrace_ai.analysis.why.statistics import odd_ranks
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
@@ -36,11 +37,6 @@ MOST_MARKS: Final = 200
 BINS: Final = 48
 WIDE: Final = 10.0
 """From such a ratio of the longest to the median on, times are shown by their logarithm."""
-
-# Fewer do not say which of them is odd.
-FEWEST_RANKS: Final = 3
-ODD_SCALES: Final = 4.0
-ODD_SHARE: Final = 0.1
 
 SLOWEST: Final = 10
 MOST_SPANS: Final = 300
@@ -112,14 +108,7 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
 
 def with_the_odd(ranks: list[RankFigures]) -> list[RankFigures]:
     """Return ranks of which those are odd whose own time is far from that of most."""
-    own = np.array([one.own_ns for one in ranks], float)
-    if len(own) < FEWEST_RANKS:
-        return ranks
-    usual = float(np.median(own))
-    away = np.abs(own - usual)
-    # Scaled so that it is the standard deviation of what is spread normally.
-    scale = 1.4826 * float(np.median(away))
-    odd = (away > ODD_SCALES * scale) & (away > ODD_SHARE * usual)
+    odd = odd_ranks(np.array([one.own_ns for one in ranks], float))
     return [replace(one, odd=bool(is_odd)) for one, is_odd in zip(ranks, odd, strict=True)]
 
 

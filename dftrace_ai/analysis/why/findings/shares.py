@@ -12,7 +12,6 @@ from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import at_once
 from dftrace_ai.analysis.why.model import (
-    Communication,
     Input,
     NoFigures,
     NotAnnotated,
@@ -86,7 +85,7 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
     hidden = evidence.rank.process.world_size - 1 if evidence.hides_comm else 0
     others = (
         evidence.finding(
-            *("communication-bound", limits["comm"], sums.share("comm"), Communication()),
+            *("communication-bound", limits["comm"], sums.share("comm"), NoFigures()),
             confidence=sure,
         ),
         evidence.finding(

@@ -1,0 +1,108 @@
+"""The ranks that all others wait for: named by what they do longer, in words, JSON and the report; or silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from analysis.trace_lines import TraceLines
+
+from dftrace_ai.analysis.why import verdict_lines, why
+
+MS = 1_000_000
+USUAL = {"wait": 2.0, "forward": 6.0, "backward": 8.0, "checkpoint": 0.0}
+NAMES = {
+    "wait": ("fetch.iter", "dataloader"),
+    "forward": ("forward", "compute"),
+    "backward": ("backward", "compute"),
+    "checkpoint": ("capture", "checkpoint"),
+}
+Plant = Callable[[int, int], dict[str, float]]
+
+
+def synchronous(folder: Path, ranks: int, plant: Plant, *, wait: bool = True) -> Path:
+    """Steps of ranks that all leave their all_reduce when the last has come, if they wait at all."""
+    steps = 80
+    own = [
+        [
+            {
+                part: ms * (1 + 0.01 * ((7 * rank + 3 * step) % 5))
+                for part, ms in (USUAL | plant(rank, step)).items()
+            }
+            for step in range(steps)
+        ]
+        for rank in range(ranks)
+    ]
+    for rank in range(ranks):
+        trace = TraceLines(4000 + rank, rank=rank, world_size=ranks)
+        at = 1000 * MS
+        for step in range(steps):
+            longest = max(sum(parts[step].values()) for parts in own)
+            begin, now = at, at
+            for part, ms in own[rank][step].items():
+                name, cat = NAMES[part]
+                if ms:
+                    trace.span(name, cat, now, int(ms * MS), step=step)
+                now += int(ms * MS)
+            at = begin + int((longest + 1) * MS) if wait else now + 4 * MS
+            trace.span("all_reduce", "comm", now, at - now, step=step)
+            trace.span("step", "pipeline", begin, at - begin, step=step)
+            at += MS // 10
+        trace.footer()
+        trace.write(folder / f"t-host-{4000 + rank}.pfw.gz")
+    return folder
+
+
+def late(*ranks: int, since: int = 0, every: int = 1, **parts: float) -> Plant:
+    return lambda rank, step: parts if rank in ranks and step >= since and step % every == 0 else {}
+
+
+# By name: how many ranks, what is planted, which are late, and in what they are.
+PLANTED: dict[str, tuple[int, Plant, list[int], str]] = {
+    "a loader, of four": (4, late(2, wait=16), [2], "wait"),
+    "a loader, of eight": (8, late(5, wait=16), [5], "wait"),
+    "a forward, of 64": (64, late(17, forward=20), [17], "forward"),
+    "a checkpoint of one": (8, late(0, every=10, checkpoint=150), [0], "checkpoint"),
+    "a loader since a step": (8, late(3, since=42, wait=26), [3], "wait"),
+    "a backward since a step": (8, late(6, since=42, backward=30), [6], "backward"),
+    "two loaders": (8, late(1, 6, wait=16), [1, 6], "wait"),
+    "nothing": (8, late(), [], ""),
+    "one of two": (2, late(1, wait=16), [], ""),
+    "half of them": (4, late(0, 2, forward=16), [], ""),
+}
+WORDS = {"wait": "loader wait"}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_who_keeps_the_others_waiting_is_named(tmp_path: Path, name: str) -> None:
+    count, plant, ranks, part = PLANTED[name]
+    verdict = why(synchronous(tmp_path, count, plant))
+    lines = verdict_lines(verdict)
+    if not ranks:
+        assert not any(one.late_ranks for one in verdict.findings)
+        assert "waiting: " not in "".join(lines)
+        return
+    first, others = verdict.findings[0], count - len(ranks)
+    assert [one.rank for one in first.late_ranks] == ranks
+    assert {*first.ranks} == {*range(count)} - {*ranks}
+    row = next(line for line in lines if line.startswith("  because "))
+    keep = f"Ranks {ranks[0]}, {ranks[-1]} keep" if len(ranks) > 1 else f"Rank {ranks[0]} keeps"
+    assert f"{keep} {others} others waiting: " in row, row
+    assert WORDS.get(part, part) in row, row
+    share = 0.1 if part == "checkpoint" else 1.0
+    for one in first.late_ranks:
+        assert one.part == part
+        assert one.ns == pytest.approx(share * plant(one.rank, 50)[part] * MS, rel=0.15)
+        assert one.others_ns == pytest.approx(USUAL[part] * MS, rel=0.06)
+    assert "Look at rank " in first.next
+    assert not any("at best" in line for line in lines)
+    if count > 8:
+        whose = f" On {others} of {count} ranks: 0, 1, 2, 3, 4, 5, 6, 7 and {others - 8} more. The"
+        assert whose in lines[1]
+
+
+def test_a_rank_that_nobody_waits_for_is_not_late(tmp_path: Path) -> None:
+    verdict = why(synchronous(tmp_path, 8, late(5, forward=30), wait=False))
+    assert verdict.verdict == "communication-bound"
+    assert not any(one.late_ranks for one in verdict.findings)
