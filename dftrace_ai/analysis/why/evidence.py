@@ -36,7 +36,7 @@ NAMED_SPANS: Final = 3
 LEAST_NAMED: Final = 0.02
 
 
-# Of a model in evaluation mode, as `auto` names its forward passes.
+# Of a model in evaluation mode, or without gradients, as `auto` names its forward passes.
 EVAL_FORWARD: Final = ("compute", "forward.eval")
 
 # Loops after the first of them; so many steps of a loop are looked at, and of it at most this part.
@@ -143,7 +143,7 @@ class Evidence:
 
     @cached_property
     def evaluations(self) -> tuple[Integers, Integers]:
-        """Starts and ends of what is evaluation, annotated or told by the model's mode."""
+        """Starts and ends of evaluation, annotated or told by forward passes that learn nothing."""
         more = _untold_evaluations(self.steps)
         told = self.steps.evaluation
         return union(np.concatenate([told[0], more[0]]), np.concatenate([told[1], more[1]]))

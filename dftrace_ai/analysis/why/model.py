@@ -484,7 +484,7 @@ class TwoKinds(TypedDict):
 
 
 class Evaluations(TypedDict):
-    """Of evaluation; by the mode of the model where nothing else told of most of it."""
+    """Of evaluation; by forward passes without learning where nothing else told of most of it."""
 
     times: int
     ns: int

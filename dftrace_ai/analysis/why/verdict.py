@@ -222,7 +222,8 @@ def _in_a_crowd(finding: Finding) -> Finding:
 
 def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
     """Return a finding; its advice begins with the others where they crowded most of its ranks."""
-    if finding.kind in SURE_IN_CROWDS:
+    # Others on the hosts of those that wait are not what they wait for.
+    if finding.kind in SURE_IN_CROWDS or finding.late_ranks:
         return finding
     others = [one.others_percent for one in judged if one.number in finding.ranks]
     crowds = [percent for percent in others if percent is not None]
