@@ -185,8 +185,8 @@ def test_all_figures_of_several_ranks_are_of_one_of_them(tmp_path: Path) -> None
     check_parts(value, steps, judged_of(value["steps"], steps)[1])
     assert finding["share"] == pytest.approx(value["parts"]["comm"]["share"], abs=1e-6)
     text = invoke("why", tmp_path).out
-    head = text.splitlines()[1]
-    assert head == f"{finding['what']} On all 3 ranks. The figures are of rank {rank}."
+    whose = f"On all 3 ranks. The figures are of rank {rank}."
+    assert text.splitlines()[1] == f"{finding['what']} {whose}"
     row = text.partition("\n  step      ")[2].partition("\n")[0]
     assert f"communication {100 * finding['share']:,.0f} %" in row
     assert f"shown of rank {rank}" in text
@@ -194,4 +194,4 @@ def test_all_figures_of_several_ranks_are_of_one_of_them(tmp_path: Path) -> None
     assert invoke("report", tmp_path, "-o", page).status == 0
     html = page.read_text("utf-8")
     assert f"<dt>step</dt><dd>{row}</dd>" in html
-    assert f"<p class=what>{head}</p>" in html
+    assert f"<p class=what>{finding['what']}</p><p>{whose}</p>" in html
