@@ -46,7 +46,8 @@ BINARY: Final = "application/octet-stream"
 PATIENCE_S: Final = 30.0
 MOST_KEPT: Final = 20
 PICTURE_BYTES: Final = 16 << 20
-LATEST_S: Final = 1e12
+# Nanoseconds of more than so long do not fit into 64 bits.
+LATEST_S: Final = 4e9
 
 KINDS: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png",

@@ -331,6 +331,8 @@ def test_only_the_page_of_this_server_is_answered(served: Served) -> None:
         {"rank": "9" * 40},
         {"a": "nan"},
         {"b": "1e999"},
+        {"a": "-1e11", "b": "1e11"},
+        {"a": "-3.9e9", "b": "3.9e9"},
         {"n": "many"},
         {"rank": "99"},
         {"a": "1", "b": "0"},
