@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -31,6 +31,7 @@ from dftrace_ai.ui.kept import CARD, FIGURES, METRICS, PICTURES, READ, write_who
 from dftrace_ai.ui.logged import Logged
 from dftrace_ai.ui.runs_below import opened_run
 from dftrace_ai.ui.step_table import StepColumns, StepTable, common_edges, histogram, write_table
+from dftrace_ai.wording import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +59,8 @@ FEW_STEPS: Final = 90
 SHOWN_METRICS: Final = 12
 SHOWN_PARAMS: Final = 60
 LETTERS: Final = 2000
+# Of a name or a value in the list, which is asked for again and again; its page has it whole.
+LETTERS_IN_LIST: Final = 200
 # A program may log long before its first event.
 BEFORE_NS: Final = 600 * 10**9
 
@@ -207,8 +210,12 @@ class _Making:
             "what": (first.what if first else said)[:LETTERS], "late_ranks": _late_ranks(verdict),
             "losses": len(figures.losses), "older": self._traces.other_runs,
             "ended": _endings(self._traces), "logged": logged.status, "as_of_s": time.time(),
-            "metrics": {name: logged.last[name] for name in names},
-            "params": dict(list(logged.params.items())[:SHOWN_PARAMS]), "hint": "",
+            "metrics": {shortened(name, LETTERS_IN_LIST): logged.last[name] for name in names},
+            "params": {
+                shortened(name, LETTERS_IN_LIST): _brief(value)
+                for name, value in islice(logged.params.items(), SHOWN_PARAMS)
+            },
+            "hint": "",
         }  # fmt: skip
 
 
@@ -220,6 +227,12 @@ def _speed(steps: Steps) -> tuple[float, list[float]]:
     per_s = counts / ((edges[1] - edges[0]) / 1e9)
     usual = float(np.median(per_s)) if len(steps) >= FEW_STEPS else float(per_s.mean())
     return round(usual, 4), np.round(per_s, 3).tolist()
+
+
+def _brief(value: Json) -> Json:
+    text = json.dumps(value) if isinstance(value, (dict, list)) else value
+    is_long = isinstance(text, str) and len(text) > LETTERS_IN_LIST
+    return shortened(str(text), LETTERS_IN_LIST) if is_long else value
 
 
 def _words(verdict: Verdict) -> str:

@@ -71,7 +71,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "logs", "p/r", number=int((TIME_BASE_US / 1e6 + 1) * 1e9), t=TIME_BASE_US / 1e6 + 1
     )
     log.path = log.path.rename(log.folder / log.path.name.replace(f"-{os.getpid()}-", "-5000-"))
-    log.add("p", v={"lr": 0.1, "model": "<b>net"})
+    log.add("p", v={"lr": 0.1, "model": "<b>net", "prompt": "x" * 100_000})
     for step in range(5000):
         log.add(
             "m", s=step, a="i", v={"loss": 1 / (step + 1)}, t=TIME_BASE_US / 1e6 + 1 + step / 1e3
@@ -216,9 +216,12 @@ def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:
 
 def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> None:
     row = served.read()["logged"]
+    # The list is asked for again and again; the page of the run has the whole.
+    assert len(row["card"]["params"].pop("prompt")) <= 200
     assert row["card"]["params"] == {"lr": 0.1, "model": "<b>net"}
     assert row["card"]["metrics"] == {"loss": "NaN"}
     run = served.json("run", id="logged")
+    assert run["params"]["prompt"] == "x" * 100_000
     assert run["metrics"] == [{"name": "loss", "axis": "iteration", "count": 5001}]
     (loss,) = served.json("metrics", id="logged", name="loss")["metrics"]
     assert len(loss["v"]) == len(loss["t"]) == 2000

@@ -90,6 +90,7 @@ export const date = (s) => s ? new Date(s * 1000).toLocaleString('sv') : '';
 
 // A run's name without the date that its folder begins with; and the folder before it.
 export function named(run) {
+  if (run === '.') return ['this folder', ''];
   const parts = run.split('/');
   const last = parts.pop();
   return [last.replace(/^\d{4}-?\d\d-?\d\d[_T-]\d\d-?\d\d-?\d\d[-_]?/, '') || last, parts.join('/')];

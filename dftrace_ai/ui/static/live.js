@@ -106,6 +106,8 @@ export class Live {
   }
 }
 
+const nameOf = (one) => one.rank === null ? `process ${one.pid}` : `rank ${one.rank}`;
+
 function about({ranks, hidden}) {
   const alive = ranks.filter((one) => one.state === 'alive').length;
   const steps = ranks.map((one) => one.step).filter((one) => one !== null);
@@ -113,7 +115,7 @@ function about({ranks, hidden}) {
   const quiet = ranks.filter((one) => one.quiet_s !== null).sort((a, b) => b.quiet_s - a.quiet_s)[0];
   return [counted(ranks.length, 'rank'), `${count(alive)} alive`,
     steps.length && `step ${count(least)}${most > least ? ` to ${count(most)}` : ''}`,
-    quiet && `rank ${quiet.rank ?? quiet.pid} has been quiet for longest, ${length(quiet.quiet_s)}`,
+    quiet && `${nameOf(quiet)} has been quiet for longest, ${length(quiet.quiet_s)}`,
     hidden > 0 && `${counted(hidden, 'process').replace(/ss$/, 'sses')} on other hosts cannot be looked at`,
   ].filter(Boolean).join(' · ');
 }
@@ -129,7 +131,7 @@ class Tile {
   }
 
   take(one, waited) {
-    this.name.textContent = one.rank === null ? `process ${one.pid}` : `rank ${one.rank}`;
+    this.name.textContent = nameOf(one);
     this.step.textContent = one.state === 'alive' ? count(one.step) : `✕ ${one.state}`;
     this.where.textContent = one.where ? `${one.where} ${one.since_s === null ? '' : length(one.since_s)}` : 'in no span';
     this.element.classList.toggle('waited', waited);

@@ -177,7 +177,7 @@ export class Steps {
   saidOfLongest(index) {
     const {told} = this;
     const i = index === null ? -1 : this.columnAt[index];
-    if (i < 0) return 'Longest of each column (dark) and median (grey), by logarithm';
+    if (i < 0) return 'Longest of each column (strong) and median (faint), by logarithm';
     return `longest ${micros(told.high[i])}, median ${micros(told.mid[i])}`;
   }
 
