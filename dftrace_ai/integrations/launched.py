@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.run.beginning import Asked, hold
-from dftrace_ai.run.run import current_run
+from dftrace_ai.run.run import Run, current_run
 
 
 class _Launcher:
@@ -17,8 +17,8 @@ class _Launcher:
 _launcher = _Launcher()
 
 
-def begin_run() -> None:
+def begin_run() -> Run:
     """Begin a run unless one is on, with the settings of the environment, and call `auto`."""
-    if current_run() is None:
-        hold(_launcher, Asked(None, {}))
+    run = current_run() or hold(_launcher, Asked(None, {}))
     auto()
+    return run

@@ -24,6 +24,7 @@ STARTING_MODULES = {
 COMPILER = "torch/_inductor/compile_worker/__main__.py"
 
 
+# The run that was begun; True where there is none.
 _begun = False
 
 
@@ -84,7 +85,8 @@ def begin():
     try:
         from dftrace_ai.integrations.launched import begin_run
 
-        begin_run()
+        run = begin_run()
+        _begun = run if run.enabled else True
     except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
         # Whom it starts need not say so again, but for a subinterpreter, in which alone it fails.
         if "subinterpreter" not in str(error):
@@ -150,7 +152,10 @@ def _hear_the_end(program, speaker):
 
 
 def _tell_of_nothing(program, since):
-    if _begun or program != str(os.getpid()):
+    if _begun is True or program != str(os.getpid()):
+        return
+    # A run that has ended has no path if nothing was recorded.
+    if _begun and _begun.path is not None:
         return
     prefix = os.environ.get("DFTRACE_LOG_FILE", "")
     try:
@@ -164,13 +169,18 @@ def _tell_of_nothing(program, since):
     except Exception:  # noqa: BLE001 - what lies there may be anything
         return
     there = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
-    why = (
-        f"{there[0]} was imported past what waits for it, by a finder of the program's own; "
-        "call dftrace_ai.auto() in the program"
-        if there
-        else f"the program has imported none of {', '.join(FRAMEWORKS)}; annotate it, and call "
-        "dftrace_ai.initialize()"
-    )
+    if _begun:
+        why = f"no model, optimizer, loader or collective of {there[0]} was used"
+    elif there:
+        why = (
+            f"{there[0]} was imported past what waits for it, by a finder of the program's own; "
+            "call dftrace_ai.auto() in the program"
+        )
+    else:
+        why = (
+            f"the program has imported none of {', '.join(FRAMEWORKS)}; annotate it, and call "
+            "dftrace_ai.initialize()"
+        )
     try:  # noqa: SIM105 - what that takes is not loaded here
         _say(f"nothing was recorded: {why}")
     except (OSError, ValueError):  # it has closed its stream

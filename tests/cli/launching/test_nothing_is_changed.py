@@ -46,7 +46,7 @@ def test_what_a_program_and_its_children_see(tmp_path: Path, words: tuple[str, .
     shutil.copy(PROGRAM, tmp_path / "packed" / "seen.py")
     without, _ = told(words, tmp_path, by=(sys.executable,))
     below, said = told(words, tmp_path, by=(*RUN, "-o", "out", "--parts", "steps"))
-    assert said == ""
+    assert said == UNUSED
     assert below[0] - without[0] <= OURS
     customized = below[1]["customized"]
     assert customized[0] == "sitecustomize"
@@ -170,6 +170,10 @@ PASSED_BY = (
     "dftrace run: nothing was recorded: torch was imported past what waits for it, by a finder of "
     "the program's own; call dftrace_ai.auto() in the program\n"
 )
+UNUSED = (
+    "dftrace run: nothing was recorded: no model, optimizer, loader or collective of torch was "
+    "used\n"
+)
 BY_HAND = "import dftrace_ai\nwith dftrace_ai.tracing(), dftrace_ai.ai.compute: pass\n"
 A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BY_HAND!r}])"
 CASES = {
@@ -184,12 +188,17 @@ CASES = {
         "import sys; sys.meta_path = [f for f in sys.meta_path if type(f) is type]; import torch",
         PASSED_BY,
     ),
-    "a loader with slots": (f"{FINDERS}sys.meta_path.insert(behind, Finder())\nimport torch", ""),
+    "a loader with slots": (
+        f"{FINDERS}sys.meta_path.insert(behind, Finder())\nimport torch",
+        UNUSED,
+    ),
     "a finder that compares": (
         f"{FINDERS}sys.meta_path.insert(0, Comparing()); import torch",
-        "",
+        UNUSED,
     ),
-    "torch is there": ("import torch", ""),
+    "torch is there": ("import torch", UNUSED),
+    "it is annotated": (f"import torch\n{BY_HAND}", ""),
+    "it is off": ("import os; os.environ['DFTRACE_ENABLE'] = '0'; import torch", ""),
     "by hand": (BY_HAND, ""),
     "a child": (A_CHILD, ""),
     "a fork": ("import os, sys\nif not os.fork(): sys.exit()\nos.wait()", NO_FRAMEWORK),
