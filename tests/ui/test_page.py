@@ -51,6 +51,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     Training(evaluate=20, checkpoint=(10, 30.0)).write(root / "made" / "evaluating", 1)
     inspected(root / "made" / "tensors")
     small_trace().write(root / "names" / EVIL.replace("/", "|")[:100] / "t-host-100.pfw")
+    small_trace().write(root / "turned" / "a\u202egnp.\x1bx" / "t-host-100.pfw")
     (root / "bad").mkdir()
     (root / "bad" / "t-host-1.pfw.gz").write_bytes(b"no trace at all")
     spare = Training().write(folder / "spare", 1)
@@ -133,6 +134,8 @@ def test_each_kind_of_run_says_what_it_is(told: dict[str, Any]) -> None:
     assert "unreadable" in words["bad"].lower()
     # Names are words, and nothing else.
     assert all(found["images"] == 0 for found in told["looks"].values())
+    assert r"a\u202egnp.\u001bx" in words["runs"]
+    assert not any("\u202e" in one or "\x1b" in one for one in words.values())
     assert told["nothing"].startswith("No runs below")
 
 

@@ -16,9 +16,14 @@ export function h(tag, properties, ...inside) {
   return made;
 }
 
+// What turns letters around or has no shape would make a name look like another; as in the report.
+const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const seen = (words) => words.replace(UNSEEN, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
 // Puts nodes and words into an element, those that are nothing left out.
 export function put(into, ...inside) {
-  into.append(...inside.flat(9).filter((one) => one !== null && one !== undefined && one !== false));
+  into.append(...inside.flat(9).filter((one) => one !== null && one !== undefined && one !== false)
+      .map((one) => typeof one === 'string' ? seen(one) : one));
   return into;
 }
 
