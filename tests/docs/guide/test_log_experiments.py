@@ -136,7 +136,8 @@ def test_statuses_facts_and_limits_are_as_told() -> None:
     assert f"more than {LINE_BYTES >> 20} MiB" in text
     assert f"{MOST_NAMES:,} names" in text
     assert f"(beyond {MOST_DOTS})" in text
-    assert f"{MOST_RUNS} runs and {MOST_PLOTS} plots" in text
+    assert f"The page has {MOST_RUNS:,} runs at most" in text
+    assert f"have {MOST_PLOTS} plots" in text
 
 
 def test_the_lines_are_those_that_are_written(tmp_path: Path) -> None:

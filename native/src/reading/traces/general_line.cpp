@@ -144,7 +144,7 @@ GeneralLine read_general_line(std::string_view line) {
 namespace {
 
 std::optional<std::int64_t> whole_value(std::string_view value) {
-    constexpr std::size_t most_text = 18;
+    constexpr std::size_t most_text = std::string_view("-9223372036854775808").size();
     std::string text(value);
     if (is_text(value) && (text = text_of_json_string(value)).size() > most_text) return {};
     std::int64_t number = 0;
