@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_SPREAD: Final = 100_000
 
-# `native/src/reading/traces/totals.cpp` says the same.
+# `native/include/dftrace/index/frames.hpp` says the same.
 FRAMES: Final = frozenset({("pipeline", "step"), ("pipeline", "epoch"), ("pipeline", "evaluate")})
 
 

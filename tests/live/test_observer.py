@@ -62,18 +62,24 @@ def test_a_process_shows_where_it_is_and_what_it_has_done(tmp_path: Path) -> Non
 def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None:
     source = """
         from dftrace_ai import dft_fn
+        from dftrace_ai.run.emitting import complete_between, ticks
 
         def waiting():
             done("waits")
             yield 1
 
         dftrace_ai.initialize()
+        begun = ticks()
         for _ in ai.dataloader.fetch.iter([1], include_iter=False):
             done("fetch")
         for _ in dft_fn("storage").iter([1], name="scan"):
             done("scan")
         for _ in ai.dataloader.fetch.iter(waiting(), include_block=False):
             pass
+        # As `auto` tells of steps and epochs, and torch of collectives.
+        for name, cat in (("epoch", "pipeline"), ("step", "pipeline"), ("all_reduce", "comm")):
+            complete_between(name, begun, ticks(), category=cat, track=name)
+        done("lanes")
     """
 
     def main_thread() -> ThreadStatus:
@@ -103,6 +109,11 @@ def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None
         assert [span.label for span in main.place] == ["dataloader.fetch.iter"]
         assert set(main.self_s) == {"storage", "dataloader"}
         assert " in dataloader.fetch.iter " in dftrace("stuck", "--idle", "0", tmp_path).out
+        running.go_on()
+        running.wait_until_ready()
+        main = main_thread()
+        assert set(main.self_s) == {"storage", "dataloader", "comm"}, "steps beside the thread"
+        assert main.unannotated_s > 0
 
 
 def test_the_newest_step_counts_wherever_it_stands(tmp_path: Path) -> None:

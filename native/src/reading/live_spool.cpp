@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "dftrace/index/frames.hpp"
 #include "dftrace/reading/self_time.hpp"
 #include "dftrace/reading/spool_copy.hpp"
 #include "dftrace/spool/settings.hpp"
@@ -63,13 +66,24 @@ ProcessState state_of(const SpoolCopy& spool, const TraceSettings& settings) {
 std::uint64_t time_of(const Record& r) noexcept { return r.kind == Kind::span ? r.end : r.start; }
 bool has_tick(const Record& r) noexcept { return !(r.flags & RecordFlag::absolute_time); }
 
+// One that a thread recorded on a track that is no thread's.
+struct SpanBeside {
+    CoveringSpan span;  // its key is the number of the name
+    std::uint32_t track;
+    bool outermost;
+};
+
+// Of what overlaps others of its thread: nothing lies inside of it.
+constexpr std::uint32_t track_alone = UINT32_MAX;
+
 // One thread while it is looked at.
 struct Look {
     StackCopy stack;
     UnitFacts newest;
     std::vector<UnitFacts> units;  // all that may be this thread's
     LiveThread thread;
-    std::unordered_map<std::uint32_t, std::uint64_t> self_ns;        // by number of the name
+    std::vector<CoveringSpan> spans;  // on its own track; keys are numbers of names
+    std::vector<SpanBeside> beside;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> args_seen;  // time and number, newest first
 };
 
@@ -124,7 +138,7 @@ std::vector<Look> looks_at_threads(const SpoolCopy& copy, const std::vector<Unit
         if (own.empty() || looks.size() == max_threads) continue;
         std::optional<StackCopy> stack = copy.stack(unit);
         if (!stack) continue;
-        Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}};
+        Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}, {}};
         take_newest_listed(look);
         looks.push_back(std::move(look));
     }
@@ -190,21 +204,30 @@ class Window {
             known_from_ = end;
             if (end > to_) continue;  // recorded while this is read
             ++look.thread.events;
-            if (r.kind == Kind::span) spans_.push_back({clock_.to_ns(r.start), end, r.node});
+            if (r.kind == Kind::span) put(r, {clock_.to_ns(r.start), end, r.node}, look);
         }
         return true;
     }
 
     // `complete`: all that the thread recorded in the window was taken.
-    void sweep(Look& look, bool complete) {
+    void end(Look& look, bool complete) const {
         const std::uint64_t from = complete ? from_ : std::clamp(known_from_, from_, to_);
         for (const auto* open : {&look.stack.open, &look.stack.tasks})
-            for (const OpenSpan& span : *open) spans_.push_back({clock_.to_ns(span.start), to_, span.node});
+            for (const OpenSpan& span : *open)
+                look.spans.push_back({clock_.to_ns(span.start), to_, span.node});
         look.thread.covered_ns = to_ - from;
-        look.self_ns = self_times(std::move(spans_), from, to_);
     }
 
   private:
+    static void put(const Record& r, const CoveringSpan& span, Look& look) {
+        const std::uint32_t track = r.flags & RecordFlag::overlaps ? track_alone
+                                    : r.lane                       ? r.lane
+                                                                   : look.stack.tid;
+        if (track < first_lane)
+            look.spans.push_back(span);
+        else
+            look.beside.push_back({span, track, is_outermost(r.parent)});
+    }
     void note_arguments(const Record& r, std::uint64_t end, Look& look) const {
         auto& seen = look.args_seen;
         // A counter's arguments are its values.
@@ -217,7 +240,6 @@ class Window {
     std::uint64_t from_;
     std::uint64_t to_;
     std::uint64_t known_from_ = UINT64_MAX;
-    std::vector<CoveringSpan> spans_;
 };
 
 void look_back(const SpoolCopy& copy, const ClockMap& clock, std::uint64_t from_ns, std::uint64_t now_ns,
@@ -239,7 +261,7 @@ void look_back(const SpoolCopy& copy, const ClockMap& clock, std::uint64_t from_
     }
     for (auto* open : {&look.stack.open, &look.stack.tasks}) std::erase_if(*open, ended);
     std::ranges::sort(look.stack.tasks, {}, &OpenSpan::start);
-    window.sweep(look, complete);
+    window.end(look, complete);
 }
 
 // Names and arguments, of all that is shown.
@@ -253,7 +275,8 @@ struct Shown {
                     if (span.node) names.try_emplace(span.node);
                     if (span.args) args.try_emplace(span.args);
                 }
-            for (const auto& [node, ns] : look.self_ns) names.try_emplace(node);
+            for (const CoveringSpan& span : look.spans) names.try_emplace(span.key);
+            for (const SpanBeside& one : look.beside) names.try_emplace(one.span.key);
             for (const auto& [ns, number] : look.args_seen) args.try_emplace(number);
         }
         // Listed anew: what was just recorded may stand in a unit that is new.
@@ -276,7 +299,33 @@ struct Shown {
     }
 };
 
-LiveThread thread_of(const Look& look, const Shown& shown, const ClockMap& clock, std::uint64_t now_ns) {
+// All but frames, which are around what the thread does.
+std::vector<CoveringSpan> without_frames(Look& look, const Shown& shown) {
+    std::unordered_map<std::uint32_t, bool> known;
+    const auto has_frame_name = [&](std::uint32_t number) {
+        const auto [at, is_new] = known.try_emplace(number);
+        if (is_new) {
+            const std::optional<LiveName> name = shown.name(number);
+            at->second = name && is_frame_name(name->category, name->name);
+        }
+        return at->second;
+    };
+    // Those that begin last come first, and of each track the earliest end of those so far is known.
+    std::ranges::sort(look.beside, std::greater<>{}, [](const SpanBeside& one) {
+        return std::tuple(one.track, one.span.start, ~one.span.end);
+    });
+    std::uint32_t track = 0;
+    std::uint64_t inner_end = UINT64_MAX;
+    for (const auto& [span, on, outermost] : look.beside) {
+        if (on != track || on == track_alone) inner_end = UINT64_MAX;
+        track = on;
+        if (!outermost || inner_end <= span.end || !has_frame_name(span.key)) look.spans.push_back(span);
+        if (span.end > span.start) inner_end = std::min(inner_end, span.end);
+    }
+    return std::move(look.spans);
+}
+
+LiveThread thread_of(Look& look, const Shown& shown, const ClockMap& clock, std::uint64_t now_ns) {
     LiveThread thread = look.thread;
     thread.tid = look.stack.tid;
     thread.name = look.stack.name;
@@ -293,7 +342,9 @@ LiveThread thread_of(const Look& look, const Shown& shown, const ClockMap& clock
     thread.open = spans(look.stack.open);
     thread.tasks = spans(look.stack.tasks);
     std::map<std::optional<LiveName>, std::uint64_t> by_name;
-    for (const auto& [node, ns] : look.self_ns) by_name[shown.name(node)] += ns;
+    for (const auto& [number, ns] :
+         self_times(without_frames(look, shown), now_ns - thread.covered_ns, now_ns))
+        by_name[shown.name(number)] += ns;
     thread.self_ns.assign(by_name.begin(), by_name.end());
     for (const auto& [ns, number] : look.args_seen)
         if (std::string args = shown.arguments(number); !args.empty())
@@ -340,7 +391,7 @@ LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
     std::size_t units_left = max_units_of_all, lists_left = max_lists;
     for (Look& look : looks) look_back(copy, clock, from, spool.now_ns, units_left, lists_left, look);
     const Shown shown(copy, looks);
-    for (const Look& look : looks) spool.threads.push_back(thread_of(look, shown, clock, spool.now_ns));
+    for (Look& look : looks) spool.threads.push_back(thread_of(look, shown, clock, spool.now_ns));
     return spool;
 }
 

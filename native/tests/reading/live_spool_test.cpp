@@ -232,6 +232,63 @@ TEST("self times are those of the trace, nanosecond for nanosecond") {
     }
 }
 
+TEST("steps and epochs beside a thread take none of its time, and all else does") {
+    const ScratchDir dir;
+    start_run(quiet_settings(dir));
+    Thread* thread = recording_thread();
+    const std::uint64_t begun = thread->tick();
+    EventName epoch("pipeline", "epoch"), step("pipeline", "step"), train("pipeline", "train"),
+        reduce("comm", "all_reduce"), forward("compute", "forward");
+    struct Put {
+        EventName& name;
+        std::uint32_t lane;
+        std::uint64_t parent;
+        std::uint8_t flags;
+        std::uint64_t start, end;
+    };
+    while (thread->tick() < begun + 1000) std::this_thread::yield();
+    constexpr std::uint32_t lane = 0x40000000;
+    const std::vector<Put> puts{
+        {epoch, lane, 0, 0, 0, 1000},
+        {step, lane + 1, 0, 0, 10, 100},
+        {step, lane + 1, 0, 0, 100, 200},              // begins where one ends
+        {step, 0, 0, RecordFlag::overlaps, 210, 240},  // ended behind another
+        {step, 0, 0, 0, 250, 300},                     // on the thread's own track
+        {step, lane + 1, 77, 0, 310, 350},             // inside of a span
+        {train, lane + 1, 0, 0, 360, 400},             // of another name
+        {reduce, lane + 2, 0, 0, 410, 450},            // goes on beside the thread
+        {step, lane + 3, 0, 0, 500, 600},              // of a task, with
+        {forward, lane + 3, 78, 0, 520, 560},          // this inside
+    };
+    for (const Put& put : puts) {
+        Record* record = thread->reserve();
+        REQUIRE(record != nullptr);
+        *record = {};
+        record->id = thread->new_id();
+        record->parent = put.parent;
+        record->start = begun + put.start;
+        record->end = begun + put.end;
+        record->node = put.name.in(*thread);
+        record->lane = put.lane;
+        record->kind = Kind::span;
+        record->flags = put.flags;
+        thread->commit();
+    }
+    const ClockMap clock = SpoolCopy(dir.only(".spool")).clock();
+    const auto ns = [&](std::uint64_t from, std::uint64_t to) {
+        return clock.to_ns(begun + to) - clock.to_ns(begun + from);
+    };
+    std::map<std::string, std::uint64_t> told, expected;
+    const LiveSpool seen = look(dir);
+    for (const auto& [name, spent] : only_thread(seen).self_ns) told[name->name] += spent;
+    expected["step"] = ns(250, 300) + ns(310, 350) + ns(500, 520) + ns(560, 600);
+    expected["train"] = ns(360, 400);
+    expected["all_reduce"] = ns(410, 450);
+    expected["forward"] = ns(520, 560);
+    CHECK(told == expected);
+    finish_run({"finalize"});
+}
+
 TEST("of a process on another host nothing is judged") {
     const ScratchDir dir;
     TraceSettings s = quiet_settings(dir);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dftrace/index/frames.hpp"
 #include "dftrace/reading/traces/members.hpp"
 
 namespace dftrace {
@@ -19,13 +20,6 @@ constexpr std::size_t most_labels_each = 1u << 16;
 constexpr std::uint8_t of_thread = 1, lane = 2;
 // Of labels.
 constexpr std::uint8_t other_name = 1, frame_name = 2;
-
-bool is_outermost(std::uint64_t parent) noexcept { return parent == 0 || parent == no_parent; }
-
-bool is_frame_name(const Label& label) noexcept {
-    return label.category == "pipeline" &&
-           (label.name == "step" || label.name == "epoch" || label.name == "evaluate");
-}
 
 }  // namespace
 
@@ -66,7 +60,7 @@ bool Totals::is_lane(std::uint32_t track) const { return labels_.track_id(track)
 
 bool Totals::has_frame_name(std::uint32_t label) {
     std::uint8_t& kind = grown(frame_names_, label, budget_);
-    if (!kind) kind = is_frame_name(labels_[label]) ? frame_name : other_name;
+    if (!kind) kind = is_frame_name(labels_[label].category, labels_[label].name) ? frame_name : other_name;
     return kind == frame_name;
 }
 
@@ -98,7 +92,7 @@ bool Totals::knows_frames(const KnownFigures& known, std::vector<std::size_t>& f
     if (!any_lane) return true;
     for (std::size_t i = 0; i < known.spans.size(); ++i) {
         const KnownFigures::Spans& of = known.spans[i];
-        if (!is_frame_name(of.label)) continue;
+        if (!is_frame_name(of.label.category, of.label.name)) continue;
         all_frames = all_frames && of.self == of.total;
         named += of.total;
         frames.push_back(i);

@@ -22,9 +22,6 @@ struct Label {
     std::string name;
 };
 
-// From this number on a track is no thread's.
-inline constexpr std::int64_t first_lane = 0x40000000;
-
 struct TrackId {
     std::int64_t pid = 0;
     std::int64_t tid = 0;
