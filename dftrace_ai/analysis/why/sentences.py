@@ -151,7 +151,8 @@ def _of_late_ranks(late: Sequence[LateRank], waiting: int) -> tuple[str, str]:
     several = len(late) > 1
     ranks = few(one.rank for one in late)
     longest = f" of rank {first.rank}" if several else ""
-    by = f"{'the' if several else 'its'} {part_name(first.part)}{longest}, "
+    what = "time in no span" if first.part == "none" else part_name(first.part)
+    by = f"{'the' if several else 'its'} {what}{longest}, "
     against = f"{time_text(first.ns)} a step against {time_text(first.others_ns)}"
     who = f"Ranks {ranks} keep" if several else f"Rank {ranks} keeps"
     others = counted(waiting, "other")

@@ -17,6 +17,7 @@ NAMES = {
     "forward": ("forward", "compute"),
     "backward": ("backward", "compute"),
     "checkpoint": ("capture", "checkpoint"),
+    "none": ("", ""),
 }
 Plant = Callable[[int, int], dict[str, float]]
 
@@ -42,7 +43,7 @@ def synchronous(folder: Path, ranks: int, plant: Plant, *, wait: bool = True) ->
             begin, now = at, at
             for part, ms in own[rank][step].items():
                 name, cat = NAMES[part]
-                if ms:
+                if ms and name:
                     trace.span(name, cat, now, int(ms * MS), step=step)
                 now += int(ms * MS)
             at = begin + int((longest + 1) * MS) if wait else now + 4 * MS
@@ -66,12 +67,13 @@ PLANTED: dict[str, tuple[int, Plant, list[int], str]] = {
     "a checkpoint of one": (8, late(0, every=10, checkpoint=150), [0], "checkpoint"),
     "a loader since a step": (8, late(3, since=42, wait=26), [3], "wait"),
     "a backward since a step": (8, late(6, since=42, backward=30), [6], "backward"),
+    "a sleep": (4, late(2, none=30), [2], "none"),
     "two loaders": (8, late(1, 6, wait=16), [1, 6], "wait"),
     "nothing": (8, late(), [], ""),
     "one of two": (2, late(1, wait=16), [], ""),
     "half of them": (4, late(0, 2, forward=16), [], ""),
 }
-WORDS = {"wait": "loader wait"}
+WORDS = {"wait": "loader wait", "none": "time in no span"}
 
 
 @pytest.mark.parametrize("name", PLANTED)
