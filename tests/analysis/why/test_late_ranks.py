@@ -11,7 +11,7 @@ from analysis.trace_lines import TraceLines
 from dftrace_ai.analysis.why import verdict_lines, why
 
 MS = 1_000_000
-USUAL = {"wait": 2.0, "forward": 6.0, "backward": 8.0, "checkpoint": 0.0}
+USUAL = {"wait": 2.0, "forward": 6.0, "backward": 8.0, "checkpoint": 0.0, "none": 0.0}
 NAMES = {
     "wait": ("fetch.iter", "dataloader"),
     "forward": ("forward", "compute"),
