@@ -17,18 +17,22 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._version import __version__
-from dftrace_ai.spare_folders import SpareFolder
+from dftrace_ai.spare_folders import SpareFolder, is_let_go
+from dftrace_ai.ui.answers import Card
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.ui.answers import Card
+    from dftrace_ai.trace_format.json_types import Json
 
 CARD: Final = "card.json"
 FIGURES: Final = "figures.json"
 READ: Final = "run.json"
 METRICS: Final = "metrics.json"
 PICTURES: Final = "pictures.json"
+# What is being made of a run, by who holds a lock on the folder of all that is kept of the run.
+HALF: Final = ".part-"
+HALVES: Final = ".*"
 
 # Of the form in which it is kept; other versions of the package may find other things, too.
 FORMAT: Final = 1
@@ -73,17 +77,46 @@ class Kept:
             known = self._cards.get(path.parent.name)
             if known is None or known[0] != changed:
                 found = json.loads(path.read_bytes())
-                known = self._cards[path.parent.name] = changed, found["key"], found["card"]
-        except (OSError, ValueError, KeyError, TypeError):
+                key, card = found["key"], found["card"]
+                if not isinstance(key, str) or Card.__required_keys__ - card.keys():
+                    return None
+                known = self._cards[path.parent.name] = changed, key, card
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # none yet, or of another form
         return known[1:]
 
+    def read(self, folder: Path, name: str) -> tuple[bytes, Json]:
+        """Return a file that is kept of a run, and the JSON that it holds; a LookupError without.
+
+        What is not whole is forgotten with its card, so that it is made anew.
+        """
+        known = self.card(folder)
+        if known is None:
+            raise LookupError(name)
+        try:
+            data = (self.of_run(folder) / known[0] / name).read_bytes()
+            found: Json = json.loads(data)
+        except (OSError, ValueError) as error:
+            self.forget(folder, known[0])
+            raise LookupError(name) from error
+        return data, found
+
+    def forget(self, folder: Path, key: str) -> None:
+        """Let a run be read again, if what is kept of it is still of that key."""
+        known = self.card(folder)
+        if known is not None and known[0] == key:
+            (self.of_run(folder) / CARD).unlink(missing_ok=True)
+
     def forget_old(self) -> None:
-        """Remove what was made long ago."""
-        for card in self.path.glob(f"*/{CARD}"):
+        """Remove what was made long ago, and what readers have left that were killed."""
+        for run in self.path.iterdir():
             with suppress(OSError):  # it is gone
-                if time.time() - card.stat().st_mtime > OLD_S:
-                    rmtree(card.parent, ignore_errors=True)
+                if time.time() - (run / CARD).stat().st_mtime > OLD_S:
+                    rmtree(run, ignore_errors=True)
+            if any(run.glob(HALVES)) and is_let_go(run):
+                for half in run.glob(HALVES):
+                    with suppress(OSError):
+                        rmtree(half) if half.is_dir() else half.unlink()
 
 
 def _of_user() -> Path | None:

@@ -5,16 +5,20 @@ Loaded late, and by processes of their own alone: the page answers while they re
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import shutil
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -27,7 +31,7 @@ from dftrace_ai.analysis.steps.timeline import PARTS, covered_within
 from dftrace_ai.analysis.why.model import DriftSince, figures_of
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.ui.answers import WORDS
-from dftrace_ai.ui.kept import CARD, FIGURES, METRICS, PICTURES, READ, write_whole
+from dftrace_ai.ui.kept import CARD, FIGURES, HALF, METRICS, PICTURES, READ, write_whole
 from dftrace_ai.ui.logged import Logged
 from dftrace_ai.ui.runs_below import opened_run
 from dftrace_ai.ui.step_table import StepColumns, StepTable, common_edges, histogram, write_table
@@ -69,10 +73,13 @@ Side: TypeAlias = "tuple[str, list[str], str]"
 Logs: TypeAlias = "list[tuple[str, list[str]]]"
 
 
-def do_tasks(words: Sequence[str]) -> int:
+def do_tasks(words: Sequence[str]) -> NoReturn:
     """Do tasks, each a line of the standard input, until that ends; each is answered by a line."""
     os.nice(int(words[0]))
-    for line in sys.stdin:
+    lines: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_take_lines, args=(lines,), daemon=True).start()
+    while True:
+        line = lines.get()
         kind, asked = json.loads(line)
         answer, failed = "", ""
         try:
@@ -84,7 +91,14 @@ def do_tasks(words: Sequence[str]) -> int:
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         sys.stdout.write(json.dumps([answer, failed, peak_bytes]) + "\n")
         sys.stdout.flush()
-    return 0
+
+
+def _take_lines(lines: SimpleQueue[str]) -> None:
+    """Take lines of the standard input; when it ends, so does the process, whatever it is at."""
+    # However its server has ended: nobody waits for what it reads.
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)
 
 
 class _Making:
@@ -111,8 +125,18 @@ class _Making:
     def make(self) -> str:
         """Write everything; the card, by which it is found, last."""
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Held as long as this process makes it, or lives: the next server removes what it left.
+        held = os.open(self._kept, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # there are no locks
+                fcntl.flock(held, fcntl.LOCK_SH)
+            return self._made()
+        finally:
+            os.close(held)
+
+    def _made(self) -> str:
         home = self._kept / self._key
-        half = Path(tempfile.mkdtemp(dir=self._kept, prefix=".part-"))
+        half = Path(tempfile.mkdtemp(dir=self._kept, prefix=HALF))
         try:
             card = self._made_in(half)
             shutil.rmtree(home, ignore_errors=True)
@@ -121,7 +145,7 @@ class _Making:
             shutil.rmtree(half, ignore_errors=True)
         write_whole(self._kept / CARD, json.dumps({"key": self._key, "card": card}).encode())
         for old in self._kept.iterdir():
-            if old.is_dir() and old != home and not old.name.startswith(".part-"):
+            if old.is_dir() and old != home and not old.name.startswith(HALF):
                 shutil.rmtree(old, ignore_errors=True)
         return ""
 

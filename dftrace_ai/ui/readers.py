@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai import interpreters
@@ -34,6 +35,9 @@ REST_S: Final = 5.0
 ATTENTION_S: Final = 60.0
 LOOK_S: Final = 1.0
 LAST_BYTES: Final = 4096
+# One that could not be read is tried again after so long, and then after twice as long, and so on:
+# there may be memory again, or room on a disk.
+RETRY_S: Final = 30.0
 ENDED: Final = "its reader was ended; there may be too little memory"
 
 
@@ -116,6 +120,15 @@ class Reader:
             self._said = None
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """Why a run cannot be read, and when it is tried again."""
+
+    why: str
+    wait_s: float
+    due: float
+
+
 class Readers:
     """Has runs read: those that are looked at at once, the others one after the other."""
 
@@ -127,7 +140,7 @@ class Readers:
         self._wanted: dict[str, FoundRun] = {}
         self._busy: set[str] = set()
         # Why a run cannot be read, by its id and the key of its files.
-        self._failed: dict[tuple[str, str], str] = {}
+        self._failed: dict[tuple[str, str], _Failure] = {}
         self._read_at: dict[str, float] = {}
         self._asked_at = -ATTENTION_S
         self._over = False
@@ -146,12 +159,15 @@ class Readers:
 
     def failure(self, run: FoundRun) -> str:
         """Return why a run cannot be read; empty where nothing says so."""
-        return self._failed.get((run.id, run.key), "")
+        failure = self._failed.get((run.id, run.key))
+        return failure.why if failure else ""
 
     def is_fresh(self, run: FoundRun) -> bool:
-        """Return whether what is kept of a run is of its files as they are, or it cannot be."""
+        """Return whether what is kept of a run is of its files as they are, or cannot be now."""
         known = self._kept.card(run.path)
-        return (known is not None and known[0] == run.key) or bool(self.failure(run))
+        failure = self._failed.get((run.id, run.key))
+        tried = failure is not None and time.monotonic() < failure.due
+        return tried or (known is not None and known[0] == run.key)
 
     def want(self, run: FoundRun, wait_s: float, *, again: bool = False) -> bool:
         """Have a run read that is looked at; returns whether it is being read after so long."""
@@ -159,6 +175,8 @@ class Readers:
         known = self._kept.card(run.path)
         recent = time.monotonic() - self._read_at.get(run.id, -AGAIN_S) < AGAIN_S
         with self._changed:
+            if again:
+                self._failed.pop((run.id, run.key), None)
             if not self.is_fresh(run) and not (known and recent and not again):
                 self._wanted[run.id] = run
                 self._changed.notify_all()
@@ -200,8 +218,11 @@ class Readers:
         into = str(self._kept.of_run(run.path))
         _, failed = reader.do("read", [str(run.path), list(run.names), logs, into, run.key])
         with self._changed:
+            before = self._failed.pop((run.id, run.key), None)
             if failed and not self._over:
-                self._failed[run.id, run.key] = failed
+                wait_s = 2 * before.wait_s if before else RETRY_S
+                due = time.monotonic() + wait_s
+                self._failed[run.id, run.key] = _Failure(failed, wait_s, due)
             self._read_at[run.id] = time.monotonic()
             self._busy.discard(run.id)
             self._changed.notify_all()

@@ -212,8 +212,12 @@ class RunsSite(Site):
         self.readers.attend()
         again = bool(asked.text("refresh", ""))
         reading = bool(run.files) and self.readers.want(run, PATIENCE_S, again=again)
+        kept = self._read(run)
+        if kept is None and run.files and not reading:
+            # It was not whole, or was read anew meanwhile.
+            reading = self.readers.want(run, PATIENCE_S)
+            kept = self._read(run)
         row = self._row(run)
-        home = self._home(run)
         head: answers.RunHead = {
             "id": run.id,
             "state": row["state"],
@@ -223,14 +227,16 @@ class RunsSite(Site):
             "parts": list(answers.PARTS),
             "card": row["card"],
         }
-        read, figures = NOTHING_READ, b"null"
-        try:
-            if home is not None:
-                read = json.loads((home / READ).read_bytes())
-                figures = (home / FIGURES).read_bytes()
-        except OSError:  # it was read anew meanwhile: whoever looks asks again
-            head["reading"] = True
+        read, figures = kept or (NOTHING_READ, b"null")
         return _json({**head, **read})[:-1] + b',"figures":' + figures + b"}"
+
+    def _read(self, run: FoundRun) -> tuple[answers.ReadRun, bytes] | None:
+        try:
+            _, read = self.kept.read(run.path, READ)
+            figures, _ = self.kept.read(run.path, FIGURES)
+        except LookupError:
+            return None
+        return cast("answers.ReadRun", read), figures
 
     def _home(self, run: FoundRun) -> Path | None:
         """Return where the figures of a run lie, by those of its files that were read last."""
@@ -238,7 +244,7 @@ class RunsSite(Site):
         return None if known is None else self.kept.of_run(run.path) / known[0]
 
     def _table(self, run: FoundRun) -> StepTable:
-        from dftrace_ai.ui.step_table import StepTable
+        from dftrace_ai.ui.step_table import FACTS, StepTable
 
         home = self._home(run)
         table = self._tables.get(home)
@@ -246,6 +252,8 @@ class RunsSite(Site):
             try:
                 table = StepTable(home or self.kept.path)  # where there is none
             except (OSError, ValueError) as error:
+                if home and (home / FACTS).exists():  # they are not whole
+                    self.kept.forget(run.path, home.name)
                 raise AskedWronglyError(
                     HTTPStatus.CONFLICT, "no steps of this run were read"
                 ) from error
@@ -271,14 +279,10 @@ class RunsSite(Site):
         return len(said).to_bytes(4, "little") + said + cells
 
     def _kept_json(self, run: FoundRun, name: str) -> object:
-        home = self._home(run)
         try:
-            found: object = json.loads((home / name).read_bytes()) if home else None
-        except OSError:
-            found = None
-        if found is None:
-            raise AskedWronglyError(HTTPStatus.CONFLICT, "this run is not read yet")
-        return found
+            return self.kept.read(run.path, name)[1]
+        except LookupError as error:
+            raise AskedWronglyError(HTTPStatus.CONFLICT, "this run is not read yet") from error
 
     def _metrics(self, asked: Asked) -> bytes:
         all_of_them = cast(

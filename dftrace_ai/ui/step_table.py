@@ -104,9 +104,17 @@ def _save(folder: Path, name: str, values: Values) -> None:
 class StepTable:
     """The steps of a run as `write_table` has written them; an OSError where it has not."""
 
+    # A ValueError where they are not whole.
+
     def __init__(self, folder: Path) -> None:
-        self.facts = TableFacts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
         self._folder = folder
+        try:
+            self._read()
+        except (EOFError, TypeError) as error:
+            raise ValueError(folder) from error
+
+    def _read(self) -> None:
+        self.facts = TableFacts(**json.loads((self._folder / FACTS).read_text(encoding="utf-8")))
         self._start = self._column("start")
         self._end = self._column("end")
         self._time = self._column("time")

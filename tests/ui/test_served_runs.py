@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from dftrace_ai.analysis.report import plots
 from dftrace_ai.analysis.steps.timeline import PARTS
 from dftrace_ai.analysis.why.model import KINDS
 from dftrace_ai.analysis.why.words import part_name
+from dftrace_ai.spare_folders import is_let_go
 from dftrace_ai.ui import answers
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "a..%2f", "a&b=c", '"quoted"', "-n", "\u202egnp", "100%"]
@@ -438,18 +440,58 @@ def test_what_was_read_is_kept_where_nobody_else_can_write(tmp_path: Path) -> No
         with serving(root, cache) as (page, _):
             assert page.read()["job"]["card"]["what"] != "of the cache"
     kept.chmod(0o700)
-    card.write_text("{")
+    # What a full disk or a loss of power has left is made anew, and what was half made goes.
+    half, held = card.parent / ".part-x", card.with_name(".card.json.77")
+    half.mkdir()
+    held.touch()
+    del found["card"]["words"]
     with serving(root, cache) as (page, _):
-        assert page.read()["job"]["card"]["steps"] == 60
+        assert not half.exists()
+        assert not held.exists()
+        for broken in ("", "{", "[]", json.dumps({"key": found["key"]}), json.dumps(found)):
+            card.write_text(broken)
+            assert page.read()["job"]["card"]["steps"] == 60
+
+
+def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
+    root, cache = tmp_path / "runs", tmp_path / "cache"
+    ranks(root / "job", 1)
+    with serving(root, cache) as (page, _):
+        whole = page.json("run", id="job")
+        del whole["figures"]["made_at"], whole["card"]["as_of_s"]
+        for name, asked in (
+            *(("run.json", ""), ("figures.json", ""), ("metrics.json", "metrics")),
+            *(("pictures.json", "media"), ("steps.end.npy", "heat")),
+        ):
+            # What has been opened stays open.
+            for left in (0,) if name.startswith("steps") else (0, 1):
+                (file,) = cache.glob(f"dftrace-ai/ui/*/*/{name}")
+                file.write_bytes(file.read_bytes()[:left])
+                words = {"rank": 0, "a": 0, "b": 9, "name": "x"}
+                if asked:
+                    assert page.get(f"api/{asked}", id="job", **words).status == 409, name
+                seen = page.json("run", id="job")
+                del seen["figures"]["made_at"], seen["card"]["as_of_s"]
+                assert seen == whole
+                if asked:
+                    assert page.get(f"api/{asked}", id="job", **words).status == 200, name
 
 
 BROKEN_READER = """
-import os, pathlib, signal, sys
+import fcntl, os, pathlib, signal, sys, time, types
 fault = pathlib.Path(__file__).with_name("fault")
 if "do_tasks" in sys.orig_argv and fault.exists():
-    if fault.read_text() == "killed":
+    what = fault.read_text()
+    if what == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    sys.modules["resource"] = None
+    elif what == "waits":
+        held = os.open(fault, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fault.with_name("server").write_text(str(os.getppid()))
+        RUSAGE_SELF = getrusage = lambda _: time.sleep(1000)
+        sys.modules["resource"] = types.SimpleNamespace(**locals())
+    else:
+        sys.modules["resource"] = None
 """
 
 
@@ -469,8 +511,18 @@ def test_a_reader_that_ends_says_why(tmp_path: Path) -> None:
             assert run["state"] == "unreadable"
             assert said in run["card"]["what"]
         fault.unlink()
+        # It is not for ever.
+        for what in ("broken", "killed"):
+            assert page.json("run", id=what, refresh=1)["state"] == "ended"
         small_trace().write(root / "whole" / "t-host-9.pfw")
         assert page.json("run", id="whole")["state"] == "ended"
+        # A server that is killed takes its readers with it, whatever they are at.
+        fault.write_text("waits")
+        small_trace().write(root / "last" / "t-host-8.pfw")
+        page.rows()
+        server = until((here / "server").exists, bool) and (here / "server").read_text()
+        os.kill(int(server), signal.SIGKILL)
+        until(lambda: is_let_go(fault), bool)
 
 
 def test_two_hundred_runs_are_in_one_list(tmp_path: Path) -> None:
