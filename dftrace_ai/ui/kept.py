@@ -29,6 +29,7 @@ CARD: Final = "card.json"
 FIGURES: Final = "figures.json"
 READ: Final = "run.json"
 METRICS: Final = "metrics.json"
+NO_ROOM: Final = "there is no room left on the disk to keep what was read of it"
 PICTURES: Final = "pictures.json"
 # What is being made of a run, by who holds a lock on the folder of all that is kept of the run.
 HALF: Final = ".part-"
@@ -48,15 +49,21 @@ def key_of(files: Iterable[tuple[str, int, int]]) -> str:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is there whole or not at all."""
     half = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123
-        file.write(data)
-    half.replace(path)
+    try:
+        with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(data)
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 class Kept:
     """The directory in which it is kept: that of the user, or one that ends with the process."""
 
     def __init__(self) -> None:
+        self._spare: SpareFolder | None = None
+        # Runs for which there is no room in that of the user.
+        self._moved: set[str] = set()
         found = _of_user()
         if found is None or not _is_ours(found):
             self._spare = SpareFolder()
@@ -67,7 +74,17 @@ class Kept:
     def of_run(self, folder: Path) -> Path:
         """Return where what is kept of a run lies, by the run's folder."""
         name = hashlib.blake2b(os.fsencode(folder), digest_size=12).hexdigest()
-        return self.path / name
+        return (self._spare.path if self._spare and name in self._moved else self.path) / name
+
+    def move(self, folder: Path) -> bool:
+        """Keep a run for as long as the process lives, elsewhere; False where it is so already."""
+        home = self.of_run(folder)
+        try:
+            self._spare = self._spare or SpareFolder()
+        except OSError:
+            return False
+        self._moved.add(home.name)
+        return self.of_run(folder) != home
 
     def card(self, folder: Path) -> tuple[str, Card] | None:
         """Return the card of a run, and the key of the files that it is of."""

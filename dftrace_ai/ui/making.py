@@ -5,6 +5,7 @@ Loaded late, and by processes of their own alone: the page answers while they re
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -31,7 +32,7 @@ from dftrace_ai.analysis.steps.timeline import PARTS, covered_within
 from dftrace_ai.analysis.why.model import DriftSince, figures_of
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.ui.answers import WORDS
-from dftrace_ai.ui.kept import CARD, FIGURES, HALF, METRICS, PICTURES, READ, write_whole
+from dftrace_ai.ui.kept import CARD, FIGURES, HALF, METRICS, NO_ROOM, PICTURES, READ, write_whole
 from dftrace_ai.ui.logged import Logged
 from dftrace_ai.ui.runs_below import opened_run
 from dftrace_ai.ui.step_table import StepColumns, StepTable, common_edges, histogram, write_table
@@ -63,6 +64,7 @@ FEW_STEPS: Final = 90
 SHOWN_METRICS: Final = 12
 SHOWN_PARAMS: Final = 60
 LETTERS: Final = 2000
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 # Of a name or a value in the list, which is asked for again and again; its page has it whole.
 LETTERS_IN_LIST: Final = 200
 # A program may log long before its first event.
@@ -124,6 +126,14 @@ class _Making:
 
     def make(self) -> str:
         """Write everything; the card, by which it is found, last."""
+        try:
+            return self._locked()
+        except OSError as error:
+            if error.errno in FULL:
+                raise DftraceError(NO_ROOM) from error
+            raise
+
+    def _locked(self) -> str:
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Held as long as this process makes it, or lives: the next server removes what it left.
         held = os.open(self._kept, os.O_RDONLY)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai import interpreters
+from dftrace_ai.ui.kept import NO_ROOM
 from dftrace_ai.wording import described, escaped
 
 if TYPE_CHECKING:
@@ -215,8 +216,11 @@ class Readers:
 
     def _read(self, reader: Reader, run: FoundRun) -> None:
         logs: list[Json] = [[str(at), [name for name, *_ in logs]] for at, logs in run.logs]
-        into = str(self._kept.of_run(run.path))
-        _, failed = reader.do("read", [str(run.path), list(run.names), logs, into, run.key])
+        while True:
+            into = str(self._kept.of_run(run.path))
+            _, failed = reader.do("read", [str(run.path), list(run.names), logs, into, run.key])
+            if failed != NO_ROOM or not self._kept.move(run.path):
+                break
         with self._changed:
             before = self._failed.pop((run.id, run.key), None)
             if failed and not self._over:

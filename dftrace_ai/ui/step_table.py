@@ -5,6 +5,7 @@ Columns are mapped, so that a window of a million steps costs what is looked at,
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -98,7 +99,11 @@ def _save(folder: Path, name: str, values: Values) -> None:
     # Half of the size, as long as nothing takes more than four seconds.
     brief = values.min(initial=0) >= 0 and values.max(initial=0) < 2**32
     kind = np.uint32 if brief else np.int64
-    np.save(folder / f"steps.{name}.npy", values.astype(kind), allow_pickle=False)
+    try:
+        np.save(folder / f"steps.{name}.npy", values.astype(kind), allow_pickle=False)
+    except OSError as error:
+        # numpy says how much it has written, and not why no more.
+        raise OSError(error.errno or errno.ENOSPC, str(error)) from error
 
 
 class StepTable:

@@ -478,7 +478,7 @@ def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
 
 
 BROKEN_READER = """
-import fcntl, os, pathlib, signal, sys, time, types
+import errno, fcntl, os, pathlib, signal, sys, tempfile, time, types
 fault = pathlib.Path(__file__).with_name("fault")
 if "do_tasks" in sys.orig_argv and fault.exists():
     what = fault.read_text()
@@ -490,6 +490,13 @@ if "do_tasks" in sys.orig_argv and fault.exists():
         fault.with_name("server").write_text(str(os.getppid()))
         RUSAGE_SELF = getrusage = lambda _: time.sleep(1000)
         sys.modules["resource"] = types.SimpleNamespace(**locals())
+    elif what == "full":
+        make = tempfile.mkdtemp
+        def mkdtemp(dir, prefix):
+            if "dftrace-spare" not in str(dir):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return make(dir=dir, prefix=prefix)
+        tempfile.mkdtemp = mkdtemp
     else:
         sys.modules["resource"] = None
 """
@@ -510,6 +517,11 @@ def test_a_reader_that_ends_says_why(tmp_path: Path) -> None:
             run = page.json("run", id=what)
             assert run["state"] == "unreadable"
             assert said in run["card"]["what"]
+        # Where the cache has no room it is kept as long as the server lives.
+        fault.write_text("full")
+        small_trace().write(root / "full" / "t-host-2.pfw")
+        assert page.json("run", id="full")["state"] == "ended"
+        assert page.json("run", id="full")["figures"]["summary"]["events"] > 0
         fault.unlink()
         # It is not for ever.
         for what in ("broken", "killed"):
