@@ -288,8 +288,12 @@ class RunsSite(Site):
         all_of_them = cast(
             "list[answers.MetricSeries]", self._kept_json(self._found(asked), METRICS)
         )
-        wanted = set(asked.values.get("name", ()))
-        return _json({"metrics": [one for one in all_of_them if one["name"] in wanted]})
+        # By their names, or by their places in what is told of the run: names may be of any length.
+        wanted, places = set(asked.values.get("name", ())), set(asked.values.get("at", ()))
+        found = [
+            one for at, one in enumerate(all_of_them) if one["name"] in wanted or str(at) in places
+        ]
+        return _json({"metrics": found})
 
     def _pictures(self, asked: Asked) -> list[answers.LoggedPicture]:
         found = self._kept_json(self._found(asked), PICTURES)

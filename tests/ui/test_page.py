@@ -52,6 +52,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     inspected(root / "made" / "tensors")
     small_trace().write(root / "names" / EVIL.replace("/", "|")[:100] / "t-host-100.pfw")
     small_trace().write(root / "turned" / "a\u202egnp.\x1bx" / "t-host-100.pfw")
+    (root / "made" / "none" / "evaluating").mkdir(parents=True)
+    (root / "made" / "none" / "evaluating" / "t-host-900.pfw").write_text("[\n")
     (root / "bad").mkdir()
     (root / "bad" / "t-host-1.pfw.gz").write_bytes(b"no trace at all")
     spare = Training().write(folder / "spare", 1)
@@ -63,6 +65,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "evaluating": "made/evaluating",
         "tensors": "made/tensors",
         "evil": str(next((root / "names").iterdir()).relative_to(root)),
+        "none": "made/none/evaluating",
         "bad": "bad",
         "live": "job/live",
         "nobody": "made/nobody",
@@ -73,6 +76,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pages["runs"] = {"hash": "", "mark": "runs-drawn"}
     pair = "/".join(quote(runs[name], safe="") for name in ("evaluating", "loader"))
     pages["compare"] = {"hash": f"#/compare/{pair}", "mark": "compare-drawn"}
+    alike = "/".join(quote(runs[name], safe="") for name in ("evaluating", "none"))
+    pages["alike"] = {"hash": f"#/compare/{alike}", "mark": "compare-drawn"}
     more = f"{pair}/{quote(runs['ranks'], safe='')}/{quote(runs['tensors'], safe='')}"
     pages["several"] = {"hash": f"#/compare/{more}", "mark": "compare-drawn"}
     orders = folder / "orders.json"
@@ -130,6 +135,13 @@ def test_each_kind_of_run_says_what_it_is(told: dict[str, Any]) -> None:
     assert "A step takes" in said["compare"]
     assert said["several"].startswith("How long a step takes, beside that of evaluating")
     assert all(f"{letter} " in words["several"] for letter in "ABCD")
+    titles = {name: found["title"] for name, found in told["looks"].items()}
+    assert titles["alike"] == "made/evaluating → made/none/evaluating · dftrace"
+    assert titles["compare"] == "evaluating → slow-loader · dftrace"
+    assert "By name" in words["loader"]
+    assert "Processes" in words["loader"]
+    assert "By name" not in words["none"]
+    assert "Processes" not in words["none"]
     assert said["nobody"] == "This cannot be shown"
     assert "unreadable" in words["bad"].lower()
     # Names are words, and nothing else.

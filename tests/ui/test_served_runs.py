@@ -230,6 +230,8 @@ def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> Non
     assert loss["v"][-1] == "NaN"
     assert loss["high"][0] == 1.0
     assert served.json("metrics", id="logged", name="other") == {"metrics": []}
+    # Names may be longer than an address.
+    assert served.json("metrics", id="logged", at=[0, 7]) == {"metrics": [loss]}
     assert run["media"] == [{"name": "samples", "kind": "image", "count": 3}]
     assert len(served.json("media", id="logged", name="samples")["items"]) == 3
     shown = [served.get("api/picture", id="logged", name="samples", n=n) for n in range(4)]

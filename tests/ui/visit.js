@@ -186,6 +186,7 @@ async function looks(tab, {pages, shots}) {
     }
     found[name].head = await tab.ask(`(document.querySelector('#main h1, #main h2') || {}).textContent || ''`);
     found[name].words = await tab.ask(`document.getElementById('main').innerText`);
+    found[name].title = await tab.ask(`document.title`);
     found[name].images = await tab.ask(`document.querySelectorAll('#main img').length`);
     found[name].theme = await tab.ask('document.documentElement.dataset.theme');
   }

@@ -21,10 +21,16 @@ const LETTERS = 'ABCDEF';
 const pairAddress = (...ids) => `#/compare/${ids.map(encodeURIComponent).join('/')}`;
 const addressOf = (id) => `#/run/${encodeURIComponent(id)}`;
 
+// Runs by their own names, or by their folders, too, where these are alike.
+function wordsOf(ids) {
+  const names = ids.map((id) => named(id)[0]);
+  return new Set(names).size === ids.length ? names : ids.map((id) => id === '.' ? named(id)[0] : id);
+}
+
 export async function open(page, given) {
   const ids = given.slice(0, LETTERS.length);
   const main = byId('main');
-  const names = ids.map((id) => named(id)[0]).join(' → ');
+  const names = wordsOf(ids).join(' → ');
   fill(byId('crumbs'), `/ ${names}`);
   document.title = `${names} · dftrace`;
   fill(main, h('div', {className: 'waiting'}), h('p', {className: 'faint'}, 'Comparing…'));
@@ -70,6 +76,7 @@ function ofStep({before_ns: before, after_ns: after, low_ns: low, high_ns: high}
 
 // Of several runs a row for each, with the interval of what its steps take more than those of the first.
 function beside(runs, diffs) {
+  const names = wordsOf(runs.map((run) => run.id));
   const steps = diffs.map((diff) => diff.step || null);
   const more = (step) => step.after_ns - step.before_ns;
   const most = Math.max(1, ...steps.filter(Boolean).flatMap((step) => [step.low_ns ?? 0, step.high_ns ?? 0, more(step)].map(Math.abs)));
@@ -77,13 +84,13 @@ function beside(runs, diffs) {
     const diff = diffs[i - 1], step = steps[i - 1];
     const sure = diff && SURE.has(diff.verdict), paint = !sure ? 'faint' : diff.verdict === 'slower' ? 'worse' : 'better';
     const change = step && step.before_ns ? signed(step.after_ns / step.before_ns - 1) : '';
-    return h('tr', {}, h('td', {}, h('b', {}, LETTERS[i]), ' ', h('a', {href: addressOf(run.id), title: run.id}, named(run.id)[0])),
+    return h('tr', {}, h('td', {}, h('b', {}, LETTERS[i]), ' ', h('a', {href: addressOf(run.id), title: run.id}, names[i])),
         h('td', {className: 'r'}, time(i ? step?.after_ns : run.card?.median_ns)),
         h('td', {className: `r ${paint}`}, i ? change : 'the baseline'),
         h('td', {className: 'interval'}, step && interval({...step, kind: sure ? diff.verdict : 'same'}, more(step), most)),
         h('td', {}, i ? diff.error || diff.abstained || h('a', {href: pairAddress(runs[0].id, run.id)}, TAGS[diff.verdict].replace('B is ', '')) : ''));
   };
-  return h('section', {}, h('h2', {}, `How long a step takes, beside that of ${named(runs[0].id)[0]} `, h('small', {},
+  return h('section', {}, h('h2', {}, `How long a step takes, beside that of ${names[0]} `, h('small', {},
       'the bar is the 99.9 % interval of the change; a verdict opens the two beside each other')),
   h('div', {className: 'wide'}, h('table', {className: 'changes'},
       h('thead', {}, h('tr', {}, h('th', {}, 'run'), h('th', {className: 'r'}, 'a step'), h('th', {className: 'r'}, 'change'),
@@ -169,7 +176,7 @@ async function metrics(page, runs, plots) {
       .filter((name) => runs.slice(1).some((run) => run.metrics.some((one) => one.name === name)));
   if (!names.length) return;
   const found = await Promise.all(runs.map((run) => {
-    const asked = run.metrics.filter((one) => names.includes(one.name)).map((one) => ['name', one.name]);
+    const asked = run.metrics.flatMap((one, i) => names.includes(one.name) ? [['at', i]] : []);
     return asked.length ? ask('metrics', [['id', run.id], ...asked], page.ended.signal) : {metrics: []};
   }));
   if (page.left) return;

@@ -313,7 +313,8 @@ function processes({processes: all, processes_left_out: more}) {
   const words = (one) => [`${one.process} on ${one.host}`, one.python && `Python ${one.python}`, one.torch && `torch ${one.torch}`,
     one.cpus && counted(one.cpus, 'CPU')].filter(Boolean).join(' · ');
   const rest = all.length - PROCESSES + more;
+  if (!all.length) return null;
   return h('section', {}, h('h2', {}, 'Processes'), all.slice(0, PROCESSES).map((one) =>
-    h('p', {className: 'faint'}, words(one), ' · ', h('code', {}, one.command))),
+    h('p', {className: 'faint'}, words(one), one.command && [' · ', h('code', {}, one.command)])),
   rest > 0 && h('p', {className: 'faint'}, `and ${count(rest)} more`));
 }

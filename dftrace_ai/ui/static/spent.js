@@ -21,7 +21,7 @@ export class Spent {
     this.element = h('div', {},
         h('section', {}, h('h2', {}, 'Where the time goes ',
             h('small', {}, 'width is time, summed over all tracks; a click zooms')), this.flame),
-        h('section', {}, h('h2', {}, 'By name'), h('div', {className: 'wide'}, this.table), this.more));
+        this.names = h('section', {}, h('h2', {}, 'By name'), h('div', {className: 'wide'}, this.table), this.more));
   }
 
   take(told) {
@@ -30,6 +30,7 @@ export class Spent {
     if (this.graph) this.graph.update(flame.frames);
     else if (flame.frames.length) this.graph = window.dftrace.flameGraph(this.flame, flame.frames, {all: 'all tracks'});
     this.spans = [...summary.spans].sort((a, b) => b.self_us - a.self_us);
+    this.names.hidden = !this.spans.length;
     this.rows(FIRST_ROWS);
   }
 

@@ -103,8 +103,9 @@ export class Tracks {
   }
 
   async take(told) {
-    const names = told.metrics.map((one) => ['name', one.name]);
-    const answer = names.length ? await ask('metrics', [['id', this.run.id], ...names], this.run.signal) : {metrics: []};
+    // By their places: names may be longer than an address.
+    const places = told.metrics.map((_, i) => ['at', i]);
+    const answer = places.length ? await ask('metrics', [['id', this.run.id], ...places], this.run.signal) : {metrics: []};
     const {figures} = told;
     this.groups = [
       ['Metrics', ofMetrics(answer.metrics)],
