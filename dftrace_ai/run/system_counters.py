@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Counters = dict[str, dict[str, float]]
 
 LOOK_S = 0.0005
+# Half of what the system counts the time of processors by: of less nothing is known.
+LEAST_PASSED_S: Final = 0.005
 # Where there is an NVIDIA driver: on Linux, in a virtual machine of Windows.
 DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 # What slows a GPU's clocks down, by the bits of NVML's clocks-event reasons (nvml.h of CUDA 12,
@@ -58,6 +60,7 @@ class SystemCounters:
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)
         self._before: dict[str, int] = {}
         self._children: tuple[float, float] | None = None
+        self._processors: tuple[float, float, float] | None = None
         self._readings: dict[str, Callable[[], Counters]] = {
             "CPU": self._cpu,
             "memory": self._memory,
@@ -120,13 +123,18 @@ class SystemCounters:
         return found
 
     def _cpu(self) -> Counters:
-        now = self._psutil.cpu_times_percent()
-        waits = getattr(now, "iowait", 0.0)  # Linux alone tells
-        values = {
-            "system": round(100.0 - now.idle - waits, 1),
-            "io wait": waits,
-            "process": self._this_process().cpu_percent(),
-        }
+        # Not by psutil's percents: the first of each thread has no share of idleness in it.
+        times = self._psutil.cpu_times()
+        waits = getattr(times, "iowait", 0.0)  # Linux alone tells
+        # What guests use is in user's and nice's, too.
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        now = sum(times) - guests, times.idle, waits
+        before, self._processors = self._processors or now, now
+        passed, idle, waits = (max(0.0, b - a) for a, b in zip(before, now, strict=True))
+        values = {"process": self._this_process().cpu_percent()}
+        if passed >= LEAST_PASSED_S:
+            values["system"] = round(max(0.0, 100.0 - 100.0 * (idle + waits) / passed), 1)
+            values["io wait"] = round(100.0 * waits / passed, 1)
         used_s, at_s = _native.children_seconds(), time.monotonic()
         if used_s is not None:
             before_s, before_at_s = self._children or (used_s, at_s)

@@ -48,6 +48,22 @@ def test_what_a_process_and_its_children_use(run_script: RunScript) -> None:
     assert sample.args["children"] * lasted_s / 100 >= 0.38
 
 
+# Of 8 s that processors had, 5 were idle and 1 waited; a guest's 2 are the user's, too.
+PROCESSORS = """
+import collections, psutil, dftrace_ai
+Times = collections.namedtuple("Times", "user nice system idle iowait guest guest_nice")
+readings = [Times(10, 0, 5, 100, 7, 3, 0), Times(12, 0, 5, 105, 8, 5, 0)]
+psutil.cpu_times = lambda *_, **__: readings.pop(0) if len(readings) > 1 else readings[0]
+with dftrace_ai.tracing(system_counters_s=60):
+    pass
+"""
+
+
+def test_the_first_sample_is_of_the_time_since_the_run_began(run_script: RunScript) -> None:
+    (sample,) = [e for e in run_script(PROCESSORS).trace().of("C") if e.name == "cpu %"]
+    assert (sample.args["system"], sample.args["io wait"]) == (25.0, 12.5)
+
+
 DRIVER = """
 #include <string.h>
 typedef struct { unsigned gpu, memory; } Use;
