@@ -1,0 +1,171 @@
+"""What each rank says for the whole job: its steps, the work of its own, and where it met others.
+
+A partial is made of the files of one rank alone, holds whole numbers only, and says nothing of
+others. So ranks are read one after the other, on several processors or machines, and what is made
+of all of them does not depend on the order. It comes in chunks of steps: those of all ranks with
+the same numbers are looked at together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.detection import FoundBy
+
+STEPS_OF_CHUNK: Final = 256
+"""Steps with numbers from n to n + 255 are one chunk, where n is divisible by 256."""
+
+NOT_ANNOTATED: Final = "not annotated"
+"""In place of a span's name, for what of a step lies in none."""
+
+UNTOLD: Final = -1
+"""In place of a number that nobody tells, as `seq`, `peer`, and the step of what lies in none."""
+
+Meeting = Literal["joint", "rooted", "message"]
+"""How a call meets others: all leave together, some may leave before, or two exchange a message."""
+
+# By the names of the vocabulary (schemas/categories.yaml), which `auto` and other recorders share.
+JOINT: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+ROOTED: Final = frozenset({"bcast", "reduce", "gather", "scatter"})
+MESSAGES: Final = frozenset({"send", "receive"})
+
+Until = Literal["end", "waited", "enqueued", "none"]
+"""What the end of a call is: its own, when somebody had waited for it, when it was given to a
+device, or nothing that was seen."""
+UNTIL: Final[dict[Until, int]] = {"end": 0, "waited": 1, "enqueued": 2, "none": 3}
+
+
+class Place(NamedTuple):
+    """Where a rank runs."""
+
+    rank: int
+    world_size: int | None
+    host: str  # its name as people know it; empty where it is not known
+    clock: str  # ranks with the same one have one clock: the boot of their host, or its name
+    local_rank: int | None
+    layout: tuple[
+        tuple[str, int], ...
+    ]  # rank in each dimension, as it is told: (("dp", 0), ("pp", 1))
+    run: str
+    start: int  # how often it was started, from 1
+    pid: int
+
+    @property
+    def stage(self) -> int | None:
+        """Its stage of a pipeline: the dimension `pp` of its layout."""
+        return dict(self.layout).get("pp")
+
+
+class Group(NamedTuple):
+    """A process group. Two of one name that have other members are two."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]  # empty where nobody tells
+
+
+class StepRows(NamedTuple):
+    """Steps in order of their number."""
+
+    number: Integers  # what each is called, int64
+    start_ns: Integers  # nanoseconds since 1970, by the rank's own clock
+    end_ns: Integers
+    time_ns: Integers  # what it took without evaluation inside of it
+    blocked_ns: Integers  # how much of that the rank was blocked by others
+
+
+class SpanRows(NamedTuple):
+    """Outermost spans of work of the thread that trains, in order of time, without overlaps.
+
+    They are cut where a step ends, so that what they take and what is not annotated add up to it.
+    """
+
+    step: Integers  # row of the step in which each begins; `UNTOLD` for none
+    name: Integers  # index in `RankPartial.names`
+    start_ns: Integers
+    end_ns: Integers
+    blocked_ns: Integers  # how much of it the thread was blocked by others
+
+
+class SilenceRows(NamedTuple):
+    """When the thread that trains was blocked by others, in order of time, without overlaps."""
+
+    start_ns: Integers
+    end_ns: Integers
+    call: Integers  # row of the call that ended it; `UNTOLD` where that is on the thread itself
+
+
+class CallRows(NamedTuple):
+    """Collectives and messages, by their start."""
+
+    step: Integers  # row of the step in which each was called; `UNTOLD` for none
+    name: Integers  # index in `RankPartial.names`, of ``all_reduce`` and so on
+    group: Integers  # index in `RankPartial.groups`; `UNTOLD` where none is told
+    start_ns: Integers
+    end_ns: Integers
+    late_ns: Integers  # so much earlier than it was seen its end may have been; 0 for exact ends
+    until: Integers  # codes of `UNTIL`
+    seq: Integers  # its number as torch counts
+    nth: Integers  # how many of this group and name the process had begun before
+    bytes: Integers
+    track: Integers  # thread or lane that it lies on
+    peer: Integers  # of a message: the other rank
+    tag: Integers
+
+
+class StepsChunk(NamedTuple):
+    """What a rank did in steps of some numbers, see `STEPS_OF_CHUNK`.
+
+    What lies between steps is in the chunk of the step before it.
+    """
+
+    steps: StepRows
+    spans: SpanRows
+    silences: SilenceRows
+    calls: CallRows
+
+    def own_ns(self, names: int) -> Integers:
+        """Return its own work by step and name, ``(steps, names + 1)``, not annotated the last.
+
+        Args:
+            names: how many names the rank has, ``len(partial.names)``.
+        """
+        steps, spans = self.steps, self.spans
+        own = np.zeros((len(steps.number), names + 1), np.int64)
+        inside = spans.step != UNTOLD
+        at = spans.step[inside], spans.name[inside]
+        np.add.at(own, at, (spans.end_ns - spans.start_ns - spans.blocked_ns)[inside])
+        own[:, names] = np.maximum(steps.time_ns - steps.blocked_ns - own.sum(1), 0)
+        return own
+
+
+@dataclass(frozen=True, repr=False)
+class RankPartial:
+    """What one rank says.
+
+    Attributes:
+        place: where it runs.
+        names: category and name of its spans, as ``compute/backward``; of calls the name alone.
+        groups: the process groups that its calls were made in.
+        found_by: how its steps were found; None where there are none.
+        chunks: what it did, by chunk: step number divided by `STEPS_OF_CHUNK`.
+        step_count: all its steps.
+        peak_bytes: the most memory that a sample of the process tells; `UNTOLD` for none.
+        notes: what of its files could not be read or is left out, one line each.
+    """
+
+    place: Place
+    names: tuple[str, ...]
+    groups: tuple[Group, ...]
+    found_by: FoundBy | None
+    chunks: Mapping[int, StepsChunk]
+    step_count: int
+    peak_bytes: int = UNTOLD
+    notes: tuple[str, ...] = ()
