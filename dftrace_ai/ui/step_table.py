@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dftrace_ai.analysis.statistics import odd_ranks
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import covered_within
-from dftrace_ai.analysis.why.statistics import odd_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,8 +16,8 @@ import numpy as np
 from dftrace_ai.analysis.diff.model import Change, Diff, Judged, Row, RunFacts
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import TraceSet, open_traces
+from dftrace_ai.analysis.statistics import Figure, alike, difference, steps_needed
 from dftrace_ai.analysis.steps import Job
-from dftrace_ai.analysis.why.statistics import Figure, alike, difference, steps_needed
 from dftrace_ai.analysis.why.words import time_text
 from dftrace_ai.conditions import near, written
 from dftrace_ai.errors import ConfigError
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.diff.model import Kind, Measure
     from dftrace_ai.analysis.diff.sampling import Path, Place, SampledRun
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.statistics import Difference
     from dftrace_ai.analysis.steps import Part
-    from dftrace_ai.analysis.why.statistics import Difference
     from dftrace_ai.conditions import Written
 
 Asked = Literal["p50", "p90", "p95", "p99", "mean", "self", "count"]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PIECES_AT_ONCE, covered_within
 from dftrace_ai.analysis.why.model import Finding, severity
-from dftrace_ai.analysis.why.statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:

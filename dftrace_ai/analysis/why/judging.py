@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import hours_text
+from dftrace_ai.analysis.statistics import BatchSums
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.timeline import covered_within
@@ -28,7 +29,6 @@ from dftrace_ai.analysis.why.model import (
     StepFacts,
     figures_of,
 )
-from dftrace_ai.analysis.why.statistics import BatchSums
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:

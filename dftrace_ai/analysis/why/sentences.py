@@ -19,6 +19,7 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from dftrace_ai.analysis.statistics import BatchSums
     from dftrace_ai.analysis.why.judging import JudgedSteps
     from dftrace_ai.analysis.why.model import (
         Drift,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         SlowItem,
         SpanShare,
     )
-    from dftrace_ai.analysis.why.statistics import BatchSums
 
 UNTOLD_EVALUATION: Final = "It may be an evaluation without ai.pipeline.evaluate."
 MACHINE: Final = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
+from dftrace_ai.analysis.statistics import odd_ranks
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.why.judging import Others, judge_rank
@@ -26,7 +27,6 @@ from dftrace_ai.analysis.why.model import (
     figures_of,
 )
 from dftrace_ai.analysis.why.sentences import in_words
-from dftrace_ai.analysis.why.statistics import odd_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,13 +17,13 @@ from dftrace_ai.analysis.report.model import (
     SlowStepFigures,
     StepFigures,
 )
+from dftrace_ai.analysis.statistics import odd_ranks
 from dftrace_ai.analysis.steps.measuring import steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import NO_INTEGER, integer, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import at_once, signals_of
 from dftrace_ai.analysis.why.findings.phases import WORKERS_START
-from dftrace_ai.analysis.why.statistics import odd_ranks
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers, Label

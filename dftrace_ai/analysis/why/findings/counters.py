@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.statistics import Share, trend_of
 from dftrace_ai.analysis.why.model import Limit, Memory, figures_of
-from dftrace_ai.analysis.why.statistics import Share, trend_of
 from dftrace_ai.analysis.why.words import percent
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.statistics import alike
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
@@ -22,7 +23,6 @@ from dftrace_ai.analysis.why.model import (
     WarmUp,
     figures_of,
 )
-from dftrace_ai.analysis.why.statistics import alike
 from dftrace_ai.analysis.why.words import percent, time_text
 
 if TYPE_CHECKING:

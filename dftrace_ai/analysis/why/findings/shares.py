@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.statistics import BatchSums
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import at_once
@@ -19,7 +20,6 @@ from dftrace_ai.analysis.why.model import (
     Others,
     SlowItem,
 )
-from dftrace_ai.analysis.why.statistics import BatchSums
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
