@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +22,7 @@ from dftrace_ai.ui.local_server import Site, file_below
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dftrace_ai.trace_format.json_types import Json
     from dftrace_ai.ui.kept import Kept
@@ -243,38 +244,39 @@ class RunsSite(Site):
         known = self.kept.card(run.path)
         return None if known is None else self.kept.of_run(run.path) / known[0]
 
-    def _table(self, run: FoundRun) -> StepTable:
+    @contextmanager
+    def _table(self, run: FoundRun) -> Iterator[StepTable]:
         from dftrace_ai.ui.step_table import FACTS, StepTable
 
         home = self._home(run)
-        table = self._tables.get(home)
-        if table is None:
-            try:
+        try:
+            table = self._tables.get(home)
+            if table is None:
                 table = StepTable(home or self.kept.path)  # where there is none
-            except (OSError, ValueError) as error:
-                if home and (home / FACTS).exists():  # they are not whole
-                    self.kept.forget(run.path, home.name)
-                raise AskedWronglyError(
-                    HTTPStatus.CONFLICT, "no steps of this run were read"
-                ) from error
-            _take(self._tables, home, table)
-        return table
+                _take(self._tables, home, table)
+            yield table
+        except (OSError, ValueError) as error:
+            self._tables.pop(home, None)
+            if home and (home / FACTS).exists():  # they are not whole
+                self.kept.forget(run.path, home.name)
+            raise AskedWronglyError(
+                HTTPStatus.CONFLICT, "no steps of this run were read"
+            ) from error
 
     def _steps(self, asked: Asked) -> bytes:
-        table, rank = self._table(self._found(asked)), asked.whole("rank")
-        begin, end = asked.number("a"), asked.number("b")
-        if rank not in table.facts.ranks:
-            raise AskedWronglyError(HTTPStatus.CONFLICT, f"rank {rank} has no steps")
-        found: answers.StepsAnswer = table.steps(rank, begin, end, asked.whole("n", 800))
+        with self._table(self._found(asked)) as table:
+            rank, begin, end = asked.whole("rank"), asked.number("a"), asked.number("b")
+            if rank not in table.facts.ranks:
+                raise AskedWronglyError(HTTPStatus.CONFLICT, f"rank {rank} has no steps")
+            found: answers.StepsAnswer = table.steps(rank, begin, end, asked.whole("n", 800))
         return _json(found)
 
     def _heat(self, asked: Asked) -> bytes:
-        table, what = self._table(self._found(asked)), asked.text("what", "own")
-        if what not in table.measures:
-            raise AskedWronglyError(HTTPStatus.CONFLICT, f"steps have no part {quoted(what)}")
-        head, cells = table.heat(
-            what, asked.number("a"), asked.number("b"), asked.whole("cols", 300)
-        )
+        what, begin, end = asked.text("what", "own"), asked.number("a"), asked.number("b")
+        with self._table(self._found(asked)) as table:
+            if what not in table.measures:
+                raise AskedWronglyError(HTTPStatus.CONFLICT, f"steps have no part {quoted(what)}")
+            head, cells = table.heat(what, begin, end, asked.whole("cols", 300))
         said = _json(head)
         return len(said).to_bytes(4, "little") + said + cells
 
@@ -296,13 +298,18 @@ class RunsSite(Site):
         return _json({"metrics": found})
 
     def _pictures(self, asked: Asked) -> list[answers.LoggedPicture]:
-        found = self._kept_json(self._found(asked), PICTURES)
-        return cast("dict[str, list[answers.LoggedPicture]]", found).get(asked.text("name"), [])
+        found = cast(
+            "dict[str, list[answers.LoggedPicture]]",
+            self._kept_json(self._found(asked), PICTURES),
+        )
+        # As metrics are asked for: by a name, or by its place.
+        place = asked.whole("at", len(found))
+        return found.get([*found, asked.text("name", "")][min(place, len(found))], [])
 
     def _media(self, asked: Asked) -> bytes:
         found = self._pictures(asked)
         items = [{"n": at, "step": one[0], "t": one[1]} for at, one in enumerate(found)]
-        return _json({"name": asked.text("name"), "items": items})
+        return _json({"items": items})
 
     def _picture(self, asked: Asked) -> tuple[bytes, str]:
         from dftrace_ai.loggers.runs.log_files import kept_bytes

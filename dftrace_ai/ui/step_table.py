@@ -1,11 +1,11 @@
 """The steps of all ranks of a run as columns on disk, and what a window of them looks like.
 
-Columns are mapped, so that a window of a million steps costs what is looked at, and no reading.
+What is looked at is read, and not mapped: whoever reads the map of a file that has become shorter
+is ended by the system.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -53,7 +53,8 @@ class TableFacts:
     parts: list[str]
     # Of the times outside of steps it is known for this one what was done.
     shown: int
-    numbered: bool
+    # What each column is made of, and how long it is; some have several rows.
+    columns: dict[str, tuple[str, int]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,60 +78,53 @@ def write_table(
     steps = [ranks[number] for number in numbers]
     offsets = np.cumsum([0, *(len(one.number) for one in steps)]).tolist()
     parts: list[Part] = [part for part in STEP_PARTS if any(one.parts[part].any() for one in steps)]
-    numbered = any((one.number != np.arange(len(one.number))).any() for one in steps)
-    _save(folder, "start", np.concatenate([one.start_ns for one in steps]) - origin_ns)
-    _save(folder, "end", np.concatenate([one.end_ns for one in steps]) - origin_ns)
-    _save(folder, "time", np.maximum(np.concatenate([one.time_ns for one in steps]), 0))
-    # What another thread did meanwhile may leave less than nothing.
-    columns = [np.concatenate([one.parts[part] for one in steps]) for part in parts]
-    whole = np.stack(columns) if columns else np.zeros((0, offsets[-1]), np.int64)
-    _save(folder, "parts", np.maximum(whole, 0))
-    if numbered:
-        _save(folder, "number", np.concatenate([one.number for one in steps]))
     number, of_shown = shown
     between = (of_shown.evaluation, of_shown.timeline.of("checkpoint"))
-    for kind, pieces in zip(OUTSIDE, between, strict=True):
-        _save(folder, kind, np.stack(pieces) - origin_ns)
-    facts = TableFacts(numbers, offsets, [str(part) for part in parts], number, numbered)
+    columns = {
+        "start": np.concatenate([one.start_ns for one in steps]) - origin_ns,
+        "end": np.concatenate([one.end_ns for one in steps]) - origin_ns,
+        "time": np.maximum(np.concatenate([one.time_ns for one in steps]), 0),
+        # What another thread did meanwhile may leave less than nothing.
+        "parts": np.maximum([np.concatenate([one.parts[p] for one in steps]) for p in parts], 0),
+        **{kind: np.stack(each) - origin_ns for kind, each in zip(OUTSIDE, between, strict=True)},
+    }
+    if any((one.number != np.arange(len(one.number))).any() for one in steps):
+        columns["number"] = np.concatenate([one.number for one in steps])
+    kinds = {name: _save(folder, name, values) for name, values in columns.items()}
+    facts = TableFacts(numbers, offsets, [str(part) for part in parts], number, kinds)
     (folder / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 
-def _save(folder: Path, name: str, values: Values) -> None:
+def _save(folder: Path, name: str, values: Values) -> tuple[str, int]:
     # Half of the size, as long as nothing takes more than four seconds.
     brief = values.min(initial=0) >= 0 and values.max(initial=0) < 2**32
-    kind = np.uint32 if brief else np.int64
-    try:
-        np.save(folder / f"steps.{name}.npy", values.astype(kind), allow_pickle=False)
-    except OSError as error:
-        # numpy says how much it has written, and not why no more.
-        raise OSError(error.errno or errno.ENOSPC, str(error)) from error
+    kind = np.dtype(np.uint32 if brief else np.int64)
+    (folder / f"steps.{name}").write_bytes(values.astype(kind).ravel().data)
+    return kind.str, values.shape[-1]
 
 
 class StepTable:
     """The steps of a run as `write_table` has written them; an OSError where it has not."""
 
-    # A ValueError where they are not whole.
+    # A ValueError where they are not whole, or are so no more.
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         try:
-            self._read()
-        except (EOFError, TypeError) as error:
+            self.facts = TableFacts(**told)
+        except TypeError as error:
             raise ValueError(folder) from error
 
-    def _read(self) -> None:
-        self.facts = TableFacts(**json.loads((self._folder / FACTS).read_text(encoding="utf-8")))
-        self._start = self._column("start")
-        self._end = self._column("end")
-        self._time = self._column("time")
-        self._parts = self._column("parts")
-        self._number = self._column("number") if self.facts.numbered else None
-        self._between = {kind: self._column(kind) for kind in OUTSIDE}
-
-    def _column(self, name: str) -> Values:
-        column: Values = np.load(
-            self._folder / f"steps.{name}.npy", mmap_mode="r", allow_pickle=False
-        )
+    def _column(self, name: str, rows: slice = slice(None), line: int = 0) -> Values:
+        """Read some rows of a column; of one that has several lines of one of them."""
+        told, length = self.facts.columns[name]
+        kind = np.dtype(told)
+        low, high, _ = rows.indices(length)
+        file, offset = self._folder / f"steps.{name}", (line * length + low) * kind.itemsize
+        column: Values = np.fromfile(file, kind, high - low, offset=offset)
+        if len(column) < high - low:
+            raise ValueError(file)
         return column
 
     @property
@@ -144,13 +138,13 @@ class StepTable:
 
     def times_us(self) -> Values:
         """Return what all steps of all ranks took."""
-        times: Values = np.asarray(self._time) / 1000
+        times: Values = self._column("time") / 1000
         return times
 
     def steps(self, rank: int, a_s: float, b_s: float, columns: int) -> StepsAnswer:
         """Return the steps of a rank that lie in a window, in so many columns at most."""
         rows = self._rows(rank)
-        start, end, time = self._start[rows], self._end[rows], self._time[rows]
+        start, end = self._column("start", rows), self._column("end", rows)
         a_ns, b_ns = round(a_s * 1e9), round(b_s * 1e9)
         low = int(np.searchsorted(end, a_ns, "right"))
         high = max(low, int(np.searchsorted(start, b_ns, "left")))
@@ -158,21 +152,25 @@ class StepTable:
         groups = min(max(1, columns), MOST_COLUMNS, count)
         cuts = low + np.arange(groups + 1) * count // max(groups, 1)
         first, last = cuts[:-1], cuts[1:] - 1
-        here = np.asarray(time[low:high], np.int64)
+        window = slice(rows.start + low, rows.start + high)
+        time = self._column("time", window)
+        here = np.asarray(time, np.int64)
         at, sizes = first - low, np.diff(cuts)
-        slow = self._slowest(here) + low
+        slow = self._slowest(here)
+        numbers = self._numbers(rows, window)
         sums = np.add.reduceat if groups else _nothing
         parts = {}
         for number, part in enumerate(self.facts.parts):
-            whole = np.asarray(self._parts[number, rows.start + low : rows.start + high], np.int64)
-            means = sums(whole, at) / np.maximum(sizes, 1)
+            means = sums(self._column("parts", window, number).astype(np.int64), at) / np.maximum(
+                sizes, 1
+            )
             if means.any():
                 parts[part] = _us(means)
-        told = (self._numbers(rows, slow).tolist(), _seconds(start[slow]), _us(time[slow]))
+        told = (numbers[slow].tolist(), _seconds(start[low:high][slow]), _us(time[slow]))
         return {
             "rank": rank, "count": count, "total": len(start),
             "per": round(count / groups, 2) if groups else 0.0,
-            "number": self._numbers(rows, first).tolist(), "first": first.tolist(),
+            "number": numbers[at].tolist(), "first": first.tolist(),
             "t": _seconds(start[first]), "te": _seconds(end[last]),
             "low": _us(np.minimum.reduceat(here, at) if groups else here),
             "mid": _us(_medians(here, at, sizes)),
@@ -193,8 +191,11 @@ class StepTable:
         slowest: Values = some[np.lexsort((some, -time[some]))]
         return slowest
 
-    def _numbers(self, rows: slice, places: Values) -> Values:
-        return places if self._number is None else np.asarray(self._number[rows][places])
+    def _numbers(self, rows: slice, window: slice) -> Values:
+        if "number" in self.facts.columns:
+            return self._column("number", window)
+        numbers: Values = np.arange(window.start, window.stop) - rows.start
+        return numbers
 
     def _outside(
         self, rank: int, window_ns: tuple[int, int], start: Values, end: Values
@@ -209,8 +210,8 @@ class StepTable:
         left = int((until - begin).sum())
         told: dict[str, float] = {}
         for kind in OUTSIDE if rank == self.facts.shown else ():
-            spans = np.asarray(self._between[kind], np.int64)
-            inside = int(covered_within(spans[0], spans[1], begin, until).sum())
+            first, last = (self._column(kind, line=line).astype(np.int64) for line in (0, 1))
+            inside = int(covered_within(first, last, begin, until).sum())
             if inside:
                 told[kind] = inside / 1e9
                 left -= inside
@@ -221,21 +222,21 @@ class StepTable:
     def heat(self, what: str, a_s: float, b_s: float, columns: int) -> tuple[HeatHead, bytes]:
         """Return ranks by time, a byte a cell: the greatest of a moment against the median rank."""
         # Ranks that differ stand first.
-        value = self._measured(what)
+        value, starts, ends = self._measured(what), self._column("start"), self._column("end")
         columns = min(max(1, columns), MOST_COLUMNS)
         a_ns, b_ns = round(a_s * 1e9), max(round(b_s * 1e9), round(a_s * 1e9) + 1)
         grid = np.full((len(self.facts.ranks), columns), np.nan)
         medians = np.full(len(self.facts.ranks), np.nan)
         width = (b_ns - a_ns) / columns
         for row, (low, high) in enumerate(pairwise(self.facts.offsets)):
-            first = low + int(np.searchsorted(self._end[low:high], a_ns, "right"))
-            last = low + int(np.searchsorted(self._start[low:high], b_ns, "left"))
+            first = low + int(np.searchsorted(ends[low:high], a_ns, "right"))
+            last = low + int(np.searchsorted(starts[low:high], b_ns, "left"))
             if first >= last:
                 continue
             values = value[first:last]
             medians[row] = np.median(values)
-            begin = np.asarray(self._start[first:last], np.int64) - a_ns
-            end = np.asarray(self._end[first:last], np.int64) - a_ns
+            begin = starts[first:last].astype(np.int64) - a_ns
+            end = ends[first:last].astype(np.int64) - a_ns
             _fill(
                 grid[row],
                 np.clip(begin / width, 0, columns - 1).astype(np.int64),
@@ -255,12 +256,12 @@ class StepTable:
 
     def _measured(self, what: str) -> Values:
         if what in {"own", "time"}:
-            value = np.asarray(self._time, np.float64)
+            value = self._column("time").astype(np.float64)
             if what == "own" and "comm" in self.facts.parts:
                 # In a synchronous job all steps take equally long: what is a rank's own does not.
-                value = value - self._parts[self.facts.parts.index("comm")]
+                value -= self._column("parts", line=self.facts.parts.index("comm"))
             return value
-        return np.asarray(self._parts[self.facts.parts.index(what)], np.float64)
+        return self._column("parts", line=self.facts.parts.index(what)).astype(np.float64)
 
 
 def _fill(row: Values, first: Values, last: Values, values: Values) -> None:

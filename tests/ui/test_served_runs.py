@@ -27,6 +27,7 @@ from dftrace_ai.analysis.why.words import part_name
 from dftrace_ai.spare_folders import is_let_go
 from dftrace_ai.ui import answers
 
+LONG = "n" * 100_000
 HOSTILE = ["<img src=x onerror=alert(1)>", "a..%2f", "a&b=c", '"quoted"', "-n", "\u202egnp", "100%"]
 
 
@@ -83,6 +84,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (log.folder / "x.svg").write_bytes(b"<svg onload='alert(1)'/>")
     for file in ("x.png", "x.svg", "../../outside/t-host-7.pfw"):
         log.add("f", s=1, a="i", kind="image", name="samples", file=file, t=TIME_BASE_US / 1e6 + 2)
+    log.add("f", s=2, a="i", kind="image", name=LONG, file="x.png", t=TIME_BASE_US / 1e6 + 2)
     log.end()
     assert made.is_dir()
     return root
@@ -232,7 +234,13 @@ def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> Non
     assert served.json("metrics", id="logged", name="other") == {"metrics": []}
     # Names may be longer than an address.
     assert served.json("metrics", id="logged", at=[0, 7]) == {"metrics": [loss]}
-    assert run["media"] == [{"name": "samples", "kind": "image", "count": 3}]
+    assert run["media"] == [
+        {"name": "samples", "kind": "image", "count": 3},
+        {"name": LONG, "kind": "image", "count": 1},
+    ]
+    (long,) = served.json("media", id="logged", at=1)["items"]
+    assert served.get("api/picture", id="logged", at=1, n=long["n"]).status == 200
+    assert served.json("media", id="logged", at=2)["items"] == []
     assert len(served.json("media", id="logged", name="samples")["items"]) == 3
     shown = [served.get("api/picture", id="logged", name="samples", n=n) for n in range(4)]
     assert [one.status for one in shown] == [200, 404, 404, 404]
@@ -463,10 +471,9 @@ def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
         del whole["figures"]["made_at"], whole["card"]["as_of_s"]
         for name, asked in (
             *(("run.json", ""), ("figures.json", ""), ("metrics.json", "metrics")),
-            *(("pictures.json", "media"), ("steps.end.npy", "heat")),
+            *(("pictures.json", "media"), ("steps.end", "heat"), ("steps.time", "steps")),
         ):
-            # What has been opened stays open.
-            for left in (0,) if name.startswith("steps") else (0, 1):
+            for left in (0, 1):
                 (file,) = cache.glob(f"dftrace-ai/ui/*/*/{name}")
                 file.write_bytes(file.read_bytes()[:left])
                 words = {"rank": 0, "a": 0, "b": 9, "name": "x"}

@@ -14,26 +14,26 @@ export class Pictures {
   }
 
   take(told) {
-    const kinds = told.media.filter((one) => one.kind === 'image');
-    this.element.hidden = !kinds.length;
-    for (const {name, count: many} of kinds.slice(0, FIRST_SHOWN)) {
+    this.element.hidden = !told.media.length;
+    for (const [at, {name, count: many}] of told.media.slice(0, FIRST_SHOWN).entries()) {
       const known = this.made.get(name);
       if (known?.many === many) continue;
       const figure = known?.figure || h('figure');
       this.made.set(name, {figure, many});
       if (!known) this.box.append(figure);
-      this.load(name, figure);
+      this.load(name, at, figure);
     }
   }
 
-  async load(name, figure) {
-    const {items} = await ask('media', {id: this.run.id, name}, this.run.signal);
+  async load(name, at, figure) {
+    // By its place: an address may be shorter than a name.
+    const {items} = await ask('media', {id: this.run.id, at}, this.run.signal);
     if (!items.length) return;
     const image = h('img', {alt: '', loading: 'lazy'}), said = h('span', {className: 'faint num'});
     const slide = h('input', {type: 'range', min: 0, max: items.length - 1, value: items.length - 1,
       'aria-label': `which picture of ${name}`, hidden: items.length < 2, oninput: () => show(Number(slide.value))});
     const show = (i) => {
-      image.src = `api/picture?${new URLSearchParams({id: this.run.id, name, n: items[i].n})}`;
+      image.src = `api/picture?${new URLSearchParams({id: this.run.id, at, n: items[i].n})}`;
       image.alt = `${name} at step ${items[i].step}`;
       said.textContent = ` step ${count(items[i].step)}${items.length > 1 ? `, ${i + 1} of ${counted(items.length, 'picture')}` : ''}`;
     };
