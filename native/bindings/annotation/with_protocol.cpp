@@ -51,9 +51,10 @@ struct Lookup {
 Lookup lookup{nullptr, nullptr};
 
 struct ManualSpan {
-    Node* node;   // owned: what ends it
-    Node* shown;  // owned: whose arguments it has
-    SpanState state;
+    Node* node;                // owned: what ends it
+    Node* shown;               // owned: whose arguments it has
+    std::uint64_t generation;  // of the run that it was started in
+    SpanState state;           // empty where the thread had no place to record: its stop ends nothing else
 };
 // Opened by start(), ExitStack or a called `__enter__`. Freed with the thread, when no reference
 // can be given up any more: what is still open then leaks its node, and is told as unfinished.
@@ -93,7 +94,7 @@ void sweep_manual_spans() {
     swept_generation = now;
     std::vector<Node*> stale;
     std::erase_if(*manual_spans, [&stale, now](const ManualSpan& span) {
-        const bool gone = span.state.generation != now;
+        const bool gone = span.generation != now;
         if (gone) {
             stale.push_back(span.node);
             stale.push_back(span.shown);
@@ -119,10 +120,11 @@ void start_span(Node* node, Node* shown) {
     }
     SpanState state;
     open_span(shown, shown->name, state);
-    if (!state.generation) return;
+    const std::uint64_t generation = state.generation ? state.generation : *detail::live_generation;
+    if (!generation) return;
     Py_INCREF(object_of(node));
     Py_INCREF(object_of(shown));
-    manual_spans->push_back({node, shown, state});
+    manual_spans->push_back({node, shown, generation, state});
 }
 
 bool stop_span(Node* node, std::uint32_t error) {

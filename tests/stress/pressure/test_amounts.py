@@ -174,6 +174,47 @@ with dftrace_ai.tracing(
     assert footer["unmatched_stops"] == 0
 
 
+def test_a_start_that_finds_no_place_for_its_thread_is_what_its_stop_ends(
+    pressed: Pressed,
+) -> None:
+    done = pressed(
+        """
+here, go = threading.Barrier(301), threading.Event()
+
+def hold():
+    ai.instant("there")
+    here.wait()
+    go.wait()
+
+with dftrace_ai.tracing(spool_bytes=1 << 20, flush_interval_ms=20) as run:
+    others = [threading.Thread(target=hold) for _ in range(300)]
+    for other in others:
+        other.start()
+    here.wait()
+    for _ in range(3):
+        ai.data.item.start(n=1)
+    refused = run.stats()["dropped"]
+    go.set()
+    for other in others:
+        other.join()
+    before = refused - 1
+    while run.stats()["dropped"] != before:  # until one is taken
+        before = run.stats()["dropped"]
+        ai.instant("again")
+    for _ in range(3):
+        ai.data.item.stop()
+    say(refused=refused)
+"""
+    )
+    *lines, end = lines_of(done)
+    footer = end["args"]
+    there = sum(line["name"] == "there" for line in lines)
+    assert there + done.said[0]["refused"] == 300 + 3
+    assert [line["name"] for line in lines if line["ph"] == "i"][there:] == ["again"]
+    assert not [line for line in lines if line["ph"] == "X"]
+    assert footer["unmatched_stops"] == 0
+
+
 def test_names_of_a_megabyte(pressed: Pressed) -> None:
     done = pressed(
         """
