@@ -13,7 +13,7 @@ from dftrace_ai.analysis.reading import Trace, TraceSet, open_traces
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.search import folders_of_runs
 from dftrace_ai.analysis.summary.report import reported
-from dftrace_ai.analysis.why.words import percent, time_text
+from dftrace_ai.analysis.texts import percent, time_text
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.trace_format.file_names import (
     MARKER_SUFFIX,

@@ -22,8 +22,8 @@ from ui.served_runs import Served, serving, until
 
 from dftrace_ai.analysis.report import plots
 from dftrace_ai.analysis.steps.timeline import PARTS
+from dftrace_ai.analysis.texts import part_name
 from dftrace_ai.analysis.why.model import KINDS
-from dftrace_ai.analysis.why.words import part_name
 from dftrace_ai.spare_folders import is_let_go
 from dftrace_ai.ui import answers
 

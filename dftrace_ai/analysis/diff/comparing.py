@@ -18,7 +18,7 @@ from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.statistics import Figure, alike, difference, steps_needed
 from dftrace_ai.analysis.steps import Job
-from dftrace_ai.analysis.why.words import time_text
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.conditions import near, written
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted, in_short

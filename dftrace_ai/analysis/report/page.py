@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
+from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.analysis.why.words import (
     beside_text,
     first_rows,
     judged_text,
     nonfinite_text,
-    part_name,
-    percent,
     silences,
     step_text,
     sureness,
-    time_text,
     whose,
 )
 from dftrace_ai.page.shell import BUTTONS, Figure, html_page, inner_page, swatch, table

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.figures.flame import part_of_span
-from dftrace_ai.analysis.why.words import part_name, percent, time_text
+from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.page.palette import DASHES, LINES, ink_on, of_share
 from dftrace_ai.page.svg import (
     NARROW,

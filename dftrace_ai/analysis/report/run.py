@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.frames import Frame
+    from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.series import TensorSeries
     from dftrace_ai.analysis.report.model import FlameGraph, RankFigures
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.job import JobFacts, Named, Order
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.analysis.why.judging import JudgedRank
-    from dftrace_ai.analysis.why.model import Limits
 
 MOST_RANKS: Final = 128
 MOST_SUMMARY_ROWS: Final = 200

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.statistics import BatchSums
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
@@ -18,7 +19,6 @@ from dftrace_ai.analysis.why.findings.phases import start_notes
 from dftrace_ai.analysis.why.findings.registry import findings_of
 from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
 from dftrace_ai.analysis.why.model import (
-    Abstention,
     Also,
     Drift,
     Finding,
@@ -34,10 +34,11 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
     from dftrace_ai.analysis.steps.job import Order
-    from dftrace_ai.analysis.why.model import Kind, Limits
+    from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
 SHOWN_STEPS: Final = 3

@@ -7,15 +7,20 @@ from typing import (
     TYPE_CHECKING,
     Final,
     Literal,
-    NamedTuple,
-    TypeAlias,
     TypedDict,
     TypeVar,
     cast,
     get_args,
 )
 
-from dftrace_ai.errors import ConfigError
+from dftrace_ai.analysis.limits import (
+    Abstention,
+    Confidence,
+    Limit,
+    Limits,
+    Severity,
+    changed_limits,
+)
 from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 
@@ -36,9 +41,6 @@ Kind = Literal[
 """What can be found, the more special before the more general."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-
-Severity = Literal["critical", "warning", "info"]
-Confidence = Literal["high", "medium", "low"]
 
 ShareOf = Literal["steps", "training", "run", "growth"]
 """What a share is of: the time of the steady steps; the time from the first step to the last; that
@@ -196,14 +198,6 @@ class NonFinite:
 
 
 @dataclass(frozen=True)
-class Abstention:
-    """What is not said, and why."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What a run says of itself.
 
@@ -258,15 +252,6 @@ def verdict_adapter() -> TypeAdapter[Verdict]:
     return TypeAdapter(Verdict)
 
 
-class Limit(NamedTuple):
-    """The lower end of a share's interval has to reach them; what is no share itself."""
-
-    warning: float
-    critical: float | None
-
-
-Limits: TypeAlias = "dict[str, Limit]"
-
 LIMITS: Final[Limits] = {
     "input": Limit(0.10, 0.25),
     "comm": Limit(0.10, 0.25),
@@ -318,40 +303,7 @@ def limits_of(changes: Iterable[str]) -> Limits:
 
         assert limits_of(["comm=0.05"])["comm"].warning == 0.05
     """
-    limits = dict(LIMITS)
-    for change in changes:
-        name, _, text = change.partition("=")
-        if name not in limits:
-            raise ConfigError(
-                f"--threshold {change}: there is no threshold {name!r}; "
-                f"there are: {', '.join(limits)}"
-            )
-        limits[name] = _limit(change, text, limits[name].critical)
-    return limits
-
-
-def _limit(change: str, text: str, critical: float | None) -> Limit:
-    words = text.split(",")
-    try:
-        numbers = [float(word) for word in words]
-    except ValueError:
-        numbers = []
-    positive = all(0 < number < float("inf") for number in numbers)
-    if len(numbers) not in {1, 2} or not positive or sorted(numbers) != numbers:
-        raise ConfigError(
-            f"--threshold {change}: one or two numbers above 0 are accepted, the smaller first: "
-            "--threshold input=0.1,0.25"
-        )
-    if len(numbers) == 2:
-        return Limit(*numbers)
-    return Limit(numbers[0], None if critical is None else max(critical, numbers[0]))
-
-
-def severity(limit: Limit, low: float) -> Severity | None:
-    """Return how severe something is whose share is at least `low`; None for not at all."""
-    if low < limit.warning:
-        return None
-    return "critical" if limit.critical is not None and low >= limit.critical else "warning"
+    return changed_limits(LIMITS, changes)
 
 
 F = TypeVar("F")

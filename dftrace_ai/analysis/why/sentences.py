@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.why import model as told_by
-from dftrace_ai.analysis.why.words import (
+from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     few,
     part_name,
@@ -14,6 +13,7 @@ from dftrace_ai.analysis.why.words import (
     share_text,
     time_text,
 )
+from dftrace_ai.analysis.why import model as told_by
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.statistics import odd_ranks
@@ -17,7 +18,6 @@ from dftrace_ai.analysis.why.judging import Others, judge_rank
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
-    Abstention,
     Finding,
     Input,
     LateRank,
@@ -31,11 +31,12 @@ from dftrace_ai.analysis.why.sentences import in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, OwnTime
-    from dftrace_ai.analysis.why.model import Confidence, Kind, Limits
+    from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
 # Whom the others wait for waits less than so much of what they do, and what it takes longer is for

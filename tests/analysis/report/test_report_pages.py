@@ -27,7 +27,7 @@ from perfetto import engine
 from safety.commands import dftrace, invoke
 
 from dftrace_ai.analysis import Run
-from dftrace_ai.analysis.why.words import time_text
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.page.files import new_file
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.limits import Limit
 from dftrace_ai.analysis.statistics import (
     Share,
     alike,
@@ -16,25 +17,18 @@ from dftrace_ai.analysis.statistics import (
     trend_of,
 )
 from dftrace_ai.analysis.steps.timeline import PART_CODE
-from dftrace_ai.analysis.why.model import (
-    Drift,
-    DriftSince,
-    Limit,
-    Rhythm,
-    SlowSpan,
-    SlowSteps,
-    TwoKinds,
-)
+from dftrace_ai.analysis.why.model import Drift, DriftSince, Rhythm, SlowSpan, SlowSteps, TwoKinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dftrace_ai.analysis.limits import Confidence
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.statistics import Change
     from dftrace_ai.analysis.steps import Part
     from dftrace_ai.analysis.steps.detection import FoundBy
     from dftrace_ai.analysis.why.evidence import Evidence
-    from dftrace_ai.analysis.why.model import Confidence, Finding
+    from dftrace_ai.analysis.why.model import Finding
 
 # Noise hides a beat at one height, not at the next.
 HEIGHTS: Final = (4, 8, 16, 32)

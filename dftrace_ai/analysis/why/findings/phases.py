@@ -11,6 +11,7 @@ from dftrace_ai.analysis.statistics import alike
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
+from dftrace_ai.analysis.texts import percent, time_text
 from dftrace_ai.analysis.why.evidence import LEAST_LOOPS, at_once, first_steps
 from dftrace_ai.analysis.why.model import (
     Between,
@@ -23,7 +24,6 @@ from dftrace_ai.analysis.why.model import (
     WarmUp,
     figures_of,
 )
-from dftrace_ai.analysis.why.words import percent, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,79 @@
+"""From where on something is a finding, how severe and how sure it is, and what is not said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from dftrace_ai.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Severity = Literal["critical", "warning", "info"]
+Confidence = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """What is not said, and why."""
+
+    what: str
+    why: str
+
+
+class Limit(NamedTuple):
+    """The lower end of a share's interval has to reach them; what is no share itself."""
+
+    warning: float
+    critical: float | None
+
+
+Limits: TypeAlias = "dict[str, Limit]"
+
+
+def changed_limits(limits: Limits, changes: Iterable[str]) -> Limits:
+    """Return limits with some of them changed.
+
+    Args:
+        limits: by name.
+        changes: such as ``input=0.1,0.25``: the name, from where on it is a warning,
+            and, where it is given, from where on it is critical; or ``slow-step-ms=100``.
+
+    Raises:
+        ConfigError: there is no such limit, or it is none.
+    """
+    limits = dict(limits)
+    for change in changes:
+        name, _, text = change.partition("=")
+        if name not in limits:
+            raise ConfigError(
+                f"--threshold {change}: there is no threshold {name!r}; "
+                f"there are: {', '.join(limits)}"
+            )
+        limits[name] = _limit(change, text, limits[name].critical)
+    return limits
+
+
+def _limit(change: str, text: str, critical: float | None) -> Limit:
+    words = text.split(",")
+    try:
+        numbers = [float(word) for word in words]
+    except ValueError:
+        numbers = []
+    positive = all(0 < number < float("inf") for number in numbers)
+    if len(numbers) not in {1, 2} or not positive or sorted(numbers) != numbers:
+        raise ConfigError(
+            f"--threshold {change}: one or two numbers above 0 are accepted, the smaller first: "
+            f"--threshold {change.partition('=')[0]}=0.1,0.25"
+        )
+    if len(numbers) == 2:
+        return Limit(*numbers)
+    return Limit(numbers[0], None if critical is None else max(critical, numbers[0]))
+
+
+def severity(limit: Limit, low: float) -> Severity | None:
+    """Return how severe something is whose share is at least `low`; None for not at all."""
+    if low < limit.warning:
+        return None
+    return "critical" if limit.critical is not None and low >= limit.critical else "warning"

@@ -1,0 +1,317 @@
+"""What `dftrace ranks` says of a job, its limits and figures; JSON: `schemas/ranks.schema.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from dftrace_ai.analysis.limits import (
+    Abstention,
+    Confidence,
+    Limit,
+    Limits,
+    Severity,
+    changed_limits,
+)
+from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import TypeAdapter
+
+FORMAT: Final = 1
+
+Kind = Literal[
+    "stage", "stage or worker", "node", "worker", "bursts",
+    "pauses", "data", "jitter", "link", "memory",
+]  # fmt: skip
+"""What can be found: who is late all the time or in bursts; or what makes now one late and now
+another: pauses, uneven data, and neither; a slow link, and memory of which a rank has more."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+Turn = Literal["persistent", "since", "bursts", "rotating"]
+"""When ranks are late: all the time; since a step; in few steps the same one; by turns."""
+
+LIMITS: Final[Limits] = {
+    # What an engineer would act on.
+    "cost": Limit(0.05, 0.15),
+    # Of a thousand ranks that differ by 2 % at random the last one costs 6 to 9 %.
+    "rotating": Limit(0.10, 0.25),
+    "link": Limit(0.03, None),
+    # This is no share: so many steps are needed, and so many for high confidence.
+    "steps": Limit(20, 50),
+}
+
+
+def limits_of(changes: Iterable[str]) -> Limits:
+    """Return the limits with some of them changed.
+
+    Args:
+        changes: such as ``cost=0.05,0.15``: the name, from where on it is a warning, and, where it
+            is given, from where on it is critical.
+
+    Raises:
+        ConfigError: there is no such limit, or it is none.
+    """
+    return changed_limits(LIMITS, changes)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Who is late, or what makes ranks late, and what it costs.
+
+    Attributes:
+        kind: what it is.
+        turn: when.
+        ranks: who is late; of a link whom it joins; empty where nobody in particular is.
+        hosts: of a slow node, which.
+        stages: of a slow stage, which.
+        since: number of the step from which on; None for all the time.
+        severity: how much it costs, by the limits.
+        confidence: how sure it is.
+        cost: share of the time that the job would win without it.
+        low: lower end of the 95 % interval of that, which is held against the limits.
+        last_share: in which share of the steps one of them did most work of its own.
+        late_ns: how much longer that usually was than the others', nanoseconds a step.
+        name: the span that most of it is in, category and name; ``not annotated`` for none; empty
+            where it is in none in particular.
+        name_part: how much of it is in that.
+        without: how many times as fast the job would be without it.
+        what: it in a sentence.
+        next: what to try.
+        evidence: the figures behind it, times in nanoseconds.
+    """
+
+    kind: Kind
+    turn: Turn
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    stages: tuple[int, ...]
+    since: int | None
+    severity: Severity
+    confidence: Confidence
+    cost: float
+    low: float
+    last_share: float
+    late_ns: int
+    name: str
+    name_part: float
+    without: float
+    what: str = ""
+    next: str = ""
+    evidence: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RanksSeen:
+    """Which ranks there are.
+
+    Attributes:
+        world: how many the job has, as it tells itself; of one that does not, those that are seen.
+        seen: how many have a trace.
+        missing: which have none.
+    """
+
+    world: int
+    seen: int
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepsSeen:
+    """Which steps were judged.
+
+    Attributes:
+        common: how many all ranks have.
+        steady: of these, those that are judged.
+        median_ns: what these usually took on the rank that took longest.
+    """
+
+    common: int
+    steady: int
+    median_ns: int
+
+
+@dataclass(frozen=True)
+class Offset:
+    """By how much the clock of a host is ahead: nanoseconds, and millionths that it gains."""
+
+    ns: int
+    ppm: float
+
+
+@dataclass(frozen=True)
+class ClocksSeen:
+    """How far clocks of hosts agree, by collectives that their ranks leave together.
+
+    Attributes:
+        hosts: how many there are.
+        uncertainty_ns: so far they agree, nanoseconds; None where they could not be compared.
+        offsets: by host.
+        unjoined: hosts whose clock could not be compared with the others'.
+    """
+
+    hosts: int
+    uncertainty_ns: int | None
+    offsets: dict[str, Offset] = field(default_factory=dict)
+    unjoined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """The median, and what 95 of 100 are below."""
+
+    p50: int
+    p95: int
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """A rank, and how often it was that."""
+
+    rank: int
+    share: float
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """Collectives or messages of one name and group, or of groups alike.
+
+    Attributes:
+        name: such as ``all_reduce``.
+        group: name of the process group; of several alike, of the first.
+        description: what torch calls it.
+        ranks: members of a group.
+        groups: how many groups alike there are.
+        across: whether members are on several hosts.
+        count: how many there were.
+        bytes: what the usual one moves.
+        transfer_ns: what one took when all were there.
+        wait_ns: what a member waited for the last.
+        wait_share: share of the steps in which ranks wait in them.
+        last: who came last, by the waiting that it made.
+        root: on whom those waited that came last, likewise.
+        imposed_ns_per_step: what the others would win if the last came with the last but one.
+        algbw_gbs: bytes by time, GB/s; None where they are too short to tell.
+        busbw_gbs: the same by what goes over a link.
+    """
+
+    name: str
+    group: str
+    description: str
+    ranks: tuple[int, ...]
+    groups: int
+    across: bool
+    count: int
+    bytes: int | None
+    transfer_ns: Quantiles
+    wait_ns: Quantiles
+    wait_share: float
+    last: tuple[RankShare, ...]
+    root: tuple[RankShare, ...]
+    imposed_ns_per_step: int
+    algbw_gbs: float | None
+    busbw_gbs: float | None
+
+
+@dataclass(frozen=True)
+class NameScore:
+    """What spans of a name take a rank of its own work, and how that scores.
+
+    Attributes:
+        own_ns: nanoseconds a step, the median.
+        relative: the least of comparable ranks, by its own.
+        individual: its own best window of steps, by its own.
+    """
+
+    own_ns: int
+    relative: float
+    individual: float
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """A rank.
+
+    Attributes:
+        rank: its number.
+        host: where it runs.
+        layout: its number in each dimension.
+        own_ns: work of its own a step, the median.
+        wait_ns: how long it is blocked by others a step, the median.
+        last_share: in which share of the steps it did most work of its own.
+        late_ns: how much longer that usually was than the others'; below 0 where it was less.
+        relative: the least own work of comparable ranks, by its own.
+        individual: its own best window of steps, by its own.
+        names: the same by span.
+    """
+
+    rank: int
+    host: str
+    layout: dict[str, int]
+    own_ns: int
+    wait_ns: int
+    last_share: float
+    late_ns: int
+    relative: float
+    individual: float
+    names: dict[str, NameScore] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """What was left out: calls that no others belong to; and where times contradict each other."""
+
+    collectives: int = 0
+    messages: int = 0
+    broken: int = 0
+
+
+@dataclass(frozen=True)
+class RanksVerdict:
+    """What the ranks of a job say of each other.
+
+    Attributes:
+        verdict: the kind of the first finding; ``none`` when nobody is late, ``abstained`` when
+            there is too little to say that.
+        ranks: which there are.
+        steps: which were judged.
+        clocks: how far those of hosts agree.
+        findings: who is late, the dearest first.
+        slowest: the rank whose absence would win most, and what; None where that is not known.
+        collectives: where ranks met.
+        by_rank: all of them.
+        unmatched: what of collectives and messages is left out.
+        abstained: what is not said.
+        unseen: what the traces do not show.
+        notes: what a reader has to know beside.
+        limits: by name from where on something is a warning, and from where on critical.
+        running: processes that had not written all of their events when their traces were read.
+    """
+
+    verdict: Kind | Literal["none", "abstained"]
+    ranks: RanksSeen
+    steps: StepsSeen
+    clocks: ClocksSeen
+    findings: tuple[Finding, ...] = ()
+    slowest: RankShare | None = None
+    collectives: tuple[CollectiveRow, ...] = ()
+    by_rank: tuple[RankRow, ...] = ()
+    unmatched: Unmatched = Unmatched()
+    abstained: tuple[Abstention, ...] = ()
+    unseen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    limits: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    running: tuple[RunningProcess, ...] = ()
+    kind: Literal["dftrace ranks"] = "dftrace ranks"
+    format: Literal[1] = FORMAT
+
+
+def verdict_adapter() -> TypeAdapter[RanksVerdict]:
+    """Return what checks verdicts and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RanksVerdict)

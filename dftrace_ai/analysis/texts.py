@@ -1,0 +1,71 @@
+"""How times, shares, bytes, ranks and parts of a step are written for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAMES: Final = {
+    "wait": "loader wait",
+    "data": "data work in the loop",
+    "transfer": "copies to the device",
+    "comm": "communication",
+    "compute": "other computation",
+    "gpu": "GPU",
+    "launch": "launching kernels",
+    "other": "other spans",
+    "none": "not annotated",
+}
+BYTES: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+ARGUMENT_LETTERS: Final = 60
+"""So many letters of a name or an argument are shown."""
+
+# Narrower intervals are told to a tenth of a percent.
+NARROW: Final = 0.02
+MOST_RANKS: Final = 8
+
+
+def part_name(part: str) -> str:
+    """Return what people are told of a part of a step."""
+    return NAMES.get(part, part)
+
+
+def time_text(ns: float) -> str:
+    """Return nanoseconds in the unit that fits: ``20.9 ms``."""
+    for size, unit in UNITS:
+        if ns >= size:
+            value = ns / size
+            return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def bytes_text(count: float) -> str:
+    """Return bytes in the unit that fits: ``1.21 GB``."""
+    for size, unit in BYTES:
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def few(ranks: Iterable[int]) -> str:
+    """Return the numbers of ranks, the first of many: ``0, 1, 2 and 61 more``."""
+    ordered = sorted(ranks)
+    more = len(ordered) - MOST_RANKS
+    return ", ".join(map(str, ordered[:MOST_RANKS])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it: ``20 %``."""
+    return f"{100 * share:,.0f} %"
+
+
+def share_text(share: float, low: float, high: float) -> str:
+    """Return a share with its interval; alone where it is counted and not estimated."""
+    if low == high:
+        return percent(share)
+    digits = 0 if high - low >= NARROW else 1
+    told, *ends = (f"{100 * number:,.{digits}f}" for number in (share, low, high))
+    return f"{told} % ({' to '.join(ends)} %)"
