@@ -6,12 +6,13 @@ import asyncio
 import getopt
 import os
 import shlex
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.errors import DftraceError, TraceError, needs_numpy
+from dftrace_ai.errors import DftraceError, LogDirectoryError, TraceError, needs_numpy
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.run.lifecycle import tracing
 from dftrace_ai.run.run import current_run
@@ -131,7 +132,7 @@ def _magic_of(shell: Any) -> Callable[[str, str], None]:
                 run = _recorded(shell, cell, settings, automatic="--no-auto" not in flags)
         except DftraceError as error:
             raise UsageError(f"%%{MAGIC}: {error}") from None
-        if "--quiet" not in flags:
+        if run and "--quiet" not in flags:
             _show(run)
         if not shell.last_execution_result.success:
             raised.raise_once()
@@ -196,8 +197,8 @@ def _asked(line: str) -> tuple[dict[str, str], list[str]]:
     return settings, flags
 
 
-def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: bool) -> Run:
-    """Run a cell inside of a run, its own or the one that is on."""
+def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: bool) -> Run | None:
+    """Run a cell inside of a run, its own or the one that is on; None where none can be written."""
     is_joined = current_run() is not None
     if is_joined and settings:
         raise DftraceError(
@@ -205,7 +206,12 @@ def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: boo
             "end it before with dftrace_ai.finalize()"
         )
     block = tracing(None, **settings)
-    run = block.__enter__()
+    try:
+        run = block.__enter__()
+    except LogDirectoryError as unwritable:
+        print(f"dftrace: nothing will be recorded: {unwritable}", file=sys.stderr)  # noqa: T201
+        shell.run_cell(cell)
+        return None
     error: BaseException | None = None
     try:
         begun = automatic and auto.options is None

@@ -48,6 +48,7 @@ run("%%trace --stepz 1\n1")
 run("%%trace -o a --log-file b\n1")
 run("%%trace --steps 3\n1")
 run("%%trace -o out3\n1 + 1")
+run("%%trace -o /dev/null/nowhere\n1 + 2")
 run("import dftrace_ai; held = dftrace_ai.initialize(log_file='out4/t', compression='none')")
 run("%%trace --depth 2\n1")
 run("%%trace" + TRAINING)
@@ -101,6 +102,10 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
         assert "Traceback" not in str(wrong["out"])
 
     assert cell()["out"] == "Out[0]: 2\ndftrace: nothing was recorded\n"
+    # What cannot be written costs the trace, and not the cell.
+    unwritable = cell()
+    assert str(unwritable["out"]).startswith("Out[0]: 3\ndftrace: nothing will be recorded: ")
+    assert unwritable["error"] is None
     cell()
     joined = cell()
     assert "a run is on, and goes on with its own settings: leave out auto_depth" in str(joined)
