@@ -254,7 +254,7 @@ def _early_ends(owners: Owners) -> Iterator[str]:
     """Yield which processes did not end in order, those left out that others had started."""
     for owner in owners.all:
         footer = owner.files[-1].end.footer
-        ended = footer and {"exception": "by an exception", "died": "killed"}.get(
+        ended = footer and {"exception": "by an exception", "died": "killed, or by os._exit"}.get(
             footer.ended or ""
         )
         if ended and owner.is_last and owners.parent(owner) is None:

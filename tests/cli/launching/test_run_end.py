@@ -53,10 +53,10 @@ sys.exit(3)
 ENDED = {
     "exit": "",
     "raise": "the program by an exception",
-    "at once": "the program killed",
+    "at once": "the program killed, or by os._exit",
     "SIGINT": "the program by an exception",
-    "SIGTERM": "the program killed",
-    "SIGKILL": "the program killed",
+    "SIGTERM": "the program killed, or by os._exit",
+    "SIGKILL": "the program killed, or by os._exit",
 }
 LAST = re.compile(r"dftrace: trace in traces/[\w-]+; next: dftrace why, view, ui")
 
