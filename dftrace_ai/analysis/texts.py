@@ -27,6 +27,10 @@ ARGUMENT_LETTERS: Final = 60
 NARROW: Final = 0.02
 MOST_RANKS: Final = 8
 
+# Of a verdict. What it stands on comes last, and is not cut off.
+MOST_LINES: Final = 15
+LAST_ROWS: Final = frozenset({"run", "judged", "unseen", "note"})
+
 
 def part_name(part: str) -> str:
     """Return what people are told of a part of a step."""
@@ -69,3 +73,19 @@ def share_text(share: float, low: float, high: float) -> str:
     digits = 0 if high - low >= NARROW else 1
     told, *ends = (f"{100 * number:,.{digits}f}" for number in (share, low, high))
     return f"{told} % ({' to '.join(ends)} %)"
+
+
+def in_lines(head: Iterable[str], rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a verdict in fifteen lines at most.
+
+    Args:
+        head: its lines without a name.
+        rows: name and text of each line below.
+    """
+    first = list(head)
+    last: list[str] = []
+    rest: list[str] = []
+    for name, text in rows:
+        (last if name in LAST_ROWS else rest).append(f"  {name:<10}{text}")
+    room = max(MOST_LINES - len(first) - len(last), 0)
+    return [*first, *rest[:room], *last]

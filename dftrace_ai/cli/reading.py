@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -44,14 +45,21 @@ RECOVER_HELP = (
 )
 
 
-THRESHOLDS_HELP = (
-    "From which share on something is a finding, and from which a critical one, such as "
-    "input=0.1,0.25. Names: input, comm, "
-    "transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, start-up, warm-up, "
-    "loop-start, between, slower, periodic, two-kinds, slow-step, memory, compute; and, which are "
-    "no shares, slow-step-ms, warm-up-ms, start-up-ms, start-up-run-s, loops-ms, not-annotated-ms, "
-    "slower-ms, memory-mb, rhythm, steps. May be given again."
-)
+class Severity(str, Enum):
+    """From which severity on a finding is a failure."""
+
+    warning = "warning"
+    critical = "critical"
+
+
+def threshold_option(example: str, names: str, others: str) -> Any:
+    """Return the option `--threshold` of a command, with an example and the names that it takes."""
+    return typer.Option(
+        "--threshold",
+        metavar="NAME=W[,C]",
+        help="From which share on something is a finding, and from which a critical one, such as "
+        f"{example}. Names: {names}; and, which are no shares, {others}. May be given again.",
+    )
 
 
 def json_option(says: str) -> Any:
@@ -113,8 +121,26 @@ Run = Annotated[
 Recover = Annotated[bool, typer.Option(help=RECOVER_HELP)]
 Json = Annotated[bool, json_option("Print JSON instead of text.")]
 Thresholds = Annotated[
-    list[str] | None, typer.Option("--threshold", metavar="NAME=W[,C]", help=THRESHOLDS_HELP)
+    list[str] | None,
+    threshold_option(
+        "input=0.1,0.25",
+        "input, comm, transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, "
+        "start-up, warm-up, loop-start, between, slower, periodic, two-kinds, slow-step, memory, "
+        "compute",
+        "slow-step-ms, warm-up-ms, start-up-ms, start-up-run-s, loops-ms, not-annotated-ms, "
+        "slower-ms, memory-mb, rhythm, steps",
+    ),
 ]
+FailOn = Annotated[
+    Severity | None,
+    typer.Option(help="End with status 1 where a finding is at least that severe."),
+]
+
+
+def fails(fail_on: Severity | None, severities: Iterable[str]) -> bool:
+    """Return whether findings of these severities are what `--fail-on` ends a command for."""
+    failing = {"warning", "critical"} if fail_on is Severity.warning else {"critical"}
+    return fail_on is not None and bool(failing & {*severities})
 
 
 def folders_here() -> list[Path]:

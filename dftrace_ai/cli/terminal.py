@@ -51,6 +51,14 @@ NAME_ROOM = 24
 BETWEEN_COLUMNS = 3
 # A column of names that has fewer letters is none.
 LEAST_NAME = 10
+# Of a line of a verdict that has a name: where its text begins, and from which width on the rest of
+# it does so.
+TEXT_AT = 12
+HANGS_FROM = 36
+NARROW_INDENT = "    "
+# Of a verdict's head, and of what is beside it.
+STYLES = {"critical": "bold red", "warning": "bold yellow", "none": "bold green"}
+OTHER_STYLE = "bold"
 # Letters that a text beside what it is about has at least; else it stands below that.
 LEAST_TEXT = 16
 
@@ -300,6 +308,43 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
         for part in parts:
             console.print(part)
     write_out(captured.get())
+
+
+def laid_out(
+    lines: Iterable[str], out: Console, head: str, beside: Sequence[tuple[str, str]]
+) -> Iterator[Text]:
+    """Yield the lines of a verdict, as wide as there is room, with the severity in colour.
+
+    Args:
+        lines: those that have no name first.
+        out: where they are printed.
+        head: severity of what stands above them; or ``none``.
+        beside: what rows called ``also`` may begin with, and how severe it is.
+    """
+    from rich.text import Text
+
+    for number, line in enumerate(lines):
+        told = shown(line)
+        if not line.startswith("  "):
+            style = STYLES.get(head, OTHER_STYLE) if number == 0 else ""
+            yield Text(told, style, overflow="fold")
+            continue
+        name, text = told[:TEXT_AT], told[TEXT_AT:]
+        severe = (
+            severity
+            for what, severity in beside
+            if name.strip() == "also" and line[TEXT_AT:].startswith(what)
+        )
+        style = STYLES.get(next(severe, ""), OTHER_STYLE)
+        wide = out.width >= HANGS_FROM
+        if not wide:
+            yield Text(name.rstrip(), style)
+        indent = " " * TEXT_AT if wide else NARROW_INDENT
+        pieces = Text(text).wrap(out, out.width - len(indent), overflow="fold")
+        for place, piece in enumerate(pieces):
+            piece.rstrip()
+            first = wide and place == 0
+            yield Text.assemble((name, style) if first else indent, piece)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     bytes_text,
     few,
+    in_lines,
     part_name,
     percent,
     time_text,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
 
 # Of the lines on a verdict.
-MOST_LINES: Final = 15
 LEAST_PART: Final = 0.02
 MOST_PARTS, MOST_BESIDE, MOST_NOTES = 6, 3, 2
 BURSTS: Final = 1.1
@@ -66,13 +66,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
         print(*verdict_lines(why(["out/"])), sep="\n")
     """
-    head = list(_head(verdict))
-    body = [f"  {name:<10}{text}" for name, text in _rows(verdict)]
-    # What the verdict stands on comes last, and is not cut off.
-    tail = [line for line in body if line.split()[0] in {"run", "judged", "unseen", "note"}]
-    rest = [line for line in body if line not in tail]
-    room = MOST_LINES - len(head) - len(tail)
-    return [*head, *rest[: max(room, 0)], *tail]
+    return in_lines(_head(verdict), _rows(verdict))
 
 
 def nonfinite_text(verdict: Verdict) -> str:

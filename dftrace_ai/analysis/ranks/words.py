@@ -1,0 +1,376 @@
+"""A verdict on ranks in sentences, and in fifteen lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, cast
+
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
+from dftrace_ai.analysis.texts import (
+    ARGUMENT_LETTERS,
+    bytes_text,
+    few,
+    in_lines,
+    percent,
+    time_text,
+)
+from dftrace_ai.trace_format.running import told_of
+from dftrace_ai.wording import counted, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from dftrace_ai.analysis.ranks.model import Finding, Kind, RanksVerdict
+    from dftrace_ai.analysis.ranks.partials import Place
+
+TITLES: Final[dict[Kind, tuple[str, str]]] = {
+    "worker": ("ONE SLOW RANK", "SLOW RANKS"),
+    "node": ("SLOW NODE", "SLOW NODES"),
+    "stage": ("SLOW STAGE", "SLOW STAGES"),
+    "stage or worker": ("SLOW STAGE OR RANK", "SLOW STAGES OR RANKS"),
+    "bursts": ("ONE RANK PAUSES", "SOME RANKS PAUSE"),
+    "pauses": ("PAUSES", "PAUSES"),
+    "data": ("UNEVEN DATA", "UNEVEN DATA"),
+    "jitter": ("JITTER", "JITTER"),
+    "link": ("SLOW LINK", "SLOW LINKS"),
+    "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
+}
+MOST_BESIDE, MOST_NOTES = 3, 2
+# Cheaper ones are told to a tenth of a percent.
+CHEAP: Final = 0.1
+# Spans by the beginning of their category; what to look at first where they take longer.
+NEXT_OF_SPANS: Final = {
+    "dataloader": "its loader: the workers, the storage and the CPUs of {place}; then its data",
+    "data": "its data: what it reads, and from where; then the CPUs and the storage of {place}",
+    "checkpoint": "what it saves beside the others: share it out, or save asynchronously",
+    NOT_ANNOTATED: "what it does in no span: annotate it, or open one of its steps in dftrace view",
+}
+NEXT: Final[dict[Kind, str]] = {
+    "stage": "move layers from {stages} to the others",
+    "stage or worker": "the machine of {ranks} first; if it is as the others', move layers away",
+    "node": "the machine: clocks and temperature of {hosts}, other jobs on it",
+    "worker": "the machine: clocks and temperature of {place}; then the data of {ranks}",
+    "bursts": "what {ranks} alone does then: saving, logging, evaluating; do it on all ranks, or "
+    "asynchronously",
+    "pauses": "gc.freeze() after setting up, gc.collect() on all ranks in the same steps; other "
+    "load on the hosts",
+    "data": "deal out the data by length, so that each rank has as much to do in a step",
+    "jitter": "cores for each rank of its own, and threads pinned to them",
+    "link": "the network card and the cable between {ranks}",
+    "memory": "what {ranks} holds beside the others: caches, logs, the state of rank 0",
+}
+
+
+class Excess(TypedDict):
+    """What ranks do longer than the others in a step, in spans of which name, and its part."""
+
+    name: str
+    ns: int
+    part: float
+
+
+class Waiting(TypedDict):
+    """Where others wait, nanoseconds a step."""
+
+    name: str
+    group: str
+    ns: int
+
+
+class Figures(TypedDict, total=False):
+    """Behind a finding; which of them there are depends on its kind."""
+
+    step_ns: int
+    excess: list[Excess]
+    waited_in: Waiting
+    scale_ns: int
+    # In bursts and by turns: how many steps, and the first of them.
+    steps: int
+    step_numbers: list[int]
+    ranks_hit: int
+    correlation: float
+    ranks_of_host: int
+    cpus: int
+    # Of a link.
+    collective: str
+    group: str
+    transfer_ns: int
+    usual_ns: int
+    # Of memory.
+    peak_bytes: int
+    usual_bytes: int
+
+
+class Sentences(NamedTuple):
+    """What is found, and what to try."""
+
+    what: str
+    next: str
+
+
+def figures_of(finding: Finding) -> Figures:
+    """Return the figures behind a finding."""
+    return cast("Figures", finding.evidence)
+
+
+def named(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
+    """Return ranks as a sentence has them, with the host of a single one of several hosts."""
+    if len(ranks) != 1:
+        return f"ranks {few(ranks)}"
+    host = places[ranks[0]].host if ranks[0] in places else ""
+    hosts = {place.host for place in places.values()}
+    return f"rank {ranks[0]}" + (f" on {host}" if host and len(hosts) > 1 else "")
+
+
+def sentences_of(finding: Finding, places: Mapping[int, Place], steps: int) -> Sentences:
+    """Return what is said of a finding.
+
+    Args:
+        finding: with all of its figures.
+        places: where ranks run, by number.
+        steps: how many were judged.
+    """
+    what = _WHAT[finding.kind](finding, places, steps)
+    return Sentences(what[0].upper() + what[1:], _next(finding, places))
+
+
+def _next(finding: Finding, places: Mapping[int, Place]) -> str:
+    text = NEXT[finding.kind]
+    if finding.kind == "worker":
+        category = finding.name.partition("/")[0]
+        text = NEXT_OF_SPANS.get(category, text)
+    return text.format(
+        ranks=f"rank {finding.ranks[0]}" if len(finding.ranks) == 1 else "those ranks",
+        place=_machine(finding.ranks, places),
+        hosts=_all_of("host", finding.hosts),
+        stages=_all_of("stage", finding.stages),
+    )
+
+
+def _machine(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
+    """Return the processor of a rank, by its number on its host: ``GPU 1 of node3``."""
+    place = places.get(ranks[0]) if len(ranks) == 1 else None
+    if place is None or not place.host:
+        return "where it runs" if len(ranks) == 1 else "where they run"
+    return place.host if place.local_rank is None else f"GPU {place.local_rank} of {place.host}"
+
+
+def _all_of(noun: str, names: Sequence[object]) -> str:
+    told = ", ".join(map(str, names))
+    if noun == "host":
+        return told
+    return f"{noun}{'' if len(names) == 1 else 's'} {told}"
+
+
+def _slowest(finding: Finding, who: str, *, several: bool) -> str:
+    figures = figures_of(finding)
+    by = f"by {time_text(finding.late_ns)} of {time_text(figures['step_ns'])}"
+    verb = "are" if several else "is"
+    if finding.since is not None:
+        when = f"since step {finding.since:,} {who} {verb}"
+    else:
+        when = f"{who} {'were' if several else 'was'}"
+    return f"{when} the slowest in {percent(finding.last_share)} of the steps, {by}."
+
+
+def _worker(finding: Finding, places: Mapping[int, Place], _: int) -> str:
+    several = len(finding.ranks) > 1
+    return _slowest(finding, named(finding.ranks, places), several=several)
+
+
+def _node(finding: Finding, _: Mapping[int, Place], __: int) -> str:
+    several = len(finding.hosts) > 1
+    ranks = f" ({named(finding.ranks, {})})"
+    return _slowest(finding, _all_of("host", finding.hosts) + ranks, several=several)
+
+
+def _stage(finding: Finding, _: Mapping[int, Place], __: int) -> str:
+    several = len(finding.stages) > 1
+    ranks = f" ({named(finding.ranks, {})})"
+    return _slowest(finding, _all_of("stage", finding.stages) + ranks, several=several)
+
+
+def _bursts(finding: Finding, places: Mapping[int, Place], steps: int) -> str:
+    count = figures_of(finding).get("steps", 0)
+    return (
+        f"{named(finding.ranks, places)} kept the others waiting in {count:,} of {steps:,} steps, "
+        f"for {time_text(finding.late_ns)} each."
+    )
+
+
+def _pauses(finding: Finding, _: Mapping[int, Place], steps: int) -> str:
+    figures = figures_of(finding)
+    count = figures.get("steps", 0)
+    in_steps = f"in {count:,} of {steps:,} steps " if count else ""
+    by = f", {counted(figures['ranks_hit'], 'rank')} by turns" if "ranks_hit" in figures else ""
+    return f"{in_steps}all waited for one that paused{by}: {_cost(finding.cost)} of the time."
+
+
+def _data(finding: Finding, _: Mapping[int, Place], __: int) -> str:
+    correlation = figures_of(finding).get("correlation")
+    how = (
+        "" if correlation is None else f": its forward and backward go together ({correlation:.2f})"
+    )
+    return (
+        f"{_cost(finding.cost)} of the time all wait for the one with most to do, now this rank "
+        f"and now that{how}."
+    )
+
+
+def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
+    figures = figures_of(finding)
+    ranks, cores = figures.get("ranks_of_host", 0), figures.get("cpus")
+    crowd = f": {ranks} ranks share {counted(cores, 'core')}" if cores and ranks > cores else ""
+    return (
+        f"{_cost(finding.cost)} of the time all wait for the slowest, now this rank and now "
+        f"that{crowd}."
+    )
+
+
+def _link(finding: Finding, places: Mapping[int, Place], _: int) -> str:
+    figures = figures_of(finding)
+    return (
+        f"{_call(figures['collective'], figures['group'])} of {named(finding.ranks, places)} takes "
+        f"{time_text(figures['transfer_ns'])}, of others alike {time_text(figures['usual_ns'])}."
+    )
+
+
+def _memory(finding: Finding, places: Mapping[int, Place], _: int) -> str:
+    figures = figures_of(finding)
+    verb = "hold" if len(finding.ranks) > 1 else "holds"
+    return (
+        f"{named(finding.ranks, places)} {verb} {bytes_text(figures['peak_bytes'])}, the others "
+        f"{bytes_text(figures['usual_bytes'])}."
+    )
+
+
+_WHAT: Final = {
+    "worker": _worker,
+    "node": _node,
+    "stage": _stage,
+    "stage or worker": _stage,
+    "bursts": _bursts,
+    "pauses": _pauses,
+    "data": _data,
+    "jitter": _jitter,
+    "link": _link,
+    "memory": _memory,
+}
+
+
+def _cost(share: float) -> str:
+    return f"{100 * share:.{0 if share >= CHEAP else 1}f} %"
+
+
+def _call(name: str, group: str) -> str:
+    return f"{name} of group {shortened(group, ARGUMENT_LETTERS)}" if group else name
+
+
+def title_of(finding: Finding) -> str:
+    """Return what stands above a finding."""
+    if finding.since is not None:
+        return f"SLOW SINCE STEP {finding.since:,}"
+    who = {"node": finding.hosts, "stage": finding.stages}.get(finding.kind, finding.ranks)
+    return TITLES[finding.kind][len(who) > 1]
+
+
+def sureness(finding: Finding) -> str:
+    """Return severity and confidence of a finding, as they stand behind it in parentheses."""
+    return f"({finding.severity}, {finding.confidence} confidence)"
+
+
+def verdict_lines(verdict: RanksVerdict) -> list[str]:
+    r"""Return what `dftrace ranks` prints.
+
+    Args:
+        verdict: of a job.
+
+    Example::
+
+        print(*verdict_lines(ranks(["out/"])), sep="\n")
+    """
+    return in_lines(_head(verdict), _rows(verdict))
+
+
+def _head(verdict: RanksVerdict) -> Iterator[str]:
+    if verdict.findings:
+        first = verdict.findings[0]
+        yield f"{title_of(first)}  {sureness(first)}"
+        yield from (first.what, "")
+    elif verdict.verdict == "abstained":
+        yield "NO VERDICT"
+    else:
+        yield "NOBODY IS LATE"
+        if verdict.slowest is not None:
+            slowest = verdict.slowest
+            of = f"The slowest of {verdict.ranks.seen:,}"
+            yield f"{of}, rank {slowest.rank}, costs {_cost(slowest.share)}."
+            yield ""
+
+
+def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
+    if verdict.findings:
+        yield from first_rows(verdict.findings[0])
+        for other in verdict.findings[1 : 1 + MOST_BESIDE]:
+            yield "also", f"{other.what} {sureness(other)}"
+    elif verdict.collectives:
+        dearest = max(verdict.collectives, key=lambda row: row.wait_share)
+        where = _call(dearest.name, dearest.group)
+        yield "waits", f"{_cost(dearest.wait_share)} of the steps, in {where}"
+    for one in verdict.abstained:
+        yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")
+    for running in told_of(verdict.running):
+        yield "note", running
+    for note in verdict.notes[:MOST_NOTES]:
+        yield "note", note
+    more = len(verdict.notes) - MOST_NOTES
+    if more > 0:
+        yield "note", f"{counted(more, 'more note')}; --json has all"
+    yield "judged", judged_text(verdict)
+    if verdict.unseen:
+        yield "unseen", "; ".join(verdict.unseen)
+
+
+def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield what shows a finding, what it costs, and what to try."""
+    figures = figures_of(finding)
+    excess = figures.get("excess", [])
+    if excess and finding.kind not in {"link", "memory"}:
+        whose = "its own" if len(finding.ranks) == 1 else "their own"
+        yield whose, _excess(excess)
+    if finding.cost:
+        faster = f"; without it the run would be {finding.without:.3g} times as fast"
+        yield "costs", f"{_cost(finding.cost)} of the time{faster}"
+    if finding.since is not None:
+        yield "since", f"step {finding.since:,} (before: like the others)"
+    if waiting := figures.get("waited_in"):
+        where = _call(waiting["name"], waiting["group"])
+        yield "others", f"wait {time_text(waiting['ns'])} a step in {where}"
+    yield "do next", finding.next
+
+
+def _excess(excess: Iterable[Excess]) -> str:
+    told = [
+        f"{_span(one['name'])} {time_text(one['ns'])} longer than the others' "
+        f"({percent(one['part'])} of it)"
+        for one in excess
+    ]
+    return ", ".join(told)
+
+
+def _span(name: str) -> str:
+    """Return a span by its name alone, which is what people call it."""
+    return shortened(name.rpartition("/")[2], ARGUMENT_LETTERS)
+
+
+def judged_text(verdict: RanksVerdict) -> str:
+    """Return what was judged: steps, ranks, collectives, and how far clocks agree."""
+    steps, ranks = verdict.steps, verdict.ranks
+    of = f" of {ranks.world:,}" if ranks.missing else ""
+    told = f"{counted(steps.steady, 'step')} of {counted(ranks.seen, 'rank')}{of}"
+    count = sum(row.count for row in verdict.collectives)
+    told += f", {counted(count, 'collective')}" if count else ""
+    clocks = verdict.clocks
+    if clocks.hosts > 1 and clocks.uncertainty_ns is not None and not clocks.unjoined:
+        within = time_text(clocks.uncertainty_ns)
+        told += f"; clocks of {clocks.hosts:,} hosts agree within {within}"
+    return told
