@@ -131,6 +131,23 @@ Thresholds = Annotated[
         "slower-ms, memory-mb, rhythm, steps",
     ),
 ]
+StepsRead = Annotated[
+    str | None,
+    typer.Option(
+        "--steps",
+        metavar="A:B",
+        help="Only the steps A up to B, or A alone, by their numbers in the trace.",
+    ),
+]
+Attempt = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Of ranks that were started again the start to read, the first being 1; by default "
+        "the last.",
+    ),
+]
 FailOn = Annotated[
     Severity | None,
     typer.Option(help="End with status 1 where a finding is at least that severe."),

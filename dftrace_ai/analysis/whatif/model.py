@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from dftrace_ai.analysis.limits import Severity  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic import TypeAdapter
 
 FORMAT: Final = 1
 
@@ -44,11 +49,13 @@ class Unjudged:
         figure: how much of it: steps there are, the error of the replay, the share of transfers
             that are negative or of steps that differ; 0 where there is none.
         names: the operations of a circle, hosts whose clocks are not joined, or steps.
+        why: it in a sentence.
     """
 
     what: Reason
     figure: float = 0.0
     names: tuple[str, ...] = ()
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,6 +206,12 @@ class WhatIf:
         unmatched: calls that met nobody; their time is work.
         abstained: why nothing is said.
         limits: that were held against.
+        severity: how much the slowdown costs; null where it has no cause.
+        what: it in a sentence.
+        next: what to try.
+        unseen: what the traces do not show.
+        notes: what a reader has to know beside.
+        running: processes that had not written all of their events when their traces were read.
     """
 
     slowdown: float | None = None
@@ -225,3 +238,18 @@ class WhatIf:
     unmatched: int = 0
     abstained: tuple[Unjudged, ...] = ()
     limits: dict[str, float] = field(default_factory=lambda: dict(DEFAULT_LIMITS))
+    severity: Severity | None = None
+    what: str = ""
+    next: str = ""
+    unseen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    running: tuple[RunningProcess, ...] = ()
+    kind: Literal["dftrace whatif"] = "dftrace whatif"
+    format: Literal[1] = FORMAT
+
+
+def whatif_adapter() -> TypeAdapter[WhatIf]:
+    """Return what checks results and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(WhatIf)
