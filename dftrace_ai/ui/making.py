@@ -25,6 +25,7 @@ import numpy as np
 
 from dftrace_ai.analysis.diff import diff
 from dftrace_ai.analysis.merged_trace import shown_base_us
+from dftrace_ai.analysis.reading.event_columns import read_on
 from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.run import Run
 from dftrace_ai.analysis.steps import Job, measure
@@ -112,6 +113,8 @@ class _Making:
     def __init__(self, folder: str, names: list[str], logs: Logs, into: str, key: str) -> None:
         self._logs, self._kept, self._key = logs, Path(into), key
         self._traces = opened_run(Path(folder), names)
+        # One that runs is read again and again; what others have is not held.
+        read_on(trace for trace in self._traces if trace.end.footer is None)
         self._ranks: dict[int, StepColumns] = {}
         self._named: dict[int, tuple[Named, ...]] = {}
         self._last: MeasuredRank | None = None

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 NICE: Final = 10
 # A process that has held so much gives it back by ending.
 MOST_BYTES: Final = 600 * 1024 * 1024
-# A run that grows is read again after so long, and by itself only when it rests.
+# A run that grows is read again after so long, or as many times as long as it takes; and by itself
+# only when it rests.
 AGAIN_S: Final = 15.0
+TIMES_APART: Final = 10
 REST_S: Final = 5.0
 # Nobody looks at a page that has not asked for so long.
 ATTENTION_S: Final = 60.0
@@ -142,7 +144,7 @@ class Readers:
         self._busy: set[str] = set()
         # Why a run cannot be read, by its id and the key of its files.
         self._failed: dict[tuple[str, str], _Failure] = {}
-        self._read_at: dict[str, float] = {}
+        self._again_at: dict[str, float] = {}
         self._asked_at = -ATTENTION_S
         self._over = False
         for of in ((self.front, self._next_wanted), (self._behind, self._next_behind)):
@@ -174,7 +176,7 @@ class Readers:
         """Have a run read that is looked at; returns whether it is being read after so long."""
         # One that grows is read now and then only, but for `again`.
         known = self._kept.card(run.path)
-        recent = time.monotonic() - self._read_at.get(run.id, -AGAIN_S) < AGAIN_S
+        recent = time.monotonic() < self._again_at.get(run.id, 0.0)
         with self._changed:
             if again:
                 self._failed.pop((run.id, run.key), None)
@@ -216,6 +218,7 @@ class Readers:
 
     def _read(self, reader: Reader, run: FoundRun) -> None:
         logs: list[Json] = [[str(at), [name for name, *_ in logs]] for at, logs in run.logs]
+        began = time.monotonic()
         while True:
             into = str(self._kept.of_run(run.path))
             _, failed = reader.do("read", [str(run.path), list(run.names), logs, into, run.key])
@@ -227,6 +230,7 @@ class Readers:
                 wait_s = 2 * before.wait_s if before else RETRY_S
                 due = time.monotonic() + wait_s
                 self._failed[run.id, run.key] = _Failure(failed, wait_s, due)
-            self._read_at[run.id] = time.monotonic()
+            now = time.monotonic()
+            self._again_at[run.id] = now + max(AGAIN_S, TIMES_APART * (now - began))
             self._busy.discard(run.id)
             self._changed.notify_all()

@@ -14,6 +14,7 @@ import orjson
 
 from dftrace_ai._reader import whole_numbers
 from dftrace_ai.analysis.reading.scanning import (
+    BEGIN,
     LETTERS,
     TraceBlocks,
     argument_places,
@@ -23,6 +24,7 @@ from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 # Who goes through the spans of a thread in the order of time stays in few blocks for long.
 # Nearly all files of a job with many ranks are shorter, and not read a second time.
 BYTES_AT_HAND = 4 * 1024 * 1024
+
+# By its last bytes the last block is known again.
+LAST_BYTES = 64
 
 # Of a job with many ranks only those that were asked last have blocks at hand.
 TRACES_AT_ONCE = 8
@@ -99,6 +104,10 @@ class TraceArguments:
     _firsts: list[int] = field(default_factory=list)
     _pieces: list[tuple[int, int] | _Kept] = field(default_factory=list)
     _at_hand: dict[int, BlockArguments] = field(default_factory=dict)
+    # What was asked of each piece before, where somebody will ask it again.
+    _numbers: dict[tuple[int, int, tuple[str, ...]], tuple[NDArray[Any], NDArray[Any]]] | None = (
+        None
+    )
 
     def add(self, block: EventBlock, blocks: TraceBlocks) -> None:
         """Take in the rows of the block that was read last."""
@@ -109,6 +118,11 @@ class TraceArguments:
             if self._bytes_at_hand() + len(block.text) <= BYTES_AT_HAND:
                 self._at_hand[len(self._pieces) - 1] = BlockArguments.of(block)
                 _RECENT.use(self)
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces there are."""
+        return len(self._pieces)
 
     def text_of(self, row: int) -> memoryview:
         """Return those of a row, as JSON; empty where it has none.
@@ -132,9 +146,26 @@ class TraceArguments:
         found = np.empty((len(names), len(rows)), np.int64)
         for piece, (low, high) in enumerate(pairwise(cuts)):
             if low < high:
-                here = rows[low:high] - self._firsts[piece]
-                found[:, low:high] = self._at(piece).numbers_of(here, names)
+                found[:, low:high] = self._numbers_at(piece, rows[low:high], tuple(names))
         return found
+
+    def _numbers_at(self, piece: int, rows: NDArray[Any], names: tuple[str, ...]) -> NDArray[Any]:
+        key = piece, int(rows[0]), names
+        known = None if self._numbers is None else self._numbers.get(key)
+        if known is not None and np.array_equal(known[0], rows):
+            return known[1]
+        found = self._at(piece).numbers_of(rows - self._firsts[piece], names)
+        if self._numbers is not None:
+            self._numbers[key] = rows, found
+        return found
+
+    def cut(self, pieces: int, rows: int) -> None:
+        """Let go of all pieces but the first ones."""
+        del self._firsts[pieces:], self._pieces[pieces:]
+        self.rows = rows
+        self._at_hand = {at: one for at, one in self._at_hand.items() if at < pieces}
+        if self._numbers:
+            self._numbers = {key: one for key, one in self._numbers.items() if key[0] < pieces}
 
     def _at(self, piece: int) -> BlockArguments:
         found = self._at_hand.pop(piece, None)
@@ -320,7 +351,8 @@ def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
     traces.notes = ()
     for trace in traces:
         # Whoever asks holds the columns, and nobody else.
-        found = [_scan(trace, notes)]
+        so_far = _READ_ON.get(trace.path) or ReadSoFar(trace, kept=False)
+        found = [so_far.columns(trace, notes)]
         if found[0]:
             yield found.pop()  # type: ignore[misc]
     traces.notes = tuple(notes)
@@ -348,24 +380,74 @@ class BlockColumns:
             yield block, EventColumns(blocks.trace, self._labels, arguments=arguments, **columns)
 
 
-def _scan(trace: Trace, notes: list[str]) -> EventColumns | None:
-    """Read a file; None where it has no events."""
-    columns = {name: _Column(kinds) for name, kinds in KINDS.items()}
-    arguments = TraceArguments(trace)
-    scanner = new_scanner()
-    blocks = TraceBlocks(scanner, trace)
-    for block in blocks:
-        if block.rows:
-            for name, column in columns.items():
-                column.add(_read(block, name))
-            arguments.add(block, blocks)
-    notes += blocks.notes
-    if not arguments.rows:
-        return None
-    whole = {name: column.whole() for name, column in columns.items()}
-    whole["ph"] = LETTERS[whole["ph"]]
-    labels = tuple(Label(cat, name) for cat, name in scanner.labels(0))
-    return EventColumns(trace, labels, arguments=arguments, **whole)
+class ReadSoFar:
+    """What was read of a file that is still written: of its whole blocks nothing is read again."""
+
+    def __init__(self, trace: Trace, *, kept: bool = True) -> None:
+        self._kept = kept
+        self._begin(trace)
+
+    def _begin(self, trace: Trace) -> None:
+        self._columns = {name: _Column(kinds) for name, kinds in KINDS.items()}
+        self._arguments = TraceArguments(trace, _numbers={} if self._kept else None)
+        self._scanner = new_scanner()
+        # Of whole blocks: where they end, lines in them that cannot be read, their pieces and rows.
+        self._whole, self._unreadable, self._pieces, self._rows = BEGIN, 0, 0, 0
+        self._known: tuple[object, ...] = ()
+
+    def _known_of(self, trace: Trace) -> tuple[object, ...]:
+        """Return what stays as it is while a file grows, with the last bytes that were read."""
+        place = self._whole.file_bytes
+        try:
+            with trace.file.opened() as raw:
+                info = os.fstat(raw.fileno())
+                last = os.pread(raw.fileno(), min(place, LAST_BYTES), max(0, place - LAST_BYTES))
+        except OSError as error:
+            raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+        base_us = trace.header and trace.header.time_base_us
+        return info.st_dev, info.st_ino, trace.file.codec, base_us, last
+
+    def columns(self, trace: Trace, notes: list[str]) -> EventColumns | None:
+        """Return the events of a file as it is now; None where it has none.
+
+        Raises:
+            TraceError: the file cannot be read any more, or its names need too much memory.
+        """
+        if self._kept and self._known != self._known_of(trace):
+            self._begin(trace)
+        arguments, columns = self._arguments, self._columns
+        arguments.trace = trace
+        arguments.cut(self._pieces, self._rows)
+        for column in columns.values():
+            column.cut(self._rows)
+        blocks = TraceBlocks(self._scanner, trace, self._whole, self._unreadable)
+        for block in blocks:
+            if block.rows:
+                for name, column in columns.items():
+                    column.add(_read(block, name))
+                arguments.add(block, blocks)
+            if blocks.whole != self._whole:
+                self._whole, self._unreadable = blocks.whole, blocks.unreadable
+                self._pieces, self._rows = arguments.pieces, arguments.rows
+        notes += blocks.notes
+        if self._kept:
+            self._known = self._known_of(trace)
+        if not arguments.rows:
+            return None
+        whole = {name: column.whole(kept=self._kept) for name, column in columns.items()}
+        whole["ph"] = LETTERS[whole["ph"]]
+        labels = tuple(Label(cat, name) for cat, name in self._scanner.labels(0))
+        return EventColumns(trace, labels, arguments=arguments, **whole)
+
+
+_READ_ON: Final[dict[Path, ReadSoFar]] = {}
+
+
+def read_on(traces: Iterable[Trace]) -> None:
+    """Read of these files from now on what has come since, until others are named."""
+    kept = {trace.path: _READ_ON.get(trace.path) or ReadSoFar(trace) for trace in traces}
+    _READ_ON.clear()
+    _READ_ON.update(kept)
 
 
 class _Column:
@@ -395,10 +477,17 @@ class _Column:
             self._values[self._count : count] = piece
         self._count = count
 
-    def whole(self) -> Integers:
-        """Return all rows; a value that all have is there once."""
+    def cut(self, count: int) -> None:
+        """Let go of all rows but the first ones."""
+        self._count = count
+
+    def whole(self, *, kept: bool) -> Integers:
+        """Return all rows, a copy where more may come; a value that all have is there once."""
         if not len(self._values):
             return np.broadcast_to(self._kinds[0](self._same), (self._count,))
+        if kept:
+            values: Integers = self._values[: self._count].copy()
+            return values
         self._values.resize(self._count, refcheck=False)
         return self._values
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Of all names and categories; who makes a name for every step may make millions.
 MOST_LABEL_BYTES: Final = 1024 * 1024 * 1024
 
+BEGIN: Final = Start()
+
 # By the letter of a line: dftracer's numbers may stand there as texts, too. 0 is no single letter.
 LETTERS: Final = np.arange(256, dtype=np.uint8)
 LETTERS[0] = ord("?")
@@ -68,7 +70,9 @@ class TraceBlocks:
     The numbers of names go on from file to file of a scanner.
     """
 
-    def __init__(self, scanner: EventScanner, trace: Trace) -> None:
+    def __init__(
+        self, scanner: EventScanner, trace: Trace, start: Start = BEGIN, unreadable: int = 0
+    ) -> None:
         self.trace = trace
         self.notes: list[str] = []
         self.tear: Tear | None = None
@@ -76,8 +80,9 @@ class TraceBlocks:
         # Where in the file the block begins that came last, and its bytes there; None where it can
         # be read again with all that is before it alone.
         self.place: tuple[int, int] | None = None
+        # Behind all blocks that are whole, and what cannot be read in them.
+        self.whole, self.unreadable = start, unreadable
         self._scanner = scanner
-        self._lines = self._plain_bytes = self._unreadable = 0
         base_us = (trace.header and trace.header.time_base_us) or 0
         self._base_ns = min(base_us, LATEST_BASE_US) * 1000
 
@@ -89,17 +94,17 @@ class TraceBlocks:
         """
         try:
             for block in self._blocks():
-                self._unreadable += block.unreadable
+                self.unreadable += block.unreadable
                 yield block
         except (OverflowError, MemoryError) as error:
             raise TraceError(f"{self.trace}: its names need too much memory") from error
-        if self._unreadable:
-            self.notes.append(f"{self.trace}: {counted(self._unreadable, 'line')} without an event")
+        if self.unreadable:
+            self.notes.append(f"{self.trace}: {counted(self.unreadable, 'line')} without an event")
         self.notes += self.trace.file.notes
 
     def _blocks(self) -> Iterator[EventBlock]:
         trace = self.trace
-        place = 0
+        place, plain_bytes, lines = self.whole.file_bytes, self.whole.plain_bytes, self.whole.lines
         try:
             with trace.file.opened() as raw:
                 end = os.fstat(raw.fileno()).st_size
@@ -111,8 +116,8 @@ class TraceBlocks:
                     block, packed_bytes = found
                     self.place = place, packed_bytes
                     place += packed_bytes
-                    self._lines += block.lines
-                    self._plain_bytes += len(block.text)
+                    plain_bytes, lines = plain_bytes + len(block.text), lines + block.lines
+                    self.whole = Start(place, plain_bytes, lines)
                     yield block
         except OSError as error:
             raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
@@ -126,7 +131,7 @@ class TraceBlocks:
         self.place = None
         reader = self.trace.reader()
         plain = self.trace.file.codec == "plain"
-        for text in reader.texts(Start(place, self._plain_bytes, self._lines), end):
+        for text in reader.texts(self.whole, end):
             if isinstance(text, LongLine):
                 self.long_lines += 1
                 place += text.size + 1

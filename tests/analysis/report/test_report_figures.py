@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
@@ -26,9 +27,11 @@ from rich.console import Console
 from safety.commands import answer, invoke
 
 from dftrace_ai.analysis import Run
+from dftrace_ai.analysis.reading.event_columns import read_on
 from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS, envelope
 from dftrace_ai.analysis.report.model import HeatMap
+from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.plots import Shading
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import verdict_lines, why
@@ -295,6 +298,37 @@ def test_what_does_not_change_is_told_and_the_darkest_is_zero(tmp_path: Path) ->
     # Below zero it is another colour, half as bright for half as far.
     assert maps["signed"].of(-1.0) not in {dark, maps["signed"].of(1.0)}
     assert len(re.findall("<option value=", text)) == 3
+
+
+def test_a_run_that_grows_has_the_figures_of_one_that_is_read_whole(tmp_path: Path) -> None:
+    trace = TraceLines(4100, rank=0)
+    for step in range(90):
+        at = 1_000_000_000 + 30_000_000 * step
+        trace.span("step", "pipeline", at, 29_000_000, step=step)
+        trace.span(f"forward.{step // 40}", "compute", at + 1000, 7_000_000 + step, step=step)
+        trace.counter("memory", at, bytes=step)
+        trace.lines += ["no event"] if step % 25 == 7 else []
+    lines = [line.encode() + b"\n" for line in trace.lines]
+    blocks = [gzip.compress(b"".join(lines[at : at + 40])) for at in range(0, len(lines), 40)]
+    whole = b"".join(blocks)
+    ends = [sum(map(len, blocks[:count])) for count in range(len(blocks) + 1)]
+    # What has become shorter is read from its begin.
+    cuts = [ends[2], ends[3] - 9, ends[3] + 11, ends[5], len(whole), ends[4], ends[6]]
+
+    def figures(name: str, end: int) -> Any:
+        path = tmp_path / name / "t-host-4100.pfw.gz"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(whole[:end])
+        run = Run(path)
+        read_on(run.traces)
+        return json.loads(json_text(run.figures).replace(str(path), "it")) | {"made_at": ""}
+
+    seen = [figures("grows", end) for end in cuts]
+    read_on([])
+    assert seen == [figures(str(at), end) for at, end in enumerate(cuts)]
+    read_on([])
+    assert seen[4]["steps"]["count"] == 90
+    assert any("without an event" in loss for loss in seen[4]["losses"])
 
 
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:

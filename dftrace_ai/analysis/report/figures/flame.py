@@ -130,7 +130,9 @@ class _Spans:
         begins, ends = _together(self.start[outer], self.end[outer])
         free, until = np.append(reach[0], ends), np.append(begins, reach[1])
         edges = [free, until, self.start[rows], self.end[rows]]
-        edge = np.unique(np.concatenate(edges).clip(*reach))
+        # They lie in order but for where they are put together, and are hashed by `np.unique`.
+        edge = np.sort(np.concatenate(edges).clip(*reach), kind="stable")
+        edge = edge[np.append(True, edge[1:] > edge[:-1])]
         empty = edge[1:] <= until[np.searchsorted(free, edge[:-1], side="right") - 1]
         start, end = edge[:-1][empty], edge[1:][empty]
         self.parents[~on_main & (self.parents < 0)] = BESIDE
