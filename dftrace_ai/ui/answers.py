@@ -106,6 +106,8 @@ class ReadRun(TypedDict):
     # Names and how many there are: values and pictures are asked for.
     metrics: list[dict[str, str | int]]
     media: list[dict[str, str | int]]
+    # Statistic and tensor of heat maps beyond those among the figures; each is asked for.
+    tensor_maps: list[dict[str, str]]
     params: dict[str, Json]
     not_recorded: list[dict[str, str]]  # what, and the setting that records it
 

@@ -31,6 +31,7 @@ READ: Final = "run.json"
 METRICS: Final = "metrics.json"
 NO_ROOM: Final = "there is no room left on the disk to keep what was read of it"
 PICTURES: Final = "pictures.json"
+MAP: Final = "tensors-{}.json"
 # What is being made of a run, by who holds a lock on the folder of all that is kept of the run.
 HALF: Final = ".part-"
 HALVES: Final = ".*"

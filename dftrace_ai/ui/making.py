@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import islice, pairwise
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +27,7 @@ import numpy as np
 from dftrace_ai.analysis.diff import diff
 from dftrace_ai.analysis.merged_trace import shown_base_us
 from dftrace_ai.analysis.reading.event_columns import read_on
+from dftrace_ai.analysis.report.figures.series import further_maps
 from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.run import Run
 from dftrace_ai.analysis.steps import Job, measure
@@ -33,7 +35,17 @@ from dftrace_ai.analysis.steps.timeline import PARTS, covered_within
 from dftrace_ai.analysis.why.model import DriftSince, figures_of
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.ui.answers import WORDS
-from dftrace_ai.ui.kept import CARD, FIGURES, HALF, METRICS, NO_ROOM, PICTURES, READ, write_whole
+from dftrace_ai.ui.kept import (
+    CARD,
+    FIGURES,
+    HALF,
+    MAP,
+    METRICS,
+    NO_ROOM,
+    PICTURES,
+    READ,
+    write_whole,
+)
 from dftrace_ai.ui.logged import Logged
 from dftrace_ai.ui.runs_below import opened_run
 from dftrace_ai.ui.step_table import StepColumns, StepTable, common_edges, histogram, write_table
@@ -62,6 +74,7 @@ STALL_MEDIANS: Final = 20.0
 STALL_NS: Final = 50e6
 # Of fewer steps some stretches have none.
 FEW_STEPS: Final = 90
+MOST_MAPS: Final = 500
 SHOWN_METRICS: Final = 12
 SHOWN_PARAMS: Final = 60
 LETTERS: Final = 2000
@@ -199,6 +212,7 @@ class _Making:
                 {"name": name, "kind": "image", "count": len(items)}
                 for name, items in pictures.items()
             ],
+            "tensor_maps": self._further_maps(folder, figures),
             "params": logged.params,
             "not_recorded": list(_not_recorded(figures, logged)),
         }
@@ -206,6 +220,17 @@ class _Making:
         for name, made in ((READ, read), (METRICS, metrics), (PICTURES, pictures)):
             (folder / name).write_text(json.dumps(made, allow_nan=False), encoding="ascii")
         return self._card(figures, logged, None if shown is None else shown[1])
+
+    def _further_maps(self, folder: Path, figures: ReportFigures) -> list[dict[str, str]]:
+        """Write the heat maps that the report does not draw; returns of what they are."""
+        if figures.tensors is None or not figures.tensors.maps_left_out:
+            return []
+        further = further_maps(self._run.tensor_statistics, len(figures.tensors.maps))
+        told = []
+        for at, one in enumerate(islice(further, MOST_MAPS)):
+            (folder / MAP.format(at)).write_text(json.dumps(asdict(one)), encoding="ascii")
+            told.append({"statistic": one.statistic, "tensor": one.tensor})
+        return told
 
     def _shown(self, number: int) -> tuple[int, Steps] | None:
         """Return the steps of the rank that is shown, which may have been let go."""

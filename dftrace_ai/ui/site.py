@@ -17,7 +17,7 @@ from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.runs.conditions import OF_RUNS
 from dftrace_ai.page.palette import STATIC as PAGE_STATIC
 from dftrace_ai.ui import answers
-from dftrace_ai.ui.kept import FIGURES, METRICS, PICTURES, READ
+from dftrace_ai.ui.kept import FIGURES, MAP, METRICS, PICTURES, READ
 from dftrace_ai.ui.local_server import Site, file_below
 from dftrace_ai.wording import quoted
 
@@ -138,7 +138,7 @@ class RunsSite(Site):
         self._answers: dict[str, Callable[[Asked], bytes]] = {
             "runs": self._runs, "run": self._run, "steps": self._steps, "heat": self._heat,
             "metrics": self._metrics, "media": self._media, "match": self._match,
-            "diff": self._diff, "live": self._live,
+            "diff": self._diff, "live": self._live, "tensors": self._tensors,
         }  # fmt: skip
 
     def answer(self, handler: LocalHandler, rest: str) -> None:
@@ -297,6 +297,9 @@ class RunsSite(Site):
         ]
         return _json({"metrics": found})
 
+    def _tensors(self, asked: Asked) -> bytes:
+        return _json(self._kept_json(self._found(asked), MAP.format(asked.whole("at"))))
+
     def _pictures(self, asked: Asked) -> list[answers.LoggedPicture]:
         found = cast(
             "dict[str, list[answers.LoggedPicture]]",
@@ -394,7 +397,7 @@ NOT_RECOVERED: Final = (
 )
 NOTHING_READ: Final[answers.ReadRun] = {
     "strip": None, "step_ranks": [], "measures": [], "metrics": [], "media": [], "params": {},
-    "not_recorded": [],
+    "tensor_maps": [], "not_recorded": [],
 }  # fmt: skip
 
 

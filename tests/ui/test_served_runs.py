@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysis.report import made_pages
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from analysis.why.made_runs import Training
 from live.programs import program
@@ -60,6 +61,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         training.write(root / "made" / name, 1)
     ranks(root / "job" / "eight", 8, late=5)
+    layers = TraceLines(4900, rank=1)
+    for iteration in range(5):
+        for number in range(9):
+            at, value = 1_000_000_000 + 1000 * iteration, 10.0 * number + iteration
+            made_pages.statistics(layers, "layer", f"w{number}", at, iteration, value)
+    layers.footer()
+    layers.write(ranks(root / "layers", 1, pid=4800) / "t-host-4900.pfw.gz")
     for name in HOSTILE:
         small_trace().write(root / "names" / name / "t-host-100.pfw")
     (root / "bad").mkdir()
@@ -246,6 +254,22 @@ def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> Non
     assert [one.status for one in shown] == [200, 404, 404, 404]
     assert shown[0].headers["Content-Type"] == "image/png"
     assert served.json("run", id="made/healthy")["not_recorded"]
+
+
+def test_each_heat_map_of_tensors_can_be_asked_for(served: Served) -> None:
+    run = served.json("run", id="layers")
+    drawn, further = run["figures"]["tensors"]["maps"], run["tensor_maps"]
+    assert len(further) == run["figures"]["tensors"]["maps_left_out"] > 0
+    asked = [served.json("tensors", id="layers", at=at) for at in range(len(further))]
+    assert [{"statistic": one["statistic"], "tensor": one["tensor"]} for one in asked] == further
+    every = {(one["statistic"], one["tensor"]): one["values"] for one in (*drawn, *asked)}
+    assert every == {
+        (name, f"w{number}"): [[times * (10.0 * number + at) for at in range(5)]]
+        for name, times in (("cur_amax", 1), ("l2_norm", 3))
+        for number in range(9)
+    }
+    for at in (str(len(further)), "x", "../1"):
+        assert served.get("api/tensors", id="layers", at=at).status in (400, 409)
 
 
 def test_conditions_are_those_of_runs(served: Served) -> None:

@@ -1,6 +1,7 @@
 // Statistics of tensors: layers by iterations, those that change most first.
+// Those that a report does not draw are asked for when they are chosen.
 
-import {fill, fit, h, narrow, say} from './dom.js';
+import {ask, fill, fit, h, narrow, say} from './dom.js';
 import {colour, count, counted, value} from './figures.js';
 
 const ROW = 15, FOOT = 18;
@@ -28,6 +29,8 @@ function rangeOf(map) {
 
 const name = ({map}) => `${map.statistic} of ${map.tensor}`;
 
+const wordsOf = (error) => `This cannot be shown: ${error.message}`;
+
 export class Tensors {
   constructor(run) {
     this.run = run;
@@ -46,21 +49,41 @@ export class Tensors {
     if (!tensors) return;
     const all = tensors.maps.map(rangeOf).sort((a, b) => b.change - a.change);
     const still = all.filter((one) => one.low === one.high && !one.bad);
-    this.maps = all.filter((one) => !still.includes(one));
-    const kept = this.shown && this.maps.find((one) => name(one) === name(this.shown));
-    this.shown = kept || this.maps[0] || null;
+    const further = told.tensor_maps.map((map, at) => ({map, at}));
+    this.maps = [...all.filter((one) => !still.includes(one)), ...further];
+    const chosen = this.chosen && this.maps.find((one) => name(one) === this.chosen) || this.maps[0];
+    this.shown = null;
     const menu = h('select', {'aria-label': 'Which statistic of which tensor', onchange: () => {
-      this.shown = this.maps[menu.value];
-      this.draw();
-    }}, this.maps.map((one, i) => h('option', {value: i, selected: one === this.shown}, name(one))));
+      const one = this.maps[menu.value];
+      this.chosen = name(one);
+      this.show(one);
+    }}, this.maps.map((one, i) => h('option', {value: i, selected: one === chosen}, name(one))));
+    const left = tensors.maps_left_out - further.length;
     fill(this.element, h('h2', {}, 'Tensors ', h('small', {},
         `${counted(tensors.layers, 'layer')} · ${tensors.statistics.join(', ')}`)),
     tensors.non_finite ? h('div', {className: 'loss'}, h('b', {}, 'Not finite: '), wordsOfBad(tensors)) : '',
     h('div', {className: 'bar'}, this.maps.length > 0 && menu,
-        tensors.maps_left_out > 0 && h('span', {className: 'faint'}, `${count(tensors.maps_left_out)} more are in the trace`),
+        left > 0 && h('span', {className: 'faint'}, `${count(left)} more are in the trace`),
         still.length > 0 && h('span', {className: 'faint constant'},
             `constant: ${still.map((one) => `${name(one)} = ${value(one.low)}`).join(', ')}`)),
-    this.shown ? [this.read, this.canvas] : '');
+    chosen ? [this.read, this.canvas] : '');
+    if (chosen) this.show(chosen);
+  }
+
+  async show(one) {
+    this.wanted = one;
+    let found = one;
+    if (!one.map.values) {
+      try {
+        found = rangeOf(await ask('tensors', {id: this.run.id, at: one.at}, this.run.signal));
+      } catch (error) {
+        if (this.wanted === one) this.read.textContent = wordsOf(error);
+        return;
+      }
+    }
+    if (this.wanted !== one) return;
+    this.shown = found;
+    this.column = this.row = 0;
     this.draw();
   }
 
@@ -103,6 +126,7 @@ export class Tensors {
   }
 
   pointed(event) {
+    if (!this.shown) return;
     const {map} = this.shown;
     const column = Math.floor((event.offsetX - this.left) / (this.canvas.clientWidth - this.left) * map.first.length);
     const row = Math.floor(event.offsetY / ROW);
@@ -119,6 +143,7 @@ export class Tensors {
 
   key(event) {
     const by = event.shiftKey ? 10 : 1;
+    if (!this.shown) return;
     const go = {ArrowUp: [-by, 0], ArrowDown: [by, 0], ArrowLeft: [0, -by], ArrowRight: [0, by]}[event.key];
     if (!go) return;
     event.preventDefault();

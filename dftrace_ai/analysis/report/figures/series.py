@@ -293,17 +293,11 @@ def _figures(
 ) -> TensorFigures | None:
     if not series and not marks:
         return None
-    by_map: dict[Key, list[TensorSeries]] = defaultdict(list)
-    for one in series:
-        by_map[one.statistic, one.tensor].append(one)
-    still = [found for key, lines in by_map.items() if (found := _constant(*key, lines))]
-    for same in still:
-        del by_map[same.statistic, same.tensor]
-    order = sorted(by_map, key=lambda key: _importance(key, by_map[key]))
+    moving, still = _moving(series)
     maps: list[HeatMap] = []
     cells = 0
-    for key in order[:MOST_MAPS]:
-        heat = _heat_map(*key, by_map[key])
+    for key, lines in moving[:MOST_MAPS]:
+        heat = _heat_map(*key, lines)
         cells += len(heat.layers) * len(heat.first)
         if maps and cells > MOST_CELLS:
             break
@@ -319,7 +313,7 @@ def _figures(
         non_finite=sum(len(at) for _, at in odd),
         first_non_finite="" if first is None else _told_first(series[first[1]], first[0]),
         maps=maps,
-        maps_left_out=len(order) - len(maps),
+        maps_left_out=len(moving) - len(maps),
         stopped=marks,
         stopped_left_out=stopped - len(marks),
         constant=[
@@ -327,6 +321,25 @@ def _figures(
             for one in still[:MOST_CONSTANT]
         ],
     )
+
+
+def _moving(
+    series: Sequence[TensorSeries],
+) -> tuple[list[tuple[Key, list[TensorSeries]]], list[ConstantMap]]:
+    """Return what changes, by statistic and tensor, that which matters most first; and the rest."""
+    by_map: dict[Key, list[TensorSeries]] = defaultdict(list)
+    for one in series:
+        by_map[one.statistic, one.tensor].append(one)
+    still = [found for key, lines in by_map.items() if (found := _constant(*key, lines))]
+    for same in still:
+        del by_map[same.statistic, same.tensor]
+    return sorted(by_map.items(), key=lambda each: _importance(*each)), still
+
+
+def further_maps(series: Sequence[TensorSeries], drawn: int) -> Iterator[HeatMap]:
+    """Yield the heat maps behind those that a report draws, which are so many."""
+    for key, lines in _moving(series)[0][drawn:]:
+        yield _heat_map(*key, lines)
 
 
 def _constant(statistic: str, tensor: str, lines: Sequence[TensorSeries]) -> ConstantMap | None:
