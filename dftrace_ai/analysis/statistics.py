@@ -54,26 +54,39 @@ class BatchSums:
     @classmethod
     def of(cls, parts: Mapping[Part, Integers], whole: Integers, used: Integers) -> BatchSums:
         """Add up steps, those of a mask."""
-        whole = whole[used]
-        count = len(whole)
-        # Steps are not independent of their neighbours, but few of them are all there is.
-        batches = count if count < 3 * STEPS_A_BATCH else count // STEPS_A_BATCH
-        edges = np.linspace(0, count, min(MOST_BATCHES, batches) + 1).astype(int)[:-1]
-        sums = {part: np.add.reduceat(values[used], edges) for part, values in parts.items()}
-        return cls(np.add.reduceat(whole, edges), sums)
+        starts = _batches(int(used.sum()))
+        sums = {part: np.add.reduceat(values[used], starts) for part, values in parts.items()}
+        return cls(np.add.reduceat(whole[used], starts), sums)
 
     def share(self, *parts: Part) -> Share:
         """Return the share of some parts together, with its interval by a jackknife."""
-        part = np.sum([self.parts[name] for name in parts], axis=0).astype(float)
-        whole = self.whole.astype(float)
-        batches = len(whole)
-        total = float(part.sum() / max(whole.sum(), 1.0))
-        if batches < 3:
-            return Share(total, 0.0, 1.0)
-        left = (part.sum() - part) / np.maximum(whole.sum() - whole, 1.0)
-        error = sqrt((batches - 1) / batches * float(((left - left.mean()) ** 2).sum()))
-        reach = T_975[min(batches, MOST_BATCHES) - 1] * error
-        return Share(total, max(0.0, total - reach), min(1.0, total + reach))
+        return _share(np.sum([self.parts[name] for name in parts], axis=0), self.whole)
+
+
+def share_of(part: Integers, whole: Integers) -> Share:
+    """Return the share of a part of steps, of which there is at least one, as `BatchSums.share`."""
+    starts = _batches(len(whole))
+    return _share(np.add.reduceat(part, starts), np.add.reduceat(whole, starts))
+
+
+def _batches(steps: int) -> Integers:
+    """Return where batches of steps that follow each other start."""
+    # Steps are not independent of their neighbours, but few of them are all there is.
+    batches = steps if steps < 3 * STEPS_A_BATCH else steps // STEPS_A_BATCH
+    return np.linspace(0, steps, min(MOST_BATCHES, batches) + 1).astype(int)[:-1]
+
+
+def _share(parts: Integers, wholes: Integers) -> Share:
+    """Return the share of what batches add up to, with its interval by a jackknife."""
+    part, whole = parts.astype(float), wholes.astype(float)
+    batches = len(whole)
+    total = float(part.sum() / max(whole.sum(), 1.0))
+    if batches < 3:
+        return Share(total, 0.0, 1.0)
+    left = (part.sum() - part) / np.maximum(whole.sum() - whole, 1.0)
+    error = sqrt((batches - 1) / batches * float(((left - left.mean()) ** 2).sum()))
+    reach = T_975[min(batches, MOST_BATCHES) - 1] * error
+    return Share(total, max(0.0, total - reach), min(1.0, total + reach))
 
 
 def odd_ranks(times: Integers) -> Integers:

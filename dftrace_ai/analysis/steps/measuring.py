@@ -152,9 +152,14 @@ def scale_of(values: Integers) -> float:
 
 def steady_of(steps: Steps) -> Steady:
     """Tell the steady steps from the others."""
-    time, count = steps.time_ns, len(steps)
+    return steady_times(steps.time_ns, steps.first)
+
+
+def steady_times(time: Integers, first: Integers) -> Steady:
+    """Tell the steady steps by what each took, and whether it was the first of its loop."""
+    count = len(time)
     # Where every pass is of one step, there are no others than the first.
-    body = np.ones(count, bool) if steps.first.all() else ~steps.first
+    body = np.ones(count, bool) if first.all() else ~first
     body[0] = False
     late = body.copy()
     late[: int(WARM_UP_SHARE * count)] = False
