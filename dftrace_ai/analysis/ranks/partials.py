@@ -56,6 +56,7 @@ class Place(NamedTuple):
     run: str
     start: int  # how often it was started, from 1
     pid: int
+    cpus: int | None = None  # processors of its host
 
     @property
     def stage(self) -> int | None:

@@ -1,0 +1,118 @@
+"""What is known of who is late: figures, without sentences and confidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.limits import Severity
+    from dftrace_ai.analysis.ranks.model import Kind, RankRow, Turn
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+
+class Longer(NamedTuple):
+    """In which spans ranks work longer than comparable ones."""
+
+    name: str  # as ``compute/backward``, or ``not annotated``
+    ns: int  # so much longer in a step
+    part: float  # of all that is longer
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What else shows a finding; None and empty where it is of another kind.
+
+    Attributes:
+        scale_ns: how far apart ranks usually are, by which it was held to stand out.
+        steps: how many steps it is in, of bursts and pauses.
+        step_numbers: the first of these.
+        ranks_hit: how many ranks were last in one of them.
+        correlation: of forward and backward, by steps of ranks.
+        ranks_of_host: the most ranks that one host has.
+        cpus: the processors of that host.
+        peak_bytes: the most memory of its ranks.
+        usual_bytes: that of comparable ranks.
+    """
+
+    scale_ns: int | None = None
+    steps: int | None = None
+    step_numbers: tuple[int, ...] = ()
+    ranks_hit: int | None = None
+    correlation: float | None = None
+    ranks_of_host: int | None = None
+    cpus: int | None = None
+    peak_bytes: int | None = None
+    usual_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Late:
+    """Who is late, or that somebody always is.
+
+    Attributes:
+        kind: what it is.
+        turn: all the time, since a step, in bursts, or by turns.
+        severity: how much it costs, by the limits.
+        cost: that, of the time; of what began at a step, from there on.
+        low: the lower end of its 95 % interval.
+        without: how many times as long it takes with as without it.
+        late_ns: how much longer they work in a step, the median; of bursts and pauses in those.
+        ranks: who; empty where it is nobody in particular.
+        hosts: of a slow node, which.
+        stages: of a slow stage, which.
+        since: the number of the step from which on; None for all the time.
+        last_share: in which part of the steps one of them works longest; 0 for nobody.
+        names: in what, one or two.
+        figures: what else shows it.
+    """
+
+    kind: Kind
+    turn: Turn
+    severity: Severity
+    cost: float
+    low: float
+    without: float
+    late_ns: int
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    stages: tuple[int, ...] = ()
+    since: int | None = None
+    last_share: float = 0.0
+    names: tuple[Longer, ...] = ()
+    figures: Figures = field(default_factory=Figures)
+
+
+Silence = Literal["", "one rank", "no common steps", "few steps", "nobody waits"]
+"""Why nothing is judged."""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What own work says.
+
+    Attributes:
+        common: so many steps all ranks have.
+        steady: of these, so many are judged.
+        step_ns: the usual one, of the rank that takes longest.
+        found: who is late, in the order of the rules.
+        slight: who is late as a rule and costs too little to be a finding.
+        slowest: who works longest as a rule, and what that costs.
+        scores: of each rank, by its number.
+        abstains: why nobody is judged.
+        judged: the numbers of the steps that are.
+    """
+
+    common: int = 0
+    steady: int = 0
+    step_ns: int = 0
+    found: tuple[Late, ...] = ()
+    slight: tuple[Late, ...] = ()
+    slowest: tuple[int, float] | None = None
+    scores: tuple[RankRow, ...] = ()
+    abstains: Silence = ""
+    judged: Integers = field(
+        default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False
+    )

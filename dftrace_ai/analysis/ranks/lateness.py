@@ -1,0 +1,536 @@
+"""Which ranks work longer than the others, all the time or by turns, and what that costs.
+
+Rules over own work, which is what a rank does while nobody keeps it waiting: durations of its own
+clock alone. Who is late has the most of it, and the least waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.limits import severity
+from dftrace_ai.analysis.ranks.findings import Figures, Late, Lateness, Longer
+from dftrace_ai.analysis.ranks.model import LIMITS
+from dftrace_ai.analysis.ranks.own_work import (
+    OwnWork,
+    excess_of,
+    levels_of,
+    low_median,
+    lower_scale,
+)
+from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.ranks.scores import Scoring
+from dftrace_ai.analysis.statistics import Share, batch_medians, change_of, share_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.limits import Limits, Severity
+    from dftrace_ai.analysis.ranks.findings import Silence
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
+    from dftrace_ai.analysis.ranks.model import Kind, Turn
+    from dftrace_ai.analysis.ranks.own_work import NamedWork
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+# Who stands out is so many scales beyond the others, and such a part of a step; of few ranks more,
+# since the others say little of what is usual.
+SCALES: Final = 6
+FLOOR: Final = 0.03
+FLOOR_OF_FEW: Final = 0.05
+FEW_RANKS: Final = 4
+# No scale is less than this part of a step, nor than so many errors of what it is made of.
+LEAST_SCALE: Final = 0.005
+ERRORS: Final = 2
+# Of a stage, of the step and of its own work.
+STAGE_FLOOR: Final = 0.05
+# Of hosts so many may stand out, one at least.
+MOST_OF_HOSTS: Final = 0.1
+# Ranks that stand out are a host where they are so much of it, and it of them.
+OF_A_HOST: Final = 0.75
+# Where it costs less than a warning it is told for information from here on.
+INFO_COST: Final = 0.03
+INFO_LOW: Final = 0.02
+# The last part of the steps is judged by itself, if it has so many.
+LAST_PART: Final = 3
+FEWEST_LAST: Final = 20
+# Two levels: the first is so much lower, and they fit so much better than one.
+LEVELS_APART: Final = 1 / 3
+FITS_BETTER: Final = 0.7
+BATCHES_OF_LEVELS: Final = 200
+# A pause is so much of a step; pauses are few steps, which hold so much of all straggling, and are
+# one rank's where it makes so much of that.
+PAUSE: Final = 0.25
+FEW_STEPS: Final = 0.25
+MOST_OF_IT: Final = 0.5
+FEWEST_PAUSES: Final = 3
+ONE_RANK: Final = 0.8
+# Of steps of ranks so many may be pauses where nearly every step has one.
+PAUSES_OF_RANKS: Final = 0.2
+# Data: how forward and backward go together, and how much ranks differ, of a step.
+CORRELATED: Final = 0.7
+SPREAD: Final = 0.03
+# Memory: so much of what is usual.
+MOST_OF_MEMORIES: Final = 0.1
+MORE_MEMORY: Final = 1.2
+MEMORY_SCALE: Final = 0.02
+FEWEST_MEMORIES: Final = 3
+# Numbers of steps that are told of a finding.
+TOLD_STEPS: Final = 10
+VALUES_OF_SCALE: Final = 1_000_000
+FEWEST_SCORED: Final = 5
+
+
+def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool = True) -> Lateness:
+    """Judge who is late.
+
+    Args:
+        job: the ranks; their common steps are gone through once, and again for spans and scores.
+        limits: from which costs on something is a finding; by default `LIMITS`.
+        scores: return these, too.
+
+    Returns:
+        What was found, the same whatever the order in which ranks were read.
+    """
+    if len(job.ranks) < 2:
+        return Lateness(abstains="one rank")
+    work = OwnWork.of(job)
+    rules = _Rules(work, LIMITS if limits is None else limits)
+    enough = len(work) >= rules.limits["steps"].warning
+    if enough:
+        rules.judge()
+    scoring = Scoring(work) if scores and len(work) >= FEWEST_SCORED else None
+    naming = _Naming(work, rules.wheres)
+    if scoring or rules.wheres:
+        for part in work.named():
+            naming.add(part)
+            if scoring:
+                scoring.add(part)
+    found = rules.told(naming)
+    few: Silence = "few steps" if work.common else "no common steps"
+    return Lateness(
+        common=work.common,
+        steady=len(work),
+        step_ns=work.step_ns if len(work) else 0,
+        found=(*found.late, *rules.of_memory()),
+        slight=found.slight,
+        slowest=rules.slowest() if enough else None,
+        scores=scoring.rows() if scoring else (),
+        abstains=few if not enough else "nobody waits" if rules.unwaited and not found.late else "",
+        judged=work.numbers,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class _Where:
+    """Steps of ranks in which something is longer, and by the names of which it is told."""
+
+    work: OwnWork
+    ranks: Integers | None = None  # a mask; None for all
+    steps: Integers | None = None  # the same
+    beyond_ns: float | None = None  # only where a rank works so much longer
+
+    def mask(self, steps: slice) -> Integers:
+        excess = self.work.excess_ns[:, steps]
+        chosen = np.ones(excess.shape, bool)
+        if self.ranks is not None:
+            chosen &= self.ranks[:, None]
+        if self.steps is not None:
+            chosen &= self.steps[steps]
+        if self.beyond_ns is not None:
+            chosen &= excess > self.beyond_ns
+        return chosen
+
+
+class _Naming:
+    """Adds up in which spans something is longer, and how forward and backward go together."""
+
+    def __init__(self, work: OwnWork, wheres: Sequence[_Where]) -> None:
+        self._work = work
+        self._wheres = wheres
+        self._longer: list[dict[str, int]] = [{} for _ in wheres]
+        self._counts = [0] * len(wheres)
+        self._moments = np.zeros(5, object)
+        self._pairs = 0
+        # In so small a part of a step that sums of squares are whole numbers of 64 bits.
+        self._unit = max(work.step_ns // 4096, 1) if len(work) else 1
+
+    def add(self, part: NamedWork) -> None:
+        """Take in some steps."""
+        if not self._wheres:
+            return
+        masks = [where.mask(part.steps) for where in self._wheres]
+        both = [np.zeros_like(part.own_ns[0]) for _ in range(2)]
+        for name, own in zip(part.names, part.own_ns, strict=True):
+            excess = excess_of(own, self._work.peers)
+            for longer, mask in zip(self._longer, masks, strict=True):
+                longer[name] = longer.get(name, 0) + int(excess[mask].sum())
+            for at, direction in enumerate(("forward", "backward")):
+                if direction in name:
+                    both[at] += own
+        for at, mask in enumerate(masks):
+            self._counts[at] += int(mask.sum())
+        x, y = (excess_of(total, self._work.peers) // self._unit for total in both)
+        self._moments += [int(v.sum()) for v in (x, y, x * x, y * y, x * y)]
+        self._pairs += x.size
+
+    def names_of(self, at: int) -> tuple[Longer, ...]:
+        """Return the name with the greatest excess, and the next where that is less than half."""
+        longer = sorted(self._longer[at].items(), key=lambda item: (-item[1], item[0]))
+        total = sum(ns for _, ns in longer if ns > 0)
+        told = [
+            Longer(name, ns // max(self._counts[at], 1), round(ns / total, 6))
+            for name, ns in longer[:2]
+            if ns > 0
+        ]
+        return tuple(told if told and told[0].part < MOST_OF_IT else told[:1])
+
+    @property
+    def correlation(self) -> float | None:
+        """Of forward and backward, by steps of ranks; None where one of them has no spans."""
+        x, y, xx, yy, xy = self._moments.tolist()
+        spread = (self._pairs * xx - x * x) * (self._pairs * yy - y * y)
+        return (self._pairs * xy - x * y) / float(spread) ** 0.5 if spread > 0 else None
+
+
+class _Told(NamedTuple):
+    late: tuple[Late, ...]
+    slight: tuple[Late, ...]
+
+
+class _Draft(NamedTuple):
+    """A finding whose spans are not known yet."""
+
+    late: Late
+    where: _Where
+    slight: bool = False
+    rotates: bool = False  # whether data, pauses or jitter, its correlation says
+
+
+class _Rules:
+    """The rules in their order; the first ones exclude that it is nobody in particular."""
+
+    def __init__(self, work: OwnWork, limits: Limits) -> None:
+        self.work = work
+        self.limits = limits
+        self.unwaited = False
+        self._drafts: list[_Draft] = []
+        self._places = [rank.place for rank in work.job.ranks]
+        hosts = [place.host or place.clock for place in self._places]
+        self._hosts, self._host_of = np.unique(np.array(hosts, object), return_inverse=True)
+        self._least = LEAST_SCALE * work.step_ns if len(work) else 0.0
+
+    def judge(self) -> None:
+        """Go through the rules over own work."""
+        self._stages()
+        self._nodes()
+        late, scale = self._standing_out()
+        if late.any():
+            self._workers(late, scale)
+        elif not self._drafts:
+            self._nobody_in_particular()
+
+    @property
+    def wheres(self) -> list[_Where]:
+        """Where the spans of findings are looked for."""
+        return [draft.where for draft in self._drafts]
+
+    def told(self, naming: _Naming) -> _Told:
+        """Return what was found with its spans."""
+        late: list[Late] = []
+        slight: list[Late] = []
+        for at, draft in enumerate(self._drafts):
+            one = replace(draft.late, names=naming.names_of(at))
+            if draft.rotates:
+                one = self._of_turns(one, naming.correlation)
+            (slight if draft.slight else late).append(one)
+        return _Told(tuple(late), tuple(slight))
+
+    def slowest(self) -> tuple[int, float]:
+        """Return who works longest as a rule, and what that costs."""
+        usual = self.work.usual_excess_ns()
+        at = int(usual.argmax())
+        late = np.arange(len(usual)) == at
+        return self._places[at].rank, round(self.work.cost_of(late).share, 6)
+
+    def of_memory(self) -> tuple[Late, ...]:
+        """Return ranks with more memory than comparable ones."""
+        found: list[Late] = []
+        peaks = np.array([rank.peak_bytes for rank in self.work.job.ranks], np.int64)
+        # Of stages of one rank each has its own memory.
+        labels = self.work.peers if self.work.stages is None else self.work.stages
+        for label in np.unique(labels).tolist():
+            known = np.flatnonzero((labels == label) & (peaks != UNTOLD))
+            if len(known) < FEWEST_MEMORIES:
+                continue
+            bytes_of = peaks[known]
+            usual = low_median(bytes_of)
+            scale = max(lower_scale(bytes_of), MEMORY_SCALE * usual)
+            more = bytes_of > max(usual + SCALES * scale, MORE_MEMORY * usual)
+            if more.any() and more.sum() <= max(1, MOST_OF_MEMORIES * len(known)):
+                figures = Figures(peak_bytes=int(bytes_of[more].max()), usual_bytes=usual)
+                ranks = tuple(self._places[at].rank for at in known[more].tolist())
+                nothing = Share(0.0, 0.0, 0.0)
+                found.append(
+                    _late("memory", "persistent", "info", nothing, 0, figures, ranks=ranks)
+                )
+        return tuple(found)
+
+    # Somebody in particular.
+
+    def _stages(self) -> None:
+        work, stages = self.work, self.work.stages
+        if stages is None:
+            return
+        levels = levels_of(work.own_ns, stages)
+        excess = levels - low_median(levels, 0)
+        usual = low_median(excess, 1)
+        slow = usual > STAGE_FLOOR * max(work.step_ns, low_median(levels))
+        if slow.any():
+            late = np.isin(stages, np.unique(stages)[slow])
+            last = np.isin(levels.argmax(axis=0), np.flatnonzero(slow))
+            self._add(self._of_a_stage, late, low_median(excess[slow], 0), last, Figures())
+
+    @property
+    def _of_a_stage(self) -> Kind:
+        stages = self.work.stages
+        alone = stages is not None and np.unique(stages, return_counts=True)[1].min() < 2
+        return "stage or worker" if alone else "stage"
+
+    def _nodes(self) -> None:
+        work = self.work
+        count = len(self._hosts)
+        if count < 2 or np.bincount(self._host_of).min() < 2:
+            return
+        levels = levels_of(work.excess_ns, self._host_of)
+        excess = levels - low_median(levels, 0)
+        usual = low_median(excess, 1)
+        scale = max(lower_scale(usual), self._least)
+        slow = usual > max(SCALES * scale, FLOOR * work.step_ns)
+        if slow.any() and slow.sum() <= max(1, MOST_OF_HOSTS * count):
+            late = np.isin(self._host_of, np.flatnonzero(slow))
+            figures = Figures(scale_ns=round(scale))
+            self._add("node", late, low_median(excess[slow], 0), late[work.last], figures)
+
+    def _standing_out(self) -> tuple[Integers, float]:
+        """Return which ranks do, over all steps or the last of them, and the scale of ranks."""
+        late, scale = self._out_of(slice(None))
+        last = len(self.work) // LAST_PART
+        if last >= FEWEST_LAST:
+            recent, recent_scale = self._out_of(slice(len(self.work) - last, None))
+            if (recent & ~late).any():
+                return recent, recent_scale
+        return late, scale
+
+    def _out_of(self, steps: slice) -> tuple[Integers, float]:
+        work = self.work
+        usual = work.usual_excess_ns(steps)
+        scale = max(lower_scale(usual), self._least, ERRORS * work.noise_ns(steps))
+        floor = FLOOR_OF_FEW if work.ranks < FEW_RANKS else FLOOR
+        return usual > max(SCALES * scale, floor * work.step_ns), scale
+
+    def _workers(self, late: Integers, scale: float) -> None:
+        known = [draft.where.ranks for draft in self._drafts]
+        if any(ranks is not None and bool(ranks[late].all()) for ranks in known):
+            return
+        hosts = self._hosts_of(late)
+        if not hosts and late.sum() > max(1, (self.work.ranks - 1) // 2):
+            return  # of two halves neither is odd
+        kind: Kind = "node" if hosts else "worker"
+        stages = self.work.stages
+        if stages is not None and len(np.unique(stages)) == len(stages):
+            kind = self._of_a_stage
+        excess = low_median(self.work.excess_ns[late], 0)
+        self._add(kind, late, excess, late[self.work.last], Figures(scale_ns=round(scale)))
+
+    def _hosts_of(self, late: Integers) -> list[int]:
+        """Return the hosts that ranks are, where nearly all of these are, and few others."""
+        of_host = np.bincount(self._host_of)
+        ours = np.bincount(self._host_of[late], minlength=len(of_host))
+        hosts = np.flatnonzero((of_host >= 2) & (ours >= OF_A_HOST * of_host))
+        few = len(hosts) <= max(1, MOST_OF_HOSTS * len(of_host)) and len(of_host) > 1
+        return hosts.tolist() if few and ours[hosts].sum() >= OF_A_HOST * late.sum() else []
+
+    def _add(
+        self, kind: Kind, late: Integers, excess: Integers, last: Integers, figures: Figures
+    ) -> None:
+        """Add who is late as a rule, of whom it is told by how much and who is last, by step."""
+        work = self.work
+        first = _onset(excess)
+        steps = slice(first, None)
+        if not work.is_waited_for(steps):
+            self.unwaited = True
+            return
+        cost = work.cost_of(late, steps)
+        severe = severity(self.limits["cost"], cost.low)
+        is_info = kind in {"worker", "node"} and cost.share >= INFO_COST and cost.low >= INFO_LOW
+        of_stage = work.stages is not None and kind in {"stage", "stage or worker"}
+        one = _late(
+            kind,
+            "since" if first else "persistent",
+            severe or "info",
+            cost,
+            low_median(excess[steps]),
+            figures,
+            ranks=self._numbers_of(late),
+            hosts=tuple(self._hosts[np.unique(self._host_of[late])].tolist())
+            if kind == "node"
+            else (),
+            stages=tuple(np.unique(work.stages[late]).tolist())
+            if work.stages is not None and of_stage
+            else (),
+            since=int(work.numbers[first]) if first else None,
+            last_share=round(float(last[steps].mean()), 6),
+        )
+        where = _Where(work, late, np.arange(len(work)) >= first)
+        self._drafts.append(_Draft(one, where, slight=severe is None and not is_info))
+
+    def _numbers_of(self, late: Integers) -> tuple[int, ...]:
+        return tuple(self._places[at].rank for at in np.flatnonzero(late).tolist())
+
+    # Nobody in particular.
+
+    def _nobody_in_particular(self) -> None:
+        work = self.work
+        straggle = work.straggle_ns
+        every = max(work.excess_ns.size // VALUES_OF_SCALE, 1)
+        scale = max(lower_scale(work.excess_ns[:, ::every]), self._least)
+        far = SCALES * scale
+        pauses = straggle > max(PAUSE * work.step_ns, far)
+        few = FEWEST_PAUSES <= int(pauses.sum()) <= FEW_STEPS * len(work)
+        if few and _part(straggle, pauses) >= MOST_OF_IT:
+            figures = replace(self._in_steps(pauses), scale_ns=round(scale))
+            if self._in_few_steps(straggle, pauses, figures):
+                return
+        cost = share_of(straggle, work.time_ns)
+        severe = severity(self.limits["rotating"], cost.low)
+        if severe is None:
+            return
+        if not work.is_waited_for(slice(None)):
+            self.unwaited = True
+            return
+        hit = np.asarray(work.excess_ns > far)
+        steps = np.asarray(hit.any(axis=0))
+        few = float(hit.mean()) <= PAUSES_OF_RANKS
+        pausing = few and _part(straggle, steps) >= MOST_OF_IT
+        of_host = np.bincount(self._host_of)
+        most = int(of_host.argmax())
+        figures = replace(
+            self._in_steps(steps) if pausing else Figures(),
+            scale_ns=round(scale),
+            ranks_of_host=int(of_host[most]),
+            cpus=self._places[int(np.flatnonzero(self._host_of == most)[0])].cpus,
+        )
+        kind: Kind = "pauses" if pausing else "jitter"
+        one = _late(kind, "rotating", severe, cost, low_median(straggle), figures)
+        where = _Where(work, beyond_ns=far if pausing else 0)
+        self._drafts.append(_Draft(one, where, rotates=True))
+
+    def _in_steps(self, steps: Integers) -> Figures:
+        work = self.work
+        return Figures(
+            steps=int(steps.sum()),
+            step_numbers=tuple(work.numbers[steps][:TOLD_STEPS].tolist()),
+            ranks_hit=len(np.unique(work.last[steps])),
+        )
+
+    def _in_few_steps(self, straggle: Integers, steps: Integers, figures: Figures) -> bool:
+        """Add bursts of one rank, or pauses of several; return whether they cost enough."""
+        work = self.work
+        if not work.is_waited_for(steps):
+            return False
+        # By the waiting that each makes: hiccups of others among the bursts of one are small.
+        of_rank = np.bincount(work.last[steps], straggle[steps], minlength=work.ranks)
+        at = int(of_rank.argmax())
+        its = steps & (work.last == at)
+        if its.sum() >= FEWEST_PAUSES and of_rank[at] >= ONE_RANK * straggle[steps].sum():
+            late = np.arange(work.ranks) == at
+            cost = work.cost_of(late)
+            severe = self._of_few_steps(cost)
+            one = _late(
+                "bursts",
+                "bursts",
+                severe or "info",
+                cost,
+                low_median(straggle[its]),
+                replace(self._in_steps(its), scale_ns=figures.scale_ns),
+                ranks=self._numbers_of(late),
+                last_share=round(float(late[work.last[steps]].mean()), 6),
+            )
+            self._drafts.append(_Draft(one, _Where(work, late, its), slight=severe is None))
+            return severe is not None
+        cost = share_of(np.where(steps, straggle, 0), work.time_ns)
+        severe = self._of_few_steps(cost)
+        if severe is None:
+            return False
+        one = _late("pauses", "rotating", severe, cost, low_median(straggle[steps]), figures)
+        beyond = SCALES * (figures.scale_ns or 0)
+        self._drafts.append(_Draft(one, _Where(work, steps=steps, beyond_ns=beyond)))
+        return True
+
+    def _of_few_steps(self, cost: Share) -> Severity | None:
+        """Return how severe that is whose interval is wide, since few steps make it."""
+        limit = self.limits["cost"]
+        severe = severity(limit, cost.low)
+        if severe is None and cost.share >= limit.warning and cost.low >= INFO_LOW:
+            return "warning"
+        return severe
+
+    def _of_turns(self, one: Late, correlation: float | None) -> Late:
+        """Return what being late by turns is, by how forward and backward go together."""
+        if correlation is None:
+            return one
+        one = replace(one, figures=replace(one.figures, correlation=round(correlation, 6)))
+        wide = self.work.spread_ns >= SPREAD * self.work.step_ns
+        return replace(one, kind="data") if correlation >= CORRELATED and wide else one
+
+
+def _part(values: Integers, chosen: Integers) -> float:
+    return int(values[chosen].sum()) / max(int(values.sum()), 1)
+
+
+def _late(
+    kind: Kind,
+    turn: Turn,
+    severe: Severity,
+    cost: Share,
+    late_ns: int,
+    figures: Figures,
+    *,
+    ranks: tuple[int, ...] = (),
+    hosts: tuple[str, ...] = (),
+    stages: tuple[int, ...] = (),
+    since: int | None = None,
+    last_share: float = 0.0,
+) -> Late:
+    return Late(
+        kind,
+        turn,
+        severe,
+        round(cost.share, 6),
+        round(cost.low, 6),
+        round(1 / max(1 - cost.share, 1e-6), 6),
+        late_ns,
+        ranks,
+        hosts,
+        stages,
+        since,
+        last_share,
+        figures=figures,
+    )
+
+
+def _onset(excess: Integers) -> int:
+    """Return at which step ranks began to be late; 0 where they always were."""
+    batches = min(len(excess), BATCHES_OF_LEVELS)
+    change = change_of(batch_medians(excess, batches))
+    if change.before >= LEVELS_APART * change.after:
+        return 0
+    # To the step: where the two levels fit best, by what is left before it and from it on.
+    before, after = np.abs(excess - change.before), np.abs(excess - change.after)
+    left = np.concatenate([[0.0], np.cumsum(before - after)]) + after.sum()
+    at = int(left.argmin())
+    one_level = float(np.abs(excess - low_median(excess)).sum())
+    return at if 0 < at < len(excess) and left[at] < FITS_BETTER * one_level else 0

@@ -1,0 +1,272 @@
+"""Own work of all ranks in the steps that are judged: how much longer each took than the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
+
+import numpy as np
+
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
+from dftrace_ai.analysis.statistics import MOST_BATCHES, STEPS_A_BATCH, share_of
+from dftrace_ai.analysis.steps.measuring import steady_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.partials import Place
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.statistics import Share
+
+# What is made of all steps is made of so many at a time, and of so many ranks.
+STEPS_AT_ONCE: Final = 256
+RANKS_AT_ONCE: Final = 64
+# Scaled so that it is the standard deviation of what is spread normally.
+NORMAL_SCALE: Final = 1.4826
+# The error of a median is so much more than that of a mean.
+OF_A_MEDIAN: Final = 1.2533
+
+
+@overload
+def low_median(values: Integers, axis: None = None) -> int: ...
+@overload
+def low_median(values: Integers, axis: int) -> Integers: ...
+def low_median(values: Integers, axis: int | None = None) -> int | Integers:
+    """Return the median, of an even count the lower: of two ranks the slow one is far from it."""
+    if axis is None:
+        kth = (values.size - 1) // 2
+        return int(np.partition(values, kth, axis=None)[kth])
+    kth = (values.shape[axis] - 1) // 2
+    middle: Integers = np.take(np.partition(values, kth, axis=axis), kth, axis=axis)
+    return middle
+
+
+def lower_scale(values: Integers) -> float:
+    """Return how far values usually lie below their middle: half of them may be slow alike."""
+    middle = low_median(values)
+    return NORMAL_SCALE * low_median(middle - values[values <= middle])
+
+
+class NamedWork(NamedTuple):
+    """Own work by name in some of the steps that are judged."""
+
+    steps: slice  # which these are
+    names: tuple[str, ...]
+    own_ns: Integers  # (names, ranks, steps)
+    wait_ns: Integers  # (ranks, steps)
+
+
+@dataclass(frozen=True, repr=False)
+class OwnWork:
+    """What ranks did themselves in the steady steps that all have.
+
+    Attributes:
+        job: the ranks.
+        common: so many steps all ranks have.
+        numbers: what those that are judged are called.
+        own_ns: own work, ``(ranks, steps)``.
+        excess_ns: how much more that is than the low median of comparable ranks in that step.
+        time_ns: the longest step over ranks, by step.
+        waited_ns: what all ranks together waited, by step.
+        stages: of each rank its stage; none where not all tell theirs, or all are of one.
+        peers: ranks with the same label are comparable: those of a stage where every stage has
+            several, else all.
+    """
+
+    job: RanksOfJob
+    common: int
+    numbers: Integers
+    own_ns: Integers
+    excess_ns: Integers
+    time_ns: Integers
+    waited_ns: Integers
+    stages: Integers | None
+    peers: Integers
+
+    @classmethod
+    def of(cls, job: RanksOfJob) -> OwnWork:
+        """Add up own work, a block of steps at a time; of one with 64 ranks 10^4 steps are 5 MB."""
+        blocks = list(map(_Totals.of, job.blocks())) or [_Totals.of_none(len(job.ranks))]
+        numbers, time, waited = (
+            np.concatenate(parts)
+            for parts in zip(
+                *((one.numbers, one.time_ns, one.waited_ns) for one in blocks), strict=True
+            )
+        )
+        steady = (
+            steady_times(time, np.zeros(len(time), bool)).mask if len(time) else np.zeros(0, bool)
+        )
+        own = np.empty((len(job.ranks), int(steady.sum())), np.int64)
+        # Each is let go as soon as it is copied: together they are as large as this.
+        blocks.reverse()
+        at = common = 0
+        while blocks:
+            totals = blocks.pop()
+            chosen = totals.own_ns[:, steady[common : common + len(totals.numbers)]]
+            own[:, at : at + chosen.shape[1]] = chosen
+            at += chosen.shape[1]
+            common += len(totals.numbers)
+        places = [rank.place for rank in job.ranks]
+        stages = _stages(places)
+        peers = np.zeros(len(places), np.int64)
+        if stages is not None and np.unique(stages, return_counts=True)[1].min() >= 2:
+            peers = stages
+        return cls(
+            job=job,
+            common=common,
+            numbers=numbers[steady],
+            own_ns=own,
+            excess_ns=excess_of(own, peers),
+            time_ns=time[steady],
+            waited_ns=waited[steady],
+            stages=stages,
+            peers=peers,
+        )
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self.job.ranks)
+
+    def __len__(self) -> int:
+        """How many steps are judged."""
+        return len(self.numbers)
+
+    @property
+    def step_ns(self) -> int:
+        """The usual length of a step."""
+        return low_median(self.time_ns)
+
+    def usual_excess_ns(self, steps: slice = slice(None)) -> Integers:
+        """Return the median over steps of how much longer each rank worked."""
+        return np.concatenate(
+            [low_median(rows[:, steps], 1) for rows in self._some_ranks(self.excess_ns)]
+        )
+
+    def noise_ns(self, steps: slice) -> float:
+        """Return the usual error of these medians, by how much those of batches differ."""
+        count = len(range(*steps.indices(len(self))))
+        batches = min(MOST_BATCHES, max(count // STEPS_A_BATCH, 2))
+        edges = np.linspace(0, count, batches + 1).astype(int)
+        chosen = self.excess_ns[:, steps]
+        medians = np.stack([low_median(chosen[:, a:b], 1) for a, b in pairwise(edges)])
+        spread = np.sort(medians.astype(float).std(axis=0))
+        return float(spread[(len(spread) - 1) // 2]) / float(np.sqrt(batches))
+
+    @property
+    def last(self) -> Integers:
+        """The index of the rank with most work beyond that of comparable ones, by step."""
+        return np.concatenate([part.argmax(axis=0) for part in self._some_steps(self.excess_ns)])
+
+    @property
+    def straggle_ns(self) -> Integers:
+        """How much longer the last rank worked than the low median of comparable ones, by step."""
+        most: Integers = self.excess_ns.max(axis=0)
+        return most
+
+    @property
+    def spread_ns(self) -> float:
+        """The standard deviation of how much longer ranks worked, over steps of ranks."""
+        unit = max(self.step_ns // 4096, 1)
+        total = squares = 0
+        for part in self._some_steps(self.excess_ns):
+            total += int((part // unit).sum())
+            squares += int(((part // unit) ** 2).sum())
+        count = self.excess_ns.size
+        return unit * float(np.sqrt(max(squares * count - total * total, 0))) / count
+
+    def cost_of(self, late: Integers, steps: slice = slice(None)) -> Share:
+        """Return what ranks, a mask, cost of the time, against the slowest of the others."""
+        chosen = self.own_ns[:, steps]
+        most = chosen.max(axis=0)
+        without = chosen.max(axis=0, where=~late[:, None], initial=0)
+        return share_of(most - without, self.time_ns[steps])
+
+    def is_waited_for(self, steps: Integers | slice) -> bool:
+        """Return whether others wait in some steps for who works longest in them."""
+        chosen = self.own_ns[:, steps]
+        idle = int((chosen.max(axis=0) * self.ranks - chosen.sum(axis=0)).sum())
+        return 2 * int(self.waited_ns[steps].sum()) >= idle
+
+    def named(self) -> Iterator[NamedWork]:
+        """Yield own work by name, some of the steps at a time, in their order."""
+        names = sorted({name for rank in self.job.ranks for name in rank.names} | {NOT_ANNOTATED})
+        index = {name: at for at, name in enumerate(names)}
+        columns = [
+            np.array([index[name] for name in (*rank.names, NOT_ANNOTATED)])
+            for rank in self.job.ranks
+        ]
+        for block in self.job.blocks():
+            inside = np.isin(block.numbers, self.numbers, assume_unique=True)
+            if not inside.any():
+                continue
+            start = int(np.searchsorted(self.numbers, block.numbers[inside][0]))
+            own = np.zeros((len(names), self.ranks, int(inside.sum())), np.int64)
+            for rank, column in enumerate(columns):
+                own[column, rank] = block.own_ns(rank)[inside].T
+            seen = np.flatnonzero(own.any(axis=(1, 2))).tolist()
+            yield NamedWork(
+                slice(start, start + own.shape[2]),
+                tuple(names[at] for at in seen),
+                own[seen],
+                block.blocked_ns[:, inside],
+            )
+
+    def _some_ranks(self, values: Integers) -> Iterator[Integers]:
+        for at in range(0, len(values), RANKS_AT_ONCE):
+            yield values[at : at + RANKS_AT_ONCE]
+
+    def _some_steps(self, values: Integers) -> Iterator[Integers]:
+        for at in range(0, values.shape[1], STEPS_AT_ONCE):
+            yield values[:, at : at + STEPS_AT_ONCE]
+
+
+class _Totals(NamedTuple):
+    """What is kept of a block of steps."""
+
+    numbers: Integers
+    own_ns: Integers
+    time_ns: Integers
+    waited_ns: Integers
+
+    @classmethod
+    def of(cls, block: Block) -> _Totals:
+        time, blocked = block.time_ns, block.blocked_ns
+        return cls(block.numbers, time - blocked, time.max(axis=0), blocked.sum(axis=0))
+
+    @classmethod
+    def of_none(cls, ranks: int) -> _Totals:
+        none = np.zeros(0, np.int64)
+        return cls(none, np.zeros((ranks, 0), np.int64), none, none)
+
+
+def _stages(places: list[Place]) -> Integers | None:
+    told = [place.stage for place in places]
+    known = [stage for stage in told if stage is not None]
+    if len(known) < len(told) or len(set(known)) < 2:
+        return None
+    return np.array(known, np.int64)
+
+
+def levels_of(values: Integers, labels: Integers) -> Integers:
+    """Return the low median of the ranks of each label in each step, ``(labels, steps)``."""
+    found = [np.flatnonzero(labels == label) for label in np.unique(labels).tolist()]
+    levels = np.empty((len(found), values.shape[1]), np.int64)
+    for at in range(0, values.shape[1], STEPS_AT_ONCE):
+        steps = slice(at, at + STEPS_AT_ONCE)
+        for row, ranks in enumerate(found):
+            # Steps in rows, one rank after the other: what is sorted lies together.
+            levels[row, steps] = low_median(np.ascontiguousarray(values[ranks, steps].T), 1)
+    return levels
+
+
+def excess_of(values: Integers, peers: Integers) -> Integers:
+    """Return how much more than the low median of comparable ranks, ``(ranks, steps)``."""
+    of_rank = np.unique(peers, return_inverse=True)[1]
+    excess = np.empty_like(values)
+    for at in range(0, values.shape[1], STEPS_AT_ONCE):
+        part = values[:, at : at + STEPS_AT_ONCE]
+        excess[:, at : at + STEPS_AT_ONCE] = part - levels_of(part, peers)[of_rank]
+    return excess

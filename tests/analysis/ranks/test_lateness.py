@@ -1,0 +1,299 @@
+"""Who is late in made jobs of many ranks: the one that was planted, and in clean ones nobody."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from analysis.ranks.made_jobs import (
+    BACKWARD,
+    FORWARD,
+    LOADER,
+    MS,
+    OPTIMIZER,
+    PLANTS,
+    SHAPES,
+    SPREADS,
+    STEP,
+    MadeJob,
+    clean_job,
+    is_told,
+    planted_job,
+    seeded,
+)
+
+from dftrace_ai.analysis.ranks.findings import Late, Lateness
+from dftrace_ai.analysis.ranks.job import RanksOfJob
+from dftrace_ai.analysis.ranks.lateness import lateness_of
+from dftrace_ai.analysis.ranks.model import limits_of
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, RankPartial
+
+KEPT = 2
+
+
+def made(ranks: int, **more: int) -> MadeJob:
+    return MadeJob(seeded("test", ranks), ranks, **more)
+
+
+def only(told: Lateness) -> Late:
+    (late,) = told.found
+    return late
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize("name", PLANTS)
+def test_what_was_planted_is_told_and_nothing_else(name: str, ranks: int) -> None:
+    for seed in range(KEPT):
+        job, planted = planted_job(name, ranks, seed)
+        late = only(lateness_of(job.job()))
+        assert is_told(late, planted), (seed, planted, late)
+
+
+def test_of_a_thousand_ranks_one_is_told() -> None:
+    job, planted = planted_job("a rank that is throttled", 1024, 0)
+    assert is_told(only(lateness_of(job.job())), planted)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+def test_in_a_clean_job_nobody_is_late(ranks: int) -> None:
+    for shape in SHAPES:
+        for spread in SPREADS:
+            for seed in range(KEPT):
+                told = lateness_of(clean_job(ranks, shape, spread, seed).job())
+                assert told.found == (), (shape, spread, seed)
+                assert told.slowest is not None
+                assert told.slowest[1] < 0.05
+                assert (told.common, told.steady, told.abstains) == (200, 199, "")
+
+
+def test_figures_of_a_slow_rank() -> None:
+    job = made(8)
+    job.own[BACKWARD][5] += 0.3 * STEP
+    job.own[FORWARD][5] += 0.1 * STEP
+    told = lateness_of(job.job())
+    late = only(told)
+    assert (late.kind, late.turn, late.ranks, late.since) == ("worker", "persistent", (5,), None)
+    assert late.late_ns == pytest.approx(0.4 * STEP, rel=0.05)
+    # 80 of 200 + 80 + 8 ms, less what the slowest of the others is over the usual one.
+    assert late.cost == pytest.approx(0.27, abs=0.02)
+    assert late.without == pytest.approx(1 / (1 - late.cost), rel=1e-5)
+    assert late.low < late.cost
+    assert (late.severity, late.last_share) == ("critical", 1.0)
+    (longer,) = late.names
+    assert longer.name == BACKWARD
+    assert longer.part == pytest.approx(0.75, abs=0.02)
+    assert longer.ns == pytest.approx(0.3 * STEP, rel=0.05)
+    assert told.slowest == (5, late.cost)
+    assert told.step_ns == pytest.approx(1.4 * STEP + 8 * MS, rel=0.05)
+
+
+def test_two_names_are_told_where_neither_is_half_of_it() -> None:
+    job = made(8)
+    for name, share in ((OPTIMIZER, 0.2), (LOADER, 0.16), (FORWARD, 0.14)):
+        job.own[name][1] += share * STEP
+    late = only(lateness_of(job.job()))
+    assert [one.name for one in late.names] == [OPTIMIZER, LOADER]
+    assert sum(one.part for one in late.names) < 0.8
+
+
+def test_what_lies_in_no_span_is_told_so() -> None:
+    job = made(8)
+    job.own[OPTIMIZER][3] += 0.3 * STEP
+    # Nobody annotates the optimizer.
+    bare = [unannotated(rank, OPTIMIZER) for rank in job.partials()]
+    late = only(lateness_of(RanksOfJob.of(bare)))
+    assert (late.ranks, late.names[0].name) == ((3,), NOT_ANNOTATED)
+
+
+def unannotated(rank: RankPartial, name: str) -> RankPartial:
+    at = rank.names.index(name)
+    chunks = {
+        number: chunk._replace(
+            spans=type(chunk.spans)(*(column[chunk.spans.name != at] for column in chunk.spans))
+        )
+        for number, chunk in rank.chunks.items()
+    }
+    return replace(rank, chunks=chunks)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_two_ranks_the_slow_one_is_told(rank: int) -> None:
+    for share, told in ((0.2, True), (0.02, False)):
+        job = made(2)
+        job.own[FORWARD][rank] += share * STEP
+        found = lateness_of(job.job()).found
+        assert [one.ranks for one in found] == ([(rank,)] if told else [])
+
+
+def test_several_ranks_are_told_but_of_two_halves_none() -> None:
+    job = made(16)
+    job.own[LOADER][[1, 6, 12]] += 0.3 * STEP
+    assert only(lateness_of(job.job())).ranks == (1, 6, 12)
+    job = made(4)
+    job.own[FORWARD][[0, 2]] += 0.3 * STEP
+    assert lateness_of(job.job()).found == ()
+
+
+def test_a_host_is_told_since_a_step() -> None:
+    job = made(32)
+    for ns in job.own.values():
+        ns[8:16, 120:] *= 1.4
+    late = only(lateness_of(RanksOfJob.of(job.partials(first=1000))))
+    assert (late.kind, late.hosts, late.turn) == ("node", ("node1",), "since")
+    assert late.ranks == (*range(8, 16),)
+    assert late.since == pytest.approx(1120, abs=3)
+    # Of the time since then, and not of all of it.
+    assert late.cost == pytest.approx(1 - 1 / 1.4, abs=0.03)
+
+
+def test_where_stages_have_one_rank_each_it_may_be_either() -> None:
+    job = made(4, stages=4)
+    job.own[FORWARD][2] += 0.3 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.stages, late.ranks) == ("stage or worker", (2,), (2,))
+    # A stage may have more to do as it was laid out; since a step it has not.
+    job = made(4, stages=4)
+    job.own[FORWARD][2, 150:] += 0.3 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.turn) == ("stage or worker", (2,), "since")
+
+
+def test_a_rank_is_beside_those_of_its_stage() -> None:
+    job = made(16, stages=2)
+    # The last stage has more to do, but not so much that it is slow.
+    for ns in job.own.values():
+        ns[1::2] *= 1.03
+    job.own[BACKWARD][3] += 0.2 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.stages) == ("worker", (3,), ())
+    assert late.late_ns == pytest.approx(0.2 * STEP, rel=0.1)
+
+
+def test_bursts_and_pauses_tell_their_steps() -> None:
+    job, _ = planted_job("a checkpoint by one rank", 8, 1)
+    late = only(lateness_of(job.job()))
+    assert (late.turn, late.figures.steps) == ("bursts", 9)
+    assert late.figures.step_numbers == (*range(20, 200, 20),)
+    job, _ = planted_job("few pauses", 8, 1)
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.turn, late.ranks, late.last_share) == ("pauses", "rotating", (), 0.0)
+    assert late.figures.ranks_hit is not None
+    assert late.figures.ranks_hit > 2
+
+
+def test_ranks_that_differ_by_chance_are_jitter_and_data_goes_together() -> None:
+    job = made(8)
+    job.own[FORWARD] += job.random.gamma(2, 0.2 * STEP, (8, 200))
+    job.own[BACKWARD] += job.random.gamma(2, 0.2 * STEP, (8, 200))
+    ranks = [replace(rank, place=rank.place._replace(cpus=2)) for rank in job.partials()]
+    late = only(lateness_of(RanksOfJob.of(ranks)))
+    assert (late.kind, late.figures.ranks_of_host, late.figures.cpus) == ("jitter", 4, 2)
+    assert late.figures.correlation is not None
+    assert abs(late.figures.correlation) < 0.3
+    job, _ = planted_job("uneven data", 8, 1)
+    late = only(lateness_of(job.job()))
+    assert late.figures.correlation is not None
+    assert late.figures.correlation > 0.85
+
+
+def test_memory_is_compared_within_stages() -> None:
+    job = made(16, stages=2)
+    job.peaks[1::2] *= 2
+    assert lateness_of(job.job()).found == ()
+    job.peaks[4] *= 1.5
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.severity, late.cost) == ("memory", (4,), "info", 0.0)
+    assert late.figures.peak_bytes == int(job.peaks[4])
+
+
+def test_limits_say_what_is_a_finding() -> None:
+    job = made(8)
+    job.own[FORWARD][3] += 0.06 * STEP
+    told = lateness_of(job.job())
+    assert (only(told).severity, told.slight) == ("info", ())
+    told = lateness_of(job.job(), limits_of(["cost=0.01,0.02"]))
+    assert only(told).severity == "critical"
+    job = made(8)
+    job.own[FORWARD] += 0.15 * STEP * job.random.standard_normal((8, 200)).clip(0)
+    job.own[FORWARD][3] += 0.15 * STEP
+    told = lateness_of(job.job(), limits_of(["cost=0.5,0.6"]))
+    assert [one.ranks for one in told.slight + told.found] == [(3,)]
+
+
+def test_whoever_nobody_waits_for_is_not_late() -> None:
+    job = made(8)
+    job.own[FORWARD][3] += 0.3 * STEP
+    alone = [on_its_own(rank) for rank in job.partials()]
+    told = lateness_of(RanksOfJob.of(alone))
+    assert (told.found, told.abstains) == ((), "nobody waits")
+
+
+def on_its_own(rank: RankPartial) -> RankPartial:
+    chunks = {
+        number: chunk._replace(
+            steps=chunk.steps._replace(
+                time_ns=chunk.steps.time_ns - chunk.steps.blocked_ns,
+                blocked_ns=np.zeros_like(chunk.steps.blocked_ns),
+            ),
+        )
+        for number, chunk in rank.chunks.items()
+    }
+    return replace(rank, chunks=chunks)
+
+
+def test_too_little_is_no_verdict() -> None:
+    assert lateness_of(made(1 + 1).job()).abstains == ""
+    assert lateness_of(RanksOfJob.of(made(8).partials()[:1])).abstains == "one rank"
+    short = lateness_of(made(8, steps=15).job())
+    assert (short.abstains, short.common, short.steady) == ("few steps", 15, 14)
+    assert len(short.scores) == 8
+    first, second = made(2).partials()[0], made(2).partials(first=5000)[1]
+    none = lateness_of(RanksOfJob.of([first, second]))
+    assert (none.abstains, none.common, none.scores) == ("no common steps", 0, ())
+
+
+def test_the_steps_that_all_have_are_judged() -> None:
+    job = made(8, steps=600)
+    job.own[BACKWARD][5] += 0.3 * STEP
+    ranks = job.partials()
+    # Of one rank the middle chunk is lost, of another some steps at the end.
+    ranks[2] = replace(ranks[2], chunks={at: ranks[2].chunks[at] for at in (0, 2)})
+    last = ranks[3].chunks[2]
+    steps = type(last.steps)(*(column[:50] for column in last.steps))
+    spans = type(last.spans)(*(column[last.spans.step < 50] for column in last.spans))
+    cut = last._replace(steps=steps, spans=spans)
+    ranks[3] = replace(ranks[3], chunks={**ranks[3].chunks, 2: cut})
+    told = lateness_of(RanksOfJob.of(ranks))
+    assert told.common == 256 + 50
+    assert told.judged.tolist() == [*range(1, 256), *range(512, 562)]
+    assert only(told).ranks == (5,)
+
+
+def test_scores_are_beside_the_others_and_the_own_best() -> None:
+    job = made(8)
+    job.own[BACKWARD][5] += 0.6 * STEP
+    job.own[FORWARD][2, 100:] *= 3
+    told = lateness_of(job.job())
+    slow, throttled, usual = (told.scores[at] for at in (5, 2, 0))
+    assert slow.own_ns == pytest.approx(1.6 * STEP, rel=0.05)
+    assert slow.relative == pytest.approx(1 / 1.6, abs=0.03)
+    assert slow.individual > 0.9
+    assert slow.names[BACKWARD].relative == pytest.approx(0.5, abs=0.03)
+    assert slow.names[FORWARD].relative > 0.9
+    assert slow.last_share > 0.4
+    assert usual.wait_ns > 0.5 * STEP
+    assert usual.relative > 0.95
+    assert throttled.names[FORWARD].individual < 0.4
+    assert [one.rank for one in told.scores] == [*range(8)]
+
+
+def test_in_whatever_order_ranks_are_read_the_figures_are_the_same() -> None:
+    for name in ("uneven data", "a rank that is throttled"):
+        job, _ = planted_job(name, 16, 3)
+        ranks = job.partials()
+        first = repr(lateness_of(RanksOfJob.of(ranks)))
+        for seed in range(20):
+            random.Random(seed).shuffle(ranks)
+            assert repr(lateness_of(RanksOfJob.of(ranks))) == first
