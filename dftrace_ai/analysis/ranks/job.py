@@ -111,11 +111,19 @@ class RanksOfJob:
             return
         numbers = set.intersection(*(set(one.chunks) for one in self.ranks))
         for number in sorted(numbers):
-            chunks = tuple(one.chunks[number] for one in self.ranks)
-            common = reduce(_in_both, (chunk.steps.number for chunk in chunks))
-            if len(common):
-                rows = np.stack([np.searchsorted(one.steps.number, common) for one in chunks])
-                yield Block(common, self.ranks, chunks, rows)
+            if (block := self.block(number)) is not None:
+                yield block
+
+    def block(self, number: int) -> Block | None:
+        """Return the steps that all ranks have in the chunks of a number; None for none."""
+        if not all(number in one.chunks for one in self.ranks):
+            return None
+        chunks = tuple(one.chunks[number] for one in self.ranks)
+        common = reduce(_in_both, (chunk.steps.number for chunk in chunks))
+        if not len(common):
+            return None
+        rows = np.stack([np.searchsorted(one.steps.number, common) for one in chunks])
+        return Block(common, self.ranks, chunks, rows)
 
 
 def _in_both(one: Integers, other: Integers) -> Integers:

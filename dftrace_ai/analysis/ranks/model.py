@@ -189,14 +189,15 @@ class CollectiveRow:
         across: whether members are on several hosts.
         count: how many there were.
         bytes: what the usual one moves.
-        transfer_ns: what one took when all were there.
-        wait_ns: what a member waited for the last.
+        transfer_ns: what one took when all were there; None where no ends are known.
+        wait_ns: what a member waited for the last; likewise.
         wait_share: share of the steps in which ranks wait in them.
         last: who came last, by the waiting that it made.
         root: on whom those waited that came last, likewise.
         imposed_ns_per_step: what the others would win if the last came with the last but one.
         algbw_gbs: bytes by time, GB/s; None where they are too short to tell.
         busbw_gbs: the same by what goes over a link.
+        uneven: of an all_to_all, the most that a member has by the mean, usually.
     """
 
     name: str
@@ -207,14 +208,15 @@ class CollectiveRow:
     across: bool
     count: int
     bytes: int | None
-    transfer_ns: Quantiles
-    wait_ns: Quantiles
+    transfer_ns: Quantiles | None
+    wait_ns: Quantiles | None
     wait_share: float
     last: tuple[RankShare, ...]
     root: tuple[RankShare, ...]
     imposed_ns_per_step: int
     algbw_gbs: float | None
     busbw_gbs: float | None
+    uneven: float | None = None
 
 
 @dataclass(frozen=True)

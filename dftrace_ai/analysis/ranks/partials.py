@@ -57,6 +57,7 @@ class Place(NamedTuple):
     start: int  # how often it was started, from 1
     pid: int
     cpus: int | None = None  # processors of its host
+    clock_offset_ns: int | None = None  # what its times have on top of those of the boot
 
     @property
     def stage(self) -> int | None:
@@ -117,7 +118,7 @@ class CallRows(NamedTuple):
     nth: Integers  # how many of this group and name the process had begun before
     bytes: Integers
     track: Integers  # thread or lane that it lies on
-    peer: Integers  # of a message: the other rank
+    peer: Integers  # of a message: the other rank; of what is rooted: the root
     tag: Integers
 
 

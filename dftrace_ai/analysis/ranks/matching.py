@@ -1,0 +1,383 @@
+"""Which calls of ranks are one collective or one message.
+
+Calls of a group belong together by the number that torch gives them, where all members have it for
+one collective of one size. With gloo messages count in it, so that it differs between stages of a
+pipeline; then by how many of its kind went before, and else by how many did in the step. What some
+member has not in a block of steps it may have in the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.ranks.calls import Calls, RanksInOrder
+from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM
+from dftrace_ai.analysis.ranks.model import Unmatched
+from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, sorted_by
+from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dftrace_ai.analysis.ranks.groups import GroupsOfJob
+    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.partials import RankPartial
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+CALLS_AT_ONCE: Final = 1 << 19
+"""More are not matched at a time: what is made of them takes some 500 bytes each."""
+
+MOST_ODD: Final = 0.05
+"""Where more than this of a group's meetings are odd, its ranks or numbers are not what is said."""
+
+# Members of these tell other sizes: each its part, or the root all of them.
+_ANY_SIZE: Final = np.array(
+    [name == "all_to_all" or ROOTED_FROM <= at < MESSAGE for at, name in enumerate(CALLS)]
+)
+_SEND: Final = CALLS.index("send")
+
+_Way = Literal["seq", "nth", "step"]
+_OF_COLLECTIVES: Final[tuple[_Way, ...]] = ("seq", "nth", "step")
+_OF_MESSAGES: Final[tuple[_Way, ...]] = ("seq", "step")
+
+
+@dataclass(frozen=True, repr=False)
+class Matches:
+    """Calls that belong together."""
+
+    calls: Calls  # those of a meeting side by side, ranks with one clock beside each other
+    first: Integers  # where each meeting begins in them
+    group: Integers  # of each meeting, index in the groups of the job
+    name: Integers  # of each meeting, index in `groups.CALLS`; of a message that of its first call
+    # of each meeting, index in the steps of the block; `UNTOLD` where no call is in one
+    step: Integers
+    whole: Integers  # of each meeting, whether all members have a trace
+    # of each call of a collective, the call before it of its rank and group; `UNTOLD` for none
+    before: Integers
+    unmatched: Unmatched  # what is left out
+    # groups that are, since more than `MOST_ODD` of their meetings are odd
+    left_out: tuple[int, ...]
+
+    @property
+    def size(self) -> Integers:
+        """How many calls each meeting has."""
+        return np.diff(self.first, append=len(self.calls.rank))
+
+    @property
+    def meeting(self) -> Integers:
+        """The meeting of each call."""
+        return np.repeat(np.arange(len(self.first)), self.size)
+
+
+class MeetingsOfJob:
+    """Which calls belong together, for who goes through the chunks of ranks by himself."""
+
+    def __init__(self, job: RanksOfJob) -> None:
+        self._job = job
+        self._ranks = RanksInOrder.of(job.ranks)
+        self._chunk = UNTOLD
+        self._met: dict[int, tuple[Integers, Integers]] = {}
+
+    def meeting_of(self, rank: int, chunk: int) -> Integers:
+        """Return of a chunk's calls a number that those of a meeting share; `UNTOLD` for none."""
+        if chunk != self._chunk:
+            self._chunk, self._met = chunk, self._of_chunk(chunk)
+        met = np.full(len(self._job.ranks[rank].chunks[chunk].calls.name), UNTOLD)
+        if rank in self._met:
+            rows, meetings = self._met[rank]
+            met[rows] = (chunk << 32) + meetings
+        return met
+
+    def _of_chunk(self, chunk: int) -> dict[int, tuple[Integers, Integers]]:
+        """Return the rows of calls that are matched, and their meetings, by rank."""
+        if (block := self._job.block(chunk)) is None:
+            return {}
+        matches = _found(self._ranks.calls_of(block, 0, len(block.numbers)), self._ranks).matches
+        rank, row, meeting = matches.calls.rank, matches.calls.row, matches.meeting
+        order, first = sorted_by((rank,))
+        parts = np.split(order, first[1:])
+        return {int(rank[part[0]]): (row[part], meeting[part]) for part in parts if len(part)}
+
+
+class Matching:
+    """Matches a block of steps after the other."""
+
+    def __init__(self, ranks: Sequence[RankPartial]) -> None:
+        self.ranks = RanksInOrder.of(ranks)
+        self.groups: GroupsOfJob = self.ranks.groups
+        self._left: Calls | None = None
+
+    def take(self, block: Block) -> Iterator[Matches]:
+        """Yield what belongs together of a block, and of what was left of the one before it."""
+        count = sum(len(chunk.calls.name) for chunk in block.chunks)
+        pieces = min(max(1, -(-count // CALLS_AT_ONCE)), len(block.numbers))
+        edges = np.linspace(0, len(block.numbers), pieces + 1).astype(int).tolist()
+        if self._left is not None:
+            none = np.full(len(self._left.row), UNTOLD)
+            self._left = self._left._replace(row=none, step=none)
+        for first, end in pairwise(edges):
+            calls = self.ranks.calls_of(block, first, end)
+            if self._left is not None and len(self._left.rank):
+                calls = self._left.and_then(calls)
+                calls = calls.taken(sorted_by((self.ranks.place[calls.rank],))[0])
+            found = _found(calls, self.ranks)
+            # What lacks somebody for the second time is not looked for any longer.
+            left = calls.taken(found.lacking[~calls.left[found.lacking]])
+            self._left = left._replace(left=np.ones(len(left.rank), bool))
+            yield found.matches
+
+    def rest(self) -> Unmatched:
+        """Return what is left when all blocks have been taken."""
+        left, self._left = self._left, None
+        return Unmatched() if left is None else _found(left, self.ranks).matches.unmatched
+
+
+def both(one: Unmatched, other: Unmatched) -> Unmatched:
+    """Return what is left out of two parts."""
+    return Unmatched(
+        one.collectives + other.collectives,
+        one.messages + other.messages,
+        one.broken + other.broken,
+    )
+
+
+class _Found(NamedTuple):
+    """What was matched of some calls, and the rows of those that lack others."""
+
+    matches: Matches
+    lacking: Integers
+
+
+def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
+    groups = ranks.groups
+    inside = groups.inside[calls.group, calls.rank] & (groups.seen[calls.group] > 1)
+    is_message = calls.name >= MESSAGE
+    collectives = np.flatnonzero(inside & ~is_message & (calls.name != UNTOLD))
+    # Whose other side nobody tells, or has no trace, cannot be matched.
+    messages = np.flatnonzero(is_message & np.isin(calls.peer, ranks.number))
+    parts = _by_the_best(calls, collectives, _OF_COLLECTIVES, ranks)
+    parts += _by_the_best(calls, messages, _OF_MESSAGES, ranks)
+    unmatched, left_out = Unmatched(), np.zeros(len(groups.groups), bool)
+    kept = [np.zeros(0, np.int64)]
+    lacking = [np.zeros(0, np.int64)]
+    sizes = [np.zeros(0, np.int64)]
+    for sets in parts:
+        odd = (sets.wrong | sets.broken) & ~sets.lacking
+        bad = sets.share_of(odd, ~sets.lacking, len(groups.groups)) > MOST_ODD
+        left_out |= bad
+        good = ~(sets.wrong | sets.broken | sets.lacking | bad[sets.group])
+        unmatched = both(unmatched, sets.unmatched(good))
+        lacking.append(sets.rows[np.repeat(sets.lacking, sets.size)])
+        kept.append(sets.rows[np.repeat(good, sets.size)])
+        sizes.append(sets.size[good])
+    rows, size = np.concatenate(kept), np.concatenate(sizes)
+    met, first = calls.taken(rows), np.cumsum(size) - size
+    group, name = met.group[first], met.name[first]
+    matches = Matches(
+        calls=met,
+        first=first,
+        group=group,
+        name=name,
+        step=np.maximum.reduceat(met.step, first) if len(first) else first,
+        whole=(name >= MESSAGE) | (groups.seen == groups.size)[group],
+        before=_before(met, rows, len(calls.rank)),
+        unmatched=unmatched,
+        left_out=tuple(np.flatnonzero(left_out).tolist()),
+    )
+    return _Found(matches, np.concatenate(lacking))
+
+
+def _before(met: Calls, rows: Integers, count: int) -> Integers:
+    """Return of each call the one before it of its rank and group; rows are by time in a rank."""
+    at = np.full(count, UNTOLD, np.int64)
+    at[rows] = np.arange(len(rows))
+    at = at[at != UNTOLD]
+    at = at[met.name[at] < MESSAGE]
+    order, first = sorted_by((met.rank[at], met.group[at]))
+    in_order = at[order]
+    before = np.full(len(rows), UNTOLD, np.int64)
+    before[in_order[1:]] = in_order[:-1]
+    before[in_order[first]] = UNTOLD
+    return before
+
+
+def _by_the_best(
+    calls: Calls, rows: Integers, ways: Sequence[_Way], ranks: RanksInOrder
+) -> list[_Sets]:
+    """Match the calls of each group by the first way that leaves little over, else the best."""
+    count = len(ranks.groups.groups)
+    least, chosen = np.full(count, np.inf), np.full(count, UNTOLD)
+    tried: list[_Sets] = []
+    for number, way in enumerate(ways):
+        rest = rows[least[calls.group[rows]] > MOST_ODD]
+        sets = _Sets.of(calls, _with_place(calls, rest, way), way, ranks)
+        odd = sets.missed | ((sets.wrong | sets.broken) & ~sets.lacking)
+        share = sets.share_of(odd, sets.missed | ~sets.lacking, count)
+        share[np.bincount(sets.group, minlength=count) == 0] = np.inf
+        better = share < least
+        least[better], chosen[better] = share[better], number
+        tried.append(sets)
+    return [sets.of_groups(chosen == number) for number, sets in enumerate(tried)]
+
+
+_PLACE: Final[dict[_Way, str]] = {"seq": "seq", "nth": "nth", "step": "number"}
+
+
+def _with_place(calls: Calls, rows: Integers, way: _Way) -> Integers:
+    """Return the calls that a way can tell a place of; of a group it has to be all, but by step."""
+    told: Integers = getattr(calls, _PLACE[way])[rows] != UNTOLD
+    if way != "step" and not told.all():
+        told = ~np.isin(calls.group[rows], calls.group[rows[~told]])
+    some: Integers = rows[told]
+    return some
+
+
+@dataclass(frozen=True, repr=False)
+class _Sets:
+    """Calls that one way puts together, and what is odd about them."""
+
+    rows: Integers  # of the calls, those of a set side by side
+    first: Integers  # where each set begins
+    size: Integers  # how many calls it has
+    group: Integers  # of each set
+    common: Integers  # whether it is of a step that all ranks have
+    wrong: Integers  # of which names or sizes differ, or which a rank has twice
+    broken: Integers  # which somebody left before another had come
+    lacking: Integers  # which a member with a trace lacks
+    missed: Integers  # lacking, though all members have others before and after
+    old: Integers  # whether all its calls were left of what was matched before
+    is_message: bool  # whether these are messages
+
+    @classmethod
+    def of(cls, calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> _Sets:
+        columns = _columns(calls, rows, way, ranks)
+        is_message = _is_message(calls.name[rows])
+        order, first = sorted_by(columns)
+        rows = rows[order]
+        size = np.diff(first, append=len(rows))
+        group, name = calls.group[rows], calls.name[rows]
+        starts = np.zeros(len(rows), bool)
+        starts[first] = True
+        mixed = calls.bytes[rows] != np.roll(calls.bytes[rows], 1)
+        mixed &= ~_ANY_SIZE[name]
+        other_name = name != np.roll(name, 1)
+        if is_message:  # one sends, and one receives
+            wrong, want = mixed | ~other_name, np.full(len(first), 2)
+        else:
+            rank = calls.rank[rows]
+            wrong, want = mixed | other_name | (rank == np.roll(rank, 1)), ranks.groups.seen
+            want = want[group[first]]
+        lacking = size < want
+        sets = cls(
+            rows=rows,
+            first=first,
+            size=size,
+            group=group[first],
+            common=any_in(calls.common[rows], first),
+            wrong=any_in(wrong & ~starts, first) | (size > want),
+            broken=_broken(calls, rows, first, ranks),
+            lacking=lacking,
+            missed=lacking,
+            old=~any_in(~calls.left[rows], first),
+            is_message=is_message,
+        )
+        if not lacking.any():
+            return sets
+        if way == "step":
+            missed = sets.common
+        else:
+            *whose, place = (column[order] for column in columns)
+            side = name if is_message else calls.rank[rows]
+            missed = _inner(whose, place, side, first, want)
+        return replace(sets, missed=lacking & missed)
+
+    def share_of(self, some: Integers, whole: Integers, count: int) -> Integers:
+        """Return by group the share of some sets in others; 0 where there are none of these."""
+        part, rest = (np.bincount(self.group[mask], minlength=count) for mask in (some, whole))
+        share: Integers = part / np.maximum(rest, 1)
+        return share
+
+    def of_groups(self, wanted: Integers) -> _Sets:
+        """Return those of some groups."""
+        keep = wanted[self.group]
+        if keep.all():
+            return self
+        size = self.size[keep]
+        return replace(
+            self,
+            rows=self.rows[np.repeat(keep, self.size)],
+            first=np.cumsum(size) - size,
+            size=size,
+            group=self.group[keep],
+            common=self.common[keep],
+            wrong=self.wrong[keep],
+            broken=self.broken[keep],
+            lacking=self.lacking[keep],
+            missed=self.missed[keep],
+            old=self.old[keep],
+        )
+
+    def unmatched(self, good: Integers) -> Unmatched:
+        """Count what is left out when some are not; what may be completed later is not yet."""
+        lost = self.common & ~good & np.where(self.lacking, self.old, ~self.broken)
+        broken = self.common & self.broken & ~self.lacking
+        count = int(lost.sum())
+        of = (0, count) if self.is_message else (count, 0)
+        return Unmatched(*of, int(broken.sum()))
+
+
+def _columns(calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> tuple[Integers, ...]:
+    """Return in what calls agree that belong together by a way; the place is the last of it."""
+    group, name, rank = calls.group[rows], calls.name[rows], calls.rank[rows]
+    whose: tuple[Integers, ...]
+    if _is_message(name):
+        peer, own = calls.peer[rows], ranks.number[rank]
+        sends = name == _SEND
+        whose = (group, np.where(sends, own, peer), np.where(sends, peer, own), calls.tag[rows])
+    else:
+        whose = (group,) if way == "seq" else (group, name)
+    if way != "step":
+        return (*whose, calls.seq[rows] if way == "seq" else calls.nth[rows])
+    number = calls.number[rows]
+    return (*whose, number, place_in_set(*sorted_by((rank, *whose, name, number))))
+
+
+def _is_message(name: Integers) -> bool:
+    return bool(len(name)) and bool(name[0] >= MESSAGE)
+
+
+def _broken(calls: Calls, rows: Integers, first: Integers, ranks: RanksInOrder) -> Integers:
+    """Return which joint collectives somebody left before one of the same clock had come."""
+    broken = np.zeros(len(first), bool)
+    if not len(first):
+        return broken
+    set_of = np.repeat(np.arange(len(first)), np.diff(first, append=len(rows)))
+    clock = begins(set_of, ranks.clock[calls.rank[rows]])
+    left = np.minimum.reduceat(calls.end_ns[rows], clock)
+    came = np.maximum.reduceat(calls.start_ns[rows], clock)
+    broken[set_of[clock[left < came]]] = True
+    # Elsewhere an end says nothing of others, or is none.
+    ends = ~any_in(calls.until[rows] > UNTIL["waited"], first)
+    return broken & ends & (calls.name[rows[first]] < ROOTED_FROM)
+
+
+def _inner(
+    whose: Sequence[Integers], place: Integers, side: Integers, first: Integers, want: Integers
+) -> Integers:
+    """Return which sets lie between others of all sides, in the order of a place."""
+    order, runs = sorted_by((*whose, side))
+    low, high = (how.reduceat(place[order], runs) for how in (np.minimum, np.maximum))
+    groups = begins(*(column[order][runs] for column in whose))
+    group_of = np.empty(len(order), np.int64)
+    sides = np.diff(groups, append=len(runs))
+    group_of[order] = np.repeat(
+        np.repeat(np.arange(len(groups)), sides), np.diff(runs, append=len(order))
+    )
+    at, here = group_of[first], place[first]
+    from_, to = np.maximum.reduceat(low, groups)[at], np.minimum.reduceat(high, groups)[at]
+    inner: Integers = (from_ <= here) & (here <= to) & (sides[at] >= want)
+    return inner
