@@ -2,7 +2,8 @@
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
-`dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
+`dftrace_ai.analysis.why`, `dftrace_ai.analysis.ranks`, `dftrace_ai.analysis.whatif`,
+`dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
 `dftrace_ai.analysis.converting.placing`, `dftrace_ai.analysis.validating`,
 `dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report`, `dftrace_ai.cli.migrate` and what
 `_printed_schemas` names, with sorted keys, so that the same models always give the same bytes.
@@ -159,10 +160,12 @@ def _report_schema() -> dict[str, Any]:
 def _printed_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of what commands print whose models have no function of their own."""
     from dftrace_ai.analysis.converting.placing import Converted
+    from dftrace_ai.analysis.ranks.model import RanksVerdict
     from dftrace_ai.analysis.summary.indexing import IndexReport
     from dftrace_ai.analysis.summary.report import Report as SummaryReport
     from dftrace_ai.analysis.trace_facts import TraceFacts
     from dftrace_ai.analysis.validating import Validation
+    from dftrace_ai.analysis.whatif.model import WhatIf
     from dftrace_ai.analysis.why import Verdict as WhyVerdict
     from dftrace_ai.cli import demo
     from dftrace_ai.cli.inspect import Features, Report
@@ -178,6 +181,8 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     vars(demo)["Verdict"] = WhyVerdict
     printed: dict[str, tuple[Any, str]] = {
         "summary": (SummaryReport, "dftrace summary --json"),
+        "ranks": (RanksVerdict, "dftrace ranks --json"),
+        "whatif": (WhatIf, "dftrace whatif --json"),
         "convert": (Converted, "dftrace convert --json"),
         "validate": (Validation, "dftrace validate --json"),
         "migrate": (Migration, "dftrace migrate --json"),

@@ -19,8 +19,6 @@ from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as a
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pydantic import TypeAdapter
-
 FORMAT: Final = 1
 
 Kind = Literal[
@@ -310,10 +308,3 @@ class RanksVerdict:
     running: tuple[RunningProcess, ...] = ()
     kind: Literal["dftrace ranks"] = "dftrace ranks"
     format: Literal[1] = FORMAT
-
-
-def verdict_adapter() -> TypeAdapter[RanksVerdict]:
-    """Return what checks verdicts and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(RanksVerdict)

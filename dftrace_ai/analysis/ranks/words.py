@@ -31,7 +31,7 @@ TITLES: Final[dict[Kind, tuple[str, str]]] = {
     "pauses": ("PAUSES", "PAUSES"),
     "data": ("UNEVEN DATA", "UNEVEN DATA"),
     "jitter": ("JITTER", "JITTER"),
-    "link": ("SLOW LINK", "SLOW LINKS"),
+    "link": ("SLOW LINK", "SLOW LINK"),
     "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
 }
 MOST_BESIDE, MOST_NOTES = 3, 2
@@ -140,25 +140,23 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         text = NEXT_OF_SPANS.get(category, text)
     return text.format(
         ranks=f"rank {finding.ranks[0]}" if len(finding.ranks) == 1 else "those ranks",
-        place=_machine(finding.ranks, places),
+        place=_place(finding.ranks, places),
         hosts=_all_of("host", finding.hosts),
         stages=_all_of("stage", finding.stages),
     )
 
 
-def _machine(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
-    """Return the processor of a rank, by its number on its host: ``GPU 1 of node3``."""
+def _place(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
+    """Return where a rank runs: ``node3 (local rank 1)``."""
     place = places.get(ranks[0]) if len(ranks) == 1 else None
     if place is None or not place.host:
         return "where it runs" if len(ranks) == 1 else "where they run"
-    return place.host if place.local_rank is None else f"GPU {place.local_rank} of {place.host}"
+    local = "" if place.local_rank is None else f" (local rank {place.local_rank})"
+    return place.host + local
 
 
 def _all_of(noun: str, names: Sequence[object]) -> str:
-    told = ", ".join(map(str, names))
-    if noun == "host":
-        return told
-    return f"{noun}{'' if len(names) == 1 else 's'} {told}"
+    return f"{noun}{'' if len(names) == 1 else 's'} {', '.join(map(str, names))}"
 
 
 def _slowest(finding: Finding, who: str, *, several: bool) -> str:

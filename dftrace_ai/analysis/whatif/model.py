@@ -11,8 +11,6 @@ from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as a
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydantic import TypeAdapter
-
 FORMAT: Final = 1
 
 CauseKind = Literal[
@@ -246,10 +244,3 @@ class WhatIf:
     running: tuple[RunningProcess, ...] = ()
     kind: Literal["dftrace whatif"] = "dftrace whatif"
     format: Literal[1] = FORMAT
-
-
-def whatif_adapter() -> TypeAdapter[WhatIf]:
-    """Return what checks results and makes their schema."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(WhatIf)
