@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -69,12 +70,13 @@ class _UnderWay:
 
     def told(self, standing: Wait | None) -> dict[str, float]:
         """Return what is said of an end that was found by looking."""
+        late = {"late_us": (time.monotonic_ns() - self.looked_ns) / 1000}
         # Who stands in torch waits maybe for this one.
         if (wait := self.wait or standing) is not None:
-            return wait.told()
+            return late | wait.told()
         if self.references() > _OURS_ALONE:
-            return NOBODY_WAITED  # whoever holds it in Python would be seen waiting
-        return {"late_us": (time.monotonic_ns() - self.looked_ns) / 1000}
+            return late | NOBODY_WAITED  # whoever holds it in Python would be seen waiting
+        return late
 
 
 _OURS_ALONE: Final = _UnderWay(object(), None).references()
@@ -87,7 +89,7 @@ class Ends:
     # lock of Python's is held by what it may come into.
     def __init__(self) -> None:
         # By identity of the work: those that say when they are done, and those that do not.
-        self._telling: dict[int, _UnderWay] = {}
+        self.telling: dict[int, _UnderWay] = {}
         self._silent: dict[int, _UnderWay] = {}
         # Threads that wait in torch, where it is not seen for which.
         self._standing: dict[int, Wait] = {}
@@ -104,19 +106,19 @@ class Ends:
         elif future.done():
             span.end(NOBODY_WAITED, _error_of(future))
         else:
-            self._telling[id(work)] = _UnderWay(work, span, future)
+            self.telling[id(work)] = _UnderWay(work, span, future)
             self._have_looked()
 
     def settle(self) -> None:
         """End what is done by now."""
         standing = next(iter(list(self._standing.values())), None)
         # The training goes on by the future, and may be over before the work counts as completed.
-        for key, one in list(self._telling.items()):
+        for key, one in list(self.telling.items()):
             now_ns = time.monotonic_ns()
             if one.future.done():
                 # First: the run may end as soon as it is gone from here. A second end does nothing.
                 one.span.end(one.told(standing), _error_of(one.future))
-                self._telling.pop(key, None)
+                self.telling.pop(key, None)
             else:
                 one.looked_ns = now_ns
 
@@ -133,20 +135,20 @@ class Ends:
     def give_up(self) -> None:
         """End everything: nobody is told of waits from now on."""
         self.stop()
-        for under_way in (self._telling, self._silent):
+        for under_way in (self.telling, self._silent):
             while under_way:
                 under_way.popitem()[1].span.end(REMOVED)
 
     def forget(self) -> None:
         """In a forked child: what is under way is the parent's, as is the thread that looks."""
-        self._telling.clear()
+        self.telling.clear()
         self._silent.clear()
         self._standing.clear()
         self._looker = None
 
     def seen_by(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         """Return what stands in the place of a work's wait."""
-        telling, silent = self._telling, self._silent
+        telling, silent = self.telling, self._silent
 
         def seen(work: Any, *args: Any, **kwargs: Any) -> Any:
             key = id(work)
@@ -170,9 +172,17 @@ class Ends:
 
         return seen
 
+    def by_future(self, wait: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what stands in the place of a future's wait."""
+
+        def waited(future: Any) -> Any:
+            return self.within(partial(wait, future))
+
+        return waited
+
     def within(self, wait: Callable[[], Any]) -> Any:
         """Wait in torch, where it is not seen for which collective."""
-        if not self._telling:
+        if not self.telling:
             return wait()
         begun = Wait.begun()
         self._standing[begun.thread] = begun
@@ -210,14 +220,14 @@ class Ends:
         shortest, longest = LOOK_S
         while not self._is_over:
             self._is_asleep = True
-            if not self._telling and not self._is_over:
+            if not self.telling and not self._is_over:
                 calls.get()
             self._is_asleep = False
             pause = shortest
-            while self._telling and not self._is_over:
+            while self.telling and not self._is_over:
                 time.sleep(pause)
                 self.settle()
-                latest = max((one.since_ns for one in list(self._telling.values())), default=0)
+                latest = max((one.since_ns for one in list(self.telling.values())), default=0)
                 pause = min(max((time.monotonic_ns() - latest) / 8e9, shortest), longest)
 
 

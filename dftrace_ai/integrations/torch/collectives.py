@@ -13,8 +13,10 @@ import json
 import logging
 import threading
 import weakref
+from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
@@ -104,6 +106,11 @@ class _Seam:
         swaps.then(self._groups.forget)
         swaps.then(self._ends.give_up)
         swaps.swap(needed.work, "wait", self._ends.seen_by)
+        swaps.swap(torch.Future, "wait", self._ends.by_future)
+        if self._training is not None:
+            # DDP waits in C++, within its backward, and its forward for buffers.
+            self._training.follow(self._ends.telling, self._ends.settle)
+            swaps.then(partial(self._training.follow, {}, None))
         collectives = library("c10d", "IMPL")
         swaps.then(collectives._destroy)
         for operation in needed.operations:
@@ -193,9 +200,10 @@ class _Seam:
         if operation.tag_at is not None:
             tag = args[operation.tag_at]
             peer = None if operation.peer_at is None else group.rank(args[operation.peer_at])
-            told |= {"seq": group.messages(operation.name, peer, tag), "tag": tag}
+            told |= {"seq": next(group.begun[operation.name, peer, tag]), "tag": tag}
             told |= {"direction": operation.name} | ({} if peer is None else {"peer": peer})
             return told
+        told["nth"] = next(group.begun[operation.name])
         number = group.collectives(handle)
         if number is not None:
             told["seq"] = number
@@ -432,6 +440,10 @@ def first_tensor(given: Sequence[Any]) -> Any:
     return None
 
 
+Message: TypeAlias = "tuple[str, int | None, int]"
+"""What messages are counted by: direction, peer and tag."""
+
+
 class Group:
     """A process group, and how often it was met since it was told of."""
 
@@ -444,7 +456,9 @@ class Group:
         self._reference = weakref.ref(group)
         self.used = 0
         self._counts = True
-        self._messages: dict[tuple[str, int | None, int | None], int] = {}
+        # How many were begun: collectives by their name, messages by direction, peer and tag. To
+        # take the next number is one operation, which no handler of a signal comes into.
+        self.begun: defaultdict[str | Message, Iterator[int]] = defaultdict(count)
 
     def is_of(self, group: Any) -> bool:
         """Return whether these are the facts of a group: names may be used again."""
@@ -460,13 +474,6 @@ class Group:
             return None
         had: int | None = asked(group._get_sequence_number_for_group)
         self._counts = had is not None  # to raise costs more than all the rest
-        return had
-
-    def messages(self, direction: str, peer: int | None, tag: int | None) -> int:
-        """Return how many messages of a kind there were before this one."""
-        kind = (direction, peer, tag)
-        had = self._messages.get(kind, 0)
-        self._messages[kind] = had + 1
         return had
 
 
@@ -489,7 +496,7 @@ class Groups:
     # A flight recorder keeps what was last: it is told again and again.
     def __init__(self) -> None:
         self._known: dict[str, Group] = {}
-        self._told: set[tuple[str, str, tuple[int, ...]]] = set()
+        self._told: dict[tuple[str, str, tuple[int, ...]], Group] = {}
         self._fades = _fades()
 
     def of(self, group: Any) -> Group:
@@ -499,9 +506,12 @@ class Groups:
         if known is None or not known.is_of(group):
             known = self._known[name] = Group(group)
             facts = (known.name, known.description, tuple(known.ranks or ()))
-            if facts not in self._told:
-                self._told.add(facts)
+            # One that is made again goes on with the numbers of the one before.
+            before = self._told.setdefault(facts, known)
+            if before is known:
                 self._write(known)
+            else:
+                known.begun = before.begun
         elif self._fades and known.used >= AGAIN:
             known.used = 0
             self._write(known)

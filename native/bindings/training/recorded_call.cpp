@@ -145,6 +145,7 @@ PyObject* recorded(PyObject* object, PyObject* const* arguments, std::size_t cou
     if (!begin(self, arguments)) return nullptr;
     CallSpan span(self->node, self->gate, self->plain);
     Ref result(span.open() ? PyObject_Vectorcall(self->wrapped, arguments, count, names) : nullptr);
+    if (!settle(self->training)) result = Ref();
     const bool raised = !result;
     const bool closed = span.close(raised);
     const bool ended = end(self, arguments, raised || !closed);

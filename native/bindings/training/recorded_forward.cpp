@@ -169,6 +169,7 @@ PyObject* recorded_forward(RecordedForward* self, PyObject* const* arguments, st
     set_count(Inside::forward, 1);
     CallSpan span(node, self->gate, self->plain);
     Ref result(span.open() ? call(self, arguments, count, names) : nullptr);
+    if (!settle(self->training)) result = Ref();
     const bool closed = span.close(!result);
     set_count(Inside::forward, 0);
     const bool ended = node != self->evaluating || has_judged(self);

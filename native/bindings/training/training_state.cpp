@@ -497,6 +497,16 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer) {
     return fed > 0 || (!fed && close_step(self, now()));
 }
 
+bool settle(TrainingState* all) {
+    PyObject* const under_way = all->under_way;
+    if (!under_way || !PyDict_Check(under_way) || PyDict_GET_SIZE(under_way) == 0) return true;
+    ErrorAside error;
+    const Ref held(Py_NewRef(all->settle)), done(PyObject_CallNoArgs(held.get()));
+    if (done || goes_on(all)) return true;
+    error.forget();
+    return false;
+}
+
 bool goes_on(TrainingState* self) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
     PyObject *type, *value, *trace;

@@ -55,6 +55,8 @@ struct TrainingState {
     std::uint64_t awaited_generation;  // of the session that this belongs to
     std::uint64_t step_id, epoch_id;   // 0 while none stands there
     PyObject* epoch_track;
+    PyObject* under_way;  // of the first: dict of collectives whose ends nobody has seen; or null
+    PyObject* settle;     // ends those of them that are done
     bool recorded, epoch_is_told;
     bool closing, fed, trained, judged, inner;
     bool cleared, clears_first;        // in this step before all else; as of the step that learned last
@@ -96,6 +98,10 @@ bool backward_begins(TrainingState* all);
 bool backward(TrainingState* all, bool in_optimizer);
 bool optimizer_begins(TrainingState* all, PyObject* optimizer);
 bool optimizer_ends(TrainingState* all, PyObject* optimizer);
+
+// A call of torch's has returned, maybe with an error set: collectives that it has waited for by itself end
+// in its span. False: somebody asks the training to stop, and the error is that.
+bool settle(TrainingState* all);
 
 // An error is set, which is of ours: whether the training goes on all the same, told once. It does not where
 // somebody asks it to stop, as by Ctrl-C.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 
 #include "parts.hpp"
 
@@ -115,6 +116,14 @@ int set_maybe(PyObject* self, PyObject* value, void*) {
     return 0;
 }
 
+PyObject* follow(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 2 || !PyDict_Check(arguments[0]))
+        return PyErr_Format(PyExc_TypeError, "follow(under_way, settle)");
+    const Ref under_way(std::exchange(of(object)->under_way, Py_NewRef(arguments[0])));
+    const Ref settle(std::exchange(of(object)->settle, Py_NewRef(arguments[1])));
+    Py_RETURN_NONE;
+}
+
 PyObject* get_pass(PyObject* self, void*) {
     PassState* const pass = of(self)->pass;
     return Py_NewRef(pass ? object_of(pass) : Py_None);
@@ -160,7 +169,7 @@ PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
 
 using Owned = Owning<TrainingState, &TrainingState::pass, &TrainingState::gate, &TrainingState::node,
                      &TrainingState::everyone, &TrainingState::others, &TrainingState::track,
-                     &TrainingState::epoch_track>;
+                     &TrainingState::epoch_track, &TrainingState::under_way, &TrainingState::settle>;
 
 // The first of all does not own itself.
 TrainingState* owned_first(PyObject* object) {
@@ -247,6 +256,9 @@ PyMethodDef training_methods[] = {
      "optimizer_begins(optimizer): it is about to step."},
     {"optimizer_ends", of_optimizer<optimizer_ends>, METH_O,
      "optimizer_ends(optimizer): it has stepped, or its step was left out for its gradients."},
+    {"follow", fast(follow), METH_FASTCALL,
+     "follow(under_way, settle): before a span of torch's ends, `settle` is called if the dict is not "
+     "empty."},
     {"_close", close_at, METH_O, "_close(end): the step that is on ends."},
     {"_forget_epoch", plainly<forget_epoch>, METH_NOARGS, "The epoch is recorded, or none."},
     {"_tell", plainly<tell>, METH_NOARGS, "Have the step's numbers reach all that carry them."},

@@ -37,6 +37,7 @@ def trained(rank: int, folder: Path) -> list[str]:
     from dftrace_ai import ai
 
     first, other, t = rank == 0, 1 - rank, torch.ones(1000)
+    works: list[Any] = []
 
     def late() -> None:
         if not first:
@@ -74,6 +75,10 @@ def trained(rank: int, folder: Path) -> list[str]:
         ops = [dist.P2POp(op, t.clone(), other) for op in (dist.isend, dist.irecv)]
         for work in dist.batch_isend_irecv(ops):
             work.wait()
+
+    def by_future() -> None:
+        works.append(dist.all_reduce(t, async_op=True))
+        works[-1].get_future().wait()
 
     def hidden() -> None:
         work = dist.all_reduce(t, async_op=True)
@@ -126,6 +131,7 @@ def trained(rank: int, folder: Path) -> list[str]:
         "all at once": after(
             lambda: [w.wait() for w in [dist.all_gather(both, t, async_op=True) for _ in "abc"]]
         ),
+        "future": after(by_future),
         "receive": after(lambda: dist.recv(t, 1) if first else dist.send(t, 0)),
         "irecv": after(lambda: (dist.irecv(t, 1) if first else dist.isend(t, 0)).wait()),
         "batched": after(batched),
@@ -175,6 +181,12 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
             continue
         lines = [verdict.findings[0].because, verdict.findings[0].next, *verdict.unseen]
         assert "loader" not in " ".join(lines), way
+    # DDP waits in its backward by itself, and what it has waited for ends in it.
+    for trace in read_all(trace_files(tmp_path / "out" / "ddp")):
+        passes = {e.id: e for e in trace.named("backward")}
+        made = [e for e in trace.named("all_reduce") if e.p_idx in passes]
+        assert len(made) >= STEPS
+        assert not [e for e in made if e.end_ns > passes[e.p_idx].end_ns]
     for trace in read_all(trace_files(tmp_path / "out" / "with a loader")):
         steps = [e for e in trace.named("step") if e.cat == "pipeline"]
         places = [(e.user["epoch"], e.user["step"]) for e in trace.named("all_reduce")[1:]]
