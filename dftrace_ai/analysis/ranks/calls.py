@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 # Columns that are taken over as they are.
-_SAME: Final = ("start_ns", "end_ns", "late_ns", "until", "seq", "nth", "bytes", "peer", "tag")
+_SAME: Final = ("late_ns", "until", "seq", "nth", "bytes", "peer", "tag")
 
 
 class Calls(NamedTuple):
@@ -31,9 +31,9 @@ class Calls(NamedTuple):
     common: Integers  # whether all ranks have the step
     group: Integers  # index in the groups of the job
     name: Integers  # index in `groups.CALLS`; `UNTOLD` for what is no call that is known
-    start_ns: Integers  # these, and all that follow but the last, as in `CallRows`
+    start_ns: Integers  # by the clock that the ranks beside it have, too
     end_ns: Integers
-    late_ns: Integers
+    late_ns: Integers  # this, and all that follow but the last, as in `CallRows`
     until: Integers
     seq: Integers
     nth: Integers
@@ -61,6 +61,7 @@ class RanksInOrder:
     clock: Integers  # of each rank, its index in `clocks`
     clocks: tuple[str, ...]  # what they are called, in order
     number: Integers  # of each rank, what it is called
+    shift_ns: Integers  # of each rank, what brings its times to those of the first of its clock
 
     @classmethod
     def of(cls, ranks: Sequence[RankPartial]) -> RanksInOrder:
@@ -72,7 +73,15 @@ class RanksInOrder:
         place[order] = np.arange(len(ranks))
         number = np.array([one.place.rank for one in ranks], np.int64)
         names = tuple(clocks.tolist())
-        return cls(GroupsOfJob.of(ranks), tuple(order.tolist()), place, clock, names, number)
+        return cls(
+            GroupsOfJob.of(ranks),
+            tuple(order.tolist()),
+            place,
+            clock,
+            names,
+            number,
+            _shift(ranks, clock),
+        )
 
     def calls_of(self, block: Block, first: int, end: int) -> Calls:
         """Return the calls of a block from one step to before another, and of what follows each."""
@@ -82,6 +91,7 @@ class RanksInOrder:
             return Calls(*(none for _ in Calls._fields))
         counts = [one.end - one.first for one in stretches]
         rank = np.repeat(np.array([one.rank for one in stretches]), counts)
+        shift = np.repeat(self.shift_ns[[one.rank for one in stretches]], counts)
         number = np.concatenate([_numbers(block, one) for one in stretches])
         at = np.minimum(np.searchsorted(block.numbers, number), len(block.numbers) - 1)
         common = block.numbers[at] == number
@@ -98,6 +108,8 @@ class RanksInOrder:
             common=common,
             group=groups.of_rank[group],
             name=groups.calls[groups.first_name[rank] + _column(stretches, "name")],
+            start_ns=_column(stretches, "start_ns") + shift,
+            end_ns=_column(stretches, "end_ns") + shift,
             **{name: _column(stretches, name) for name in _SAME},
             left=np.zeros(len(rank), bool),
         )
@@ -114,6 +126,16 @@ class RanksInOrder:
                 stop = int(np.searchsorted(reached, rows[end]))
             if start < stop:
                 yield _Stretch(rank, calls, start, stop)
+
+
+def _shift(ranks: Sequence[RankPartial], clock: Integers) -> Integers:
+    """Return what is added to the times of ranks: each read once what its boot began with."""
+    shift = np.zeros(len(ranks), np.int64)
+    first: dict[int, int] = {}
+    for at, one in enumerate(ranks):
+        if (own := one.place.clock_offset_ns) is not None:
+            shift[at] = first.setdefault(int(clock[at]), own) - own
+    return shift
 
 
 class _Stretch(NamedTuple):

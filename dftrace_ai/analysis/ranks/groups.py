@@ -20,6 +20,7 @@ CALLS: Final = (*sorted(JOINT), *sorted(ROOTED), *sorted(MESSAGES))
 ROOTED_FROM: Final = len(JOINT)
 MESSAGE: Final = len(JOINT) + len(ROOTED)
 """Numbers of calls from this on are messages, those from `ROOTED_FROM` on before them rooted."""
+SEND: Final = CALLS.index("send")
 
 
 @dataclass(frozen=True, repr=False)

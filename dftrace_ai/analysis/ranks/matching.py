@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.calls import Calls, RanksInOrder
-from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM
+from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.model import Unmatched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, sorted_by
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
@@ -38,7 +38,6 @@ MOST_ODD: Final = 0.05
 _ANY_SIZE: Final = np.array(
     [name == "all_to_all" or ROOTED_FROM <= at < MESSAGE for at, name in enumerate(CALLS)]
 )
-_SEND: Final = CALLS.index("send")
 
 _Way = Literal["seq", "nth", "step"]
 _OF_COLLECTIVES: Final[tuple[_Way, ...]] = ("seq", "nth", "step")
@@ -336,7 +335,7 @@ def _columns(calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> tu
     whose: tuple[Integers, ...]
     if _is_message(name):
         peer, own = calls.peer[rows], ranks.number[rank]
-        sends = name == _SEND
+        sends = name == SEND
         whose = (group, np.where(sends, own, peer), np.where(sends, peer, own), calls.tag[rows])
     else:
         whose = (group,) if way == "seq" else (group, name)

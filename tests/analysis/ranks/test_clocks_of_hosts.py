@@ -1,0 +1,196 @@
+"""Clocks of hosts that are seconds apart and drift come back to one, within what is told."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_calls import STEP, Call, Rank, clocked, job
+
+from dftrace_ai.analysis.ranks.clocks import ClockSamples
+from dftrace_ai.analysis.ranks.matching import Matching
+from dftrace_ai.analysis.ranks.partials import Group
+
+
+def clocks_of(ranks):
+    told = job(ranks)
+    made = Matching(told.ranks)
+    samples = ClockSamples(told.ranks, made.ranks)
+    for block in told.blocks():
+        for matches in made.take(block):
+            samples.add(matches)
+    return samples.clocks()
+
+
+def made(
+    seed, *, hosts=4, a_host=2, steps=300, each=3, late_rank=None, notice=60_000, polled=False
+):
+    """Return ranks of hosts whose clocks are +-2 s and +-20 ppm apart."""
+    rng = random.Random(seed)
+    offsets = [rng.uniform(-2e9, 2e9) for _ in range(hosts)]
+    drifts = [rng.uniform(-20e-6, 20e-6) for _ in range(hosts)]
+    ranks = [
+        Rank(
+            rank, host=f"node{rank // a_host}", steps=range(steps),
+            offset=round(offsets[rank // a_host]), drift=drifts[rank // a_host],
+        )
+        for rank in range(hosts * a_host)
+    ]  # fmt: skip
+    group = Group("0", "default", tuple(range(len(ranks))))
+    for step in range(steps):
+        for number in range(each):
+            begin = step * STEP + number * 30_000_000
+            come = [begin + round(rng.uniform(0, 5e6)) for _ in ranks]
+            if late_rank is not None:
+                come[late_rank] += 20_000_000
+            left = max(come) + 1_200_000
+            for rank in ranks:
+                seen = left + round(abs(rng.gauss(0, notice)))
+                late = 0
+                if polled:
+                    late = (left - come[rank.rank]) // 8
+                    seen = left + round(rng.uniform(0, late))
+                rank.calls.append(
+                    Call("all_reduce", group, come[rank.rank], seen, step, late=late,
+                         seq=step * each + number)
+                )  # fmt: skip
+    return ranks
+
+
+def held(clocks, ranks, seconds):
+    """Return how far ranks are from the reference at some moments, and what is told of that."""
+    at = [round(share * seconds * 1e9) for share in (0, 0.3, 0.7, 1)]
+    reference = next(one for one in clocks.hosts if one.state == "reference")
+    of_reference = next(rank for rank in ranks if rank.host == reference.host)
+    usual = clocks.corrected(of_reference.rank, clocked(of_reference, at))
+    found = []
+    for rank in ranks:
+        told = clocks.hosts[clocks.clock[rank.rank]]
+        apart = clocks.corrected(rank.rank, clocked(rank, at)) - usual
+        found.append((int(np.abs(apart).max()), told))
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"late_rank": 3}, {"polled": True}, {"hosts": 8, "a_host": 1}])
+def test_offsets_and_drifts_come_back_within_what_is_told(how):
+    for seed in range(3):
+        ranks = made(seed, **how)
+        clocks = clocks_of(ranks)
+        assert [one.state for one in clocks.hosts].count("reference") == 1
+        for error, told in held(clocks, ranks, 30):
+            if told.state == "reference":
+                assert error == 0
+                continue
+            assert told.state == "calibrated"
+            assert error <= told.typical_ns
+            assert error <= told.certain_ns
+            if not how or "hosts" in how:
+                assert error <= 20_000
+        assert clocks.uncertainty_ns < 5_000_000
+        assert clocks.unjoined == ()
+
+
+def with_calls(ranks, change):
+    """Return ranks with other calls: what a function makes of each, None for none."""
+    for rank in ranks:
+        changed = (change(rank, call) for call in rank.calls)
+        rank.calls = [call for call in changed if call is not None]
+    return ranks
+
+
+def states(ranks):
+    return {one.host: (one.state, one.reason, one.shared) for one in clocks_of(ranks).hosts}
+
+
+def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
+    others = Group("1", "", tuple(range(6)))
+
+    def without(kept):
+        """Return what moves all calls but some to a group in which node3 is not."""
+
+        def moved(rank, call):
+            if call.seq < kept:
+                return call
+            return None if rank.host == "node3" else replace(call, group=others)
+
+        return moved
+
+    def only_enqueued(rank, call):
+        return replace(call, until="enqueued")
+
+    few = states(with_calls(made(1, steps=20), without(5)))
+    assert few.pop("node3") == ("not calibrated", "few in common", 5)
+    assert {state for state, *_ in few.values()} == {"reference", "calibrated"}
+    none = clocks_of(with_calls(made(1, steps=20), without(0)))
+    assert none.hosts[3][2:] == (*("not calibrated", 0, None, None, None, 0), "none in common", 0)
+    assert none.unjoined == ("node3",)
+    assert none.error_ns.tolist()[3] == -1
+    all_ = states(with_calls(made(1, steps=20), only_enqueued))
+    assert list(all_.values()).count(("not calibrated", "enqueued", 0)) == 3
+
+    # The clock of a host jumps by 10 ms in the middle.
+    ranks = made(1, steps=20, each=1)
+    for rank in ranks:
+        if rank.host == "node2":
+            rank.calls = [
+                replace(call, start=call.start + 10**7, end=call.end + 10**7)
+                if call.seq >= 10
+                else call
+                for call in rank.calls
+            ]
+    jumped = clocks_of(ranks).hosts[2]
+    assert (jumped.state, jumped.reason) == ("not calibrated", "contradiction")
+    assert 5_000_000 < jumped.contradiction_ns < 10_000_000
+
+
+def test_hosts_that_share_nothing_are_joined_by_those_between():
+    ranks = made(4, hosts=4, a_host=1, steps=60)
+    pairs = [Group(f"{a}", "", (a, a + 1)) for a in range(3)]
+    for rank in ranks:
+        calls = []
+        for call in rank.calls:
+            mine = [group for group in pairs if rank.rank in group.ranks]
+            group = pairs[call.seq % 3]
+            if group in mine:
+                calls.append(replace(call, group=group, seq=call.seq // 3))
+        rank.calls = calls
+    clocks = clocks_of(ranks)
+    assert clocks.unjoined == ()
+    for error, told in held(clocks, ranks, 6):
+        assert error <= told.typical_ns
+
+
+def test_messages_alone_bound_how_far_clocks_are_apart():
+    ranks = [Rank(0, host="node0"), Rank(1, host="node1", offset=1_500_000_000)]
+    group = Group("0", "", (0, 1))
+    for step in range(20):
+        for number, (one, other) in enumerate(((0, 1), (1, 0))):
+            at = step * STEP + number * 20_000_000
+            said = {"seq": step, "tag": 0, "step": step}
+            ranks[one].calls.append(Call("send", group, at, at + 10, peer=other, **said))
+            ranks[other].calls.append(
+                Call("receive", group, at - 5_000_000, at + 300_000, peer=one, **said)
+            )
+    clocks = clocks_of(ranks)
+    told = clocks.hosts[1]
+    assert told.state == "bounded"
+    assert told.offset_ns == 1_500_000_000
+    assert told.certain_ns == 300_000
+    assert clocks.unjoined == ("node1",)
+
+
+def test_files_of_one_boot_come_together_exactly():
+    # The wall clock was set by a second between the starts of the two.
+    ranks = made(1, hosts=1, a_host=2, steps=20)
+    for rank, constant in zip(ranks, (5_000_000_000, 6_000_000_000), strict=True):
+        rank.offset, rank.drift = constant, 0.0
+        rank.clock_offset_ns = constant
+    clocks = clocks_of(ranks)
+    assert clocks.uncertainty_ns == 0
+    first, second = (clocks.corrected(rank.rank, clocked(rank, [7])) for rank in ranks)
+    assert first.tolist() == second.tolist()
+    matched = next(iter(Matching(job(ranks).ranks).take(next(job(ranks).blocks()))))
+    assert len(matched.first) == 60
+    assert matched.unmatched.broken == 0
