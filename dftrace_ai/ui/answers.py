@@ -145,16 +145,28 @@ class StepsAnswer(TypedDict):
     outside: dict[str, float]
 
 
+class RankGroup(TypedDict):
+    """Ranks that share a row: those of a host, or some that follow each other."""
+
+    host: str
+    first: int
+    last: int
+    count: int
+
+
 class HeatHead(TypedDict):
     """Which ranks the rows of a heat map are, and what their colours are held against."""
 
+    # Of more ranks than there are rows those behind the odd ones stand in groups, each with the
+    # greatest of its ranks; its rank among `rows` is the one whose median is the greatest.
     what: str
     cols: int
     a: float
     b: float
+    ranks: int
     rows: list[int]
     odd: int
-    left_out: int
+    groups: list[RankGroup]
     median_us: list[float | None]
     mid_us: float | None
 

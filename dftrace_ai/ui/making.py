@@ -136,7 +136,8 @@ class _Making:
     def _take(self, measured: MeasuredRank) -> None:
         steps = measured.steps
         times = (steps.start_ns, steps.end_ns, steps.time_ns)
-        self._ranks[measured.number] = StepColumns(*times, steps.number, steps.parts)
+        host = shortened(measured.rank.process.host, LETTERS_IN_LIST)
+        self._ranks[measured.number] = StepColumns(host, *times, steps.number, steps.parts)
         self._named[measured.number] = measured.rank.named
         self._last = measured
 

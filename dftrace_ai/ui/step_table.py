@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.analysis.steps import Part, Steps
-    from dftrace_ai.ui.answers import HeatHead, StepsAnswer
+    from dftrace_ai.ui.answers import HeatHead, RankGroup, StepsAnswer
 
 Values = NDArray[Any]
 
@@ -49,6 +49,7 @@ class TableFacts:
     """What the columns are of: ranks, where each begins among the rows, and parts."""
 
     ranks: list[int]
+    hosts: list[str]
     offsets: list[int]
     parts: list[str]
     # Of the times outside of steps it is known for this one what was done.
@@ -61,6 +62,7 @@ class TableFacts:
 class StepColumns:
     """What is kept of the steps of a rank when the rank has been let go."""
 
+    host: str
     start_ns: Values
     end_ns: Values
     time_ns: Values
@@ -91,7 +93,8 @@ def write_table(
     if any((one.number != np.arange(len(one.number))).any() for one in steps):
         columns["number"] = np.concatenate([one.number for one in steps])
     kinds = {name: _save(folder, name, values) for name, values in columns.items()}
-    facts = TableFacts(numbers, offsets, [str(part) for part in parts], number, kinds)
+    hosts = [one.host for one in steps]
+    facts = TableFacts(numbers, hosts, offsets, [str(part) for part in parts], number, kinds)
     (folder / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 
@@ -221,7 +224,7 @@ class StepTable:
 
     def heat(self, what: str, a_s: float, b_s: float, columns: int) -> tuple[HeatHead, bytes]:
         """Return ranks by time, a byte a cell: the greatest of a moment against the median rank."""
-        # Ranks that differ stand first.
+        # Ranks that differ stand first; of very many the others share rows.
         value, starts, ends = self._measured(what), self._column("start"), self._column("end")
         columns = min(max(1, columns), MOST_COLUMNS)
         a_ns, b_ns = round(a_s * 1e9), max(round(b_s * 1e9), round(a_s * 1e9) + 1)
@@ -244,15 +247,37 @@ class StepTable:
                 values,
             )
         odd, usual = _odd_ranks(medians)
-        order = [*odd, *(row for row in range(len(medians)) if row not in set(odd))][:MOST_ROWS]
-        usual_of = [None if np.isnan(one) else round(one / 1000, 2) for one in medians[order]]
+        rest = np.setdiff1d(np.arange(len(medians)), odd)
+        groups = self._groups(rest) if len(medians) > MOST_ROWS else []
+        members = [np.array([row]) for row in odd] + (
+            groups or [rest[[at]] for at in range(len(rest))]
+        )
+        rows = [one[np.argmax(np.nan_to_num(medians[one], nan=-1.0))] for one in members]
+        usual_of = [None if np.isnan(one) else round(one / 1000, 2) for one in medians[rows]]
+        shades = _shades(grid, members)
         head: HeatHead = {
             "what": what, "cols": columns, "a": a_s, "b": b_s,
-            "rows": [self.facts.ranks[row] for row in order], "odd": len(odd),
-            "left_out": max(0, len(medians) - MOST_ROWS), "median_us": usual_of,
+            "ranks": len(medians), "rows": [self.facts.ranks[row] for row in rows],
+            "odd": len(odd), "groups": list(map(self._told_group, groups)), "median_us": usual_of,
             "mid_us": None if usual is None else round(usual / 1000, 2),
         }  # fmt: skip
-        return head, _shades(grid)[order].tobytes()
+        return head, shades.tobytes()
+
+    def _groups(self, rows: Values) -> list[Values]:
+        """Put ranks together: by host where there are several, else as they follow each other."""
+        most = MOST_ROWS - MOST_ODD
+        hosts = np.array(self.facts.hosts)[rows]
+        found, first, which = np.unique(hosts, return_index=True, return_inverse=True)
+        if 1 < len(found) <= most:
+            return [rows[which == at] for at in np.argsort(first)]
+        return np.array_split(rows, -(-len(rows) // -(-len(rows) // most)))
+
+    def _told_group(self, rows: Values) -> RankGroup:
+        ranks, hosts = self.facts.ranks, {self.facts.hosts[row] for row in rows}
+        return {
+            "host": hosts.pop() if len(hosts) == 1 else "",
+            "first": ranks[rows[0]], "last": ranks[rows[-1]], "count": len(rows),
+        }  # fmt: skip
 
     def _measured(self, what: str) -> Values:
         if what in {"own", "time"}:
@@ -272,10 +297,14 @@ def _fill(row: Values, first: Values, last: Values, values: Values) -> None:
     np.fmax.at(row, column, np.repeat(values, counts))
 
 
-def _shades(grid: Values) -> Values:
+def _shades(grid: Values, members: list[Values]) -> Values:
+    """Return the bytes of rows that some rows of a grid share, by their greatest values."""
     usual = np.full(grid.shape[1], np.nan)
     some = ~np.isnan(grid).all(axis=0)
     usual[some] = np.nanmedian(grid[:, some], axis=0)
+    sizes = [len(one) for one in members]
+    grid = grid[np.concatenate([*members, np.zeros(0, np.int64)]).astype(np.int64)]
+    grid = np.fmax.reduceat(grid, np.cumsum([0, *sizes[:-1]]), axis=0) if members else grid
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log2(grid / np.where(usual > 0, usual, np.nan))
     shade = np.clip(np.round((ratio + OCTAVES) / (2 * OCTAVES) * SHADES), 0, SHADES)

@@ -8,6 +8,7 @@ import signal
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from safety.commands import answer, invoke
 from ui.served_runs import Served, serving, until
 
 from dftrace_ai.analysis.report import plots
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import PARTS
 from dftrace_ai.analysis.texts import part_name
 from dftrace_ai.analysis.why.model import KINDS
 from dftrace_ai.spare_folders import is_let_go
 from dftrace_ai.ui import answers
+from dftrace_ai.ui.step_table import StepColumns, StepTable, write_table
 
 LONG = "n" * 100_000
 HOSTILE = ["<img src=x onerror=alert(1)>", "a..%2f", "a&b=c", '"quoted"', "-n", "\u202egnp", "100%"]
@@ -211,6 +214,7 @@ def test_the_time_between_steps_is_told(served: Served) -> None:
 
 
 def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:
+    served.read()
     body = served.get("api/heat", id="job/eight", what="own", a=0.0, b=1.9, cols=40).body
     size = int.from_bytes(body[:4], "little")
     head, cells = json.loads(body[4 : 4 + size]), body[4 + size :]
@@ -224,6 +228,43 @@ def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:
     assert head["median_us"][0] == pytest.approx(22_000, rel=0.05)
     equal = served.get("api/heat", id="job/eight", what="time", a=0.0, b=1.9, cols=40).body
     assert json.loads(equal[4 : 4 + int.from_bytes(equal[:4], "little")])["odd"] == 0
+
+
+@pytest.mark.parametrize("hosts", [13, 1])
+def test_very_many_ranks_share_rows(tmp_path: Path, hosts: int) -> None:
+    count, late = 1300, 700
+    start = np.arange(4) * 10_000_000
+    none = np.zeros((2, 0), np.int64)
+
+    class Shown:
+        evaluation = none
+        timeline = SimpleNamespace(of=lambda part: none)
+
+    def columns(rank: int) -> StepColumns:
+        time = np.full(4, 8_000_000 + (rank == 1299) * np.array([0, 0, 1_600_000, 0]))
+        time = 2 * time if rank == late else time
+        parts = dict.fromkeys(STEP_PARTS, np.zeros(4, np.int64))
+        return StepColumns(f"node{rank % hosts}", start, start + 9_000_000, time, start, parts)
+
+    write_table(tmp_path, {rank: columns(rank) for rank in range(count)}, (0, Shown()), 0)
+    head, cells = StepTable(tmp_path).heat("time", 0.0, 0.04, 4)
+    assert (head["ranks"], head["odd"], head["rows"][0]) == (count, 1, late)
+    groups = head["groups"]
+    assert len(head["rows"]) == 1 + len(groups) <= 1024
+    assert sum(group["count"] for group in groups) == count - 1
+    rows = [list(cells[4 * row : 4 * row + 4]) for row in range(len(head["rows"]))]
+    assert rows[0] == [150] * 4
+    if hosts > 1:
+        assert [group["host"] for group in groups] == [f"node{at}" for at in range(hosts)]
+        assert (groups[12]["first"], groups[12]["last"]) == (12, 1299)
+        slow = 1 + 12
+    else:
+        assert (groups[0]["first"], groups[0]["last"], groups[0]["count"]) == (0, 1, 2)
+        assert groups[-1]["last"] == 1299
+        slow = len(rows) - 1
+    # A row has the longest of all of its ranks.
+    assert [row for row in range(1, len(rows)) if rows[row] != [100] * 4] == [slow]
+    assert rows[slow][2] > rows[slow][0] == 100
 
 
 def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> None:

@@ -1,8 +1,8 @@
-// Ranks by time: a row for each rank, those that differ first; a cell is its longest step of that moment,
-// held against the median rank of the moment.
+// Ranks by time: a row for each rank, those that differ first, of very many in groups; a cell is its
+// longest step of that moment, held against the median rank of the moment.
 
 import {askBytes, fit, gutter, h, say} from './dom.js';
-import {colour, count, parts, place, time} from './figures.js';
+import {colour, count, counted, parts, place, time} from './figures.js';
 
 const ODD = 13, GAP = 6, MOST_REST = 340, ROW = 11;
 const LEAST_COLUMNS = 60, MOST_COLUMNS = 700;
@@ -15,6 +15,8 @@ const HINT = 'A cell is the longest step of its moment, beside the median rank o
 
 const measureName = (name) => name === 'own' ? 'own time (without communication)' :
   name === 'time' ? 'step time' : parts.get(name) || name;
+
+const byHost = (groups) => new Set(groups.map((one) => one.host)).size === groups.length;
 
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
@@ -36,8 +38,8 @@ function colours() {
 
 export class Ranks {
   // `run` has {id, rank, span, showRank(rank)}; `measures` are names of what can be shown.
-  constructor(run, measures, many) {
-    Object.assign(this, {run, many, what: measures[0], row: 0, column: 0});
+  constructor(run, measures) {
+    Object.assign(this, {run, what: measures[0], row: 0, column: 0});
     this.about = h('small');
     this.read = h('div', {className: 'read'}, HINT);
     this.scale = h('i', {className: 'scale', 'aria-hidden': 'true'});
@@ -110,7 +112,7 @@ export class Ranks {
   }
 
   drawNames(height, each) {
-    const {head} = this, named = head.rows.map((rank, row) => [rank, row])
+    const {head} = this, named = head.rows.map((rank, row) => [head.groups[row - head.odd]?.first ?? rank, row])
         .filter(([, row]) => row < head.odd || (row - head.odd) % each === 0);
     this.names.style.height = `${height}px`;
     this.names.replaceChildren(...named.map(([rank, row]) => {
@@ -120,11 +122,13 @@ export class Ranks {
   }
 
   words() {
-    const {odd, rows, median_us: medians, mid_us: middle, left_out: more} = this.head;
+    const {odd, rows, median_us: medians, mid_us: middle, ranks, groups} = this.head;
     const us = (value) => value === null ? 'nothing' : time(value * 1000);
     const named = rows.slice(0, Math.min(NAMED, odd)).map((rank, i) => `rank ${rank} (${us(medians[i])} against ${us(middle)})`);
-    return `${count(this.many)} ranks · ` + (odd ? `${count(odd)} ${odd === 1 ? 'differs and stands' : 'differ and stand'} first: ` +
-        named.join(', ') : 'none differs from the others') + (more ? ` · ${count(more)} are not shown` : '');
+    return `${count(ranks)} ranks · ` + (odd ? `${count(odd)} ${odd === 1 ? 'differs and stands' : 'differ and stand'} first: ` +
+        named.join(', ') : 'none differs from the others') +
+        (groups.length ? ` · the others share ${count(groups.length)} rows, ${byHost(groups) ? 'one for each host' : 'as they follow each other'}; ` +
+          'a row has the longest step of any of them' : '');
   }
 
   tell(row, column) {
@@ -133,9 +137,16 @@ export class Ranks {
     const t = head.a + (column + .5) / head.cols * (head.b - head.a);
     const times = 2 ** (code / STEPS * OCTAVES - OCTAVES / 2);
     const median = head.median_us[row];
-    this.read.textContent = `rank ${head.rows[row]} at ${place(Math.min(t, run.span.end))}: ` +
+    this.read.textContent = `${this.called(row)} at ${place(Math.min(t, run.span.end))}: ` +
         (code === NOTHING ? 'nothing' : `${code === 0 ? 'at most ' : code === STEPS ? 'at least ' : ''}${times.toFixed(2)} times the median rank`) +
         (median === null ? '' : ` · its median ${time(median * 1000)}`);
+  }
+
+  called(row) {
+    const rank = `rank ${this.head.rows[row]}`, group = this.head.groups[row - this.head.odd];
+    if (!group) return rank;
+    const {host, first, last, count: many} = group;
+    return `${rank}, the slowest of ${counted(many, 'rank')} from ${first} to ${last}${host && ` of ${host}`},`;
   }
 
   listen() {

@@ -138,7 +138,7 @@ class Run {
       onchange: () => this.showRank(Number(this.menu.value))},
     told.step_ranks.map((rank) => h('option', {value: rank, selected: rank === this.rank}, `rank ${rank}`)));
     this.steps = steps && new Steps(this);
-    this.ranks = told.step_ranks.length > 1 && new Ranks(this, told.measures, told.step_ranks.length);
+    this.ranks = told.step_ranks.length > 1 && new Ranks(this, told.measures);
     this.tracks = new Tracks(this);
     this.tensors = new Tensors(this);
     this.pictures = new Pictures(this);
