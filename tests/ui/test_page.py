@@ -165,6 +165,9 @@ def test_the_list_is_filtered_sorted_and_compared_by_keys(told: dict[str, Any]) 
     assert found["back"] == len(found["all"])
     assert found["opened"].startswith("#/run/")
     assert found["keys"]
+    first, reloaded, none = found["baseline"]
+    assert (reloaded, none) == (first, None)
+    assert first in found["all"]
 
 
 def test_rows_stand_still_until_somebody_asks(told: dict[str, Any]) -> None:

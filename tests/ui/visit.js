@@ -228,6 +228,25 @@ async function listByKeys(tab) {
   found.opened = await tab.hash();
   await tab.key('u');
   await tab.until(`document.querySelector('#runs')`);
+  // The baseline stays first over a reload, until there is none.
+  const based = `(document.querySelector('#runs .baseline') || {closest: () => null}).closest('tr')`;
+  const makeBaseline = async () => {
+    await tab.key('j');
+    await tab.key('j');
+    await tab.key('x');
+    await tab.ask(`[...document.querySelectorAll('.bar button')].find((one) => /baseline$/.test(one.textContent)).click()`);
+  };
+  await tab.ask(`document.querySelectorAll('#runs tr.chosen input').forEach((one) => one.click())`);
+  await makeBaseline();
+  found.baseline = [await tab.ask(`${based}.querySelector('a').title`)];
+  await tab.cdp('Page.reload');
+  await tab.until(`performance.getEntriesByName('runs-drawn').length && document.querySelector('#runs .baseline')`);
+  found.baseline.push(await tab.ask(`${based} === document.querySelector('#runs tbody tr') && ${based}.querySelector('a').title`));
+  await tab.key('j');
+  await tab.key('x');
+  await tab.ask(`[...document.querySelectorAll('.bar button')].find((one) => one.textContent === 'No baseline').click()`);
+  found.baseline.push(await tab.ask(`${based} && 'there'`));
+  await tab.key('x');
   await tab.key('?');
   found.keys = await tab.ask(`document.getElementById('keys').open`);
   await tab.key('Escape');

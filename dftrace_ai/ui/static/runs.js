@@ -132,6 +132,9 @@ function nothing(page, root) {
 function list(page, first) {
   let told = first, shown = [], at = -1, matching = null;
   const made = new Map();
+  // It is kept over a reload, for this folder.
+  const place = `baseline ${first.root}`;
+  chosen.baseline = localStorage.getItem(place);
   const byName = () => new Map(told.runs.map((row) => [row.id, row]));
 
   const search = h('input', {
@@ -322,6 +325,8 @@ function list(page, first) {
 
   function based() {
     chosen.baseline = chosen.picked[0] === chosen.baseline ? null : chosen.picked[0];
+    if (chosen.baseline === null) localStorage.removeItem(place);
+    else localStorage.setItem(place, chosen.baseline);
     order();
   }
 
