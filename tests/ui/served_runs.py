@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from analysis.trace_lines import TraceLines
 from conftest import clean_environment
 from safety.commands import COMMAND
 
@@ -89,6 +90,25 @@ def until(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
         assert time.monotonic() < deadline, seen
         time.sleep(0.02)
     return seen
+
+
+def ranks(
+    folder: Path, count: int, late: int | None = None, steps: int = 60, pid: int = 4000
+) -> Path:
+    """A synchronous job; of one rank the forward takes four times as long as that of the others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in range(count):
+        trace = TraceLines(pid + rank, rank=rank, world_size=count)
+        at = 1_000_000_000
+        for step in range(steps):
+            own = (20 if rank == late else 5) * 1_000_000 + 1000 * (rank + step % 7)
+            trace.span("step", "pipeline", at, 30_000_000, step=step)
+            trace.span("forward", "compute", at + 1000, own, step=step)
+            trace.span("all_reduce", "comm", at + 2000 + own, 28_000_000 - own, step=step)
+            at += 31_000_000
+        trace.footer()
+        trace.write(folder / f"t-host-{pid + rank}.pfw.gz")
+    return folder
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from analysis.trace_lines import small_trace
 from analysis.why.made_runs import Training
 from html_pages import EVIL
 from live.programs import program
-from ui.served_runs import serving, until
-from ui.test_served_runs import ranks
+from ui.served_runs import ranks, serving, until
 
 VISIT = Path(__file__).with_name("visit.js")
 STATIC = Path(__file__).parents[2] / "dftrace_ai" / "ui" / "static"

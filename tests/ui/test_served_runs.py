@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,42 +15,21 @@ import pytest
 from analysis.report import made_pages
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from analysis.why.made_runs import Training
-from live.programs import program
 from loggers.runs.made_logs import Log
 from printed_json import checked
 from safety.commands import answer, invoke
-from ui.served_runs import Served, serving, until
+from ui.served_runs import Served, ranks, serving
 
 from dftrace_ai.analysis.report import plots
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import PARTS
 from dftrace_ai.analysis.texts import part_name
 from dftrace_ai.analysis.why.model import KINDS
-from dftrace_ai.spare_folders import is_let_go
 from dftrace_ai.ui import answers
 from dftrace_ai.ui.step_table import StepColumns, StepTable, write_table
 
 LONG = "n" * 100_000
 HOSTILE = ["<img src=x onerror=alert(1)>", "a..%2f", "a&b=c", '"quoted"', "-n", "\u202egnp", "100%"]
-
-
-def ranks(
-    folder: Path, count: int, late: int | None = None, steps: int = 60, pid: int = 4000
-) -> Path:
-    """A synchronous job; of one rank the forward takes four times as long as that of the others."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for rank in range(count):
-        trace = TraceLines(pid + rank, rank=rank, world_size=count)
-        at = 1_000_000_000
-        for step in range(steps):
-            own = (20 if rank == late else 5) * 1_000_000 + 1000 * (rank + step % 7)
-            trace.span("step", "pipeline", at, 30_000_000, step=step)
-            trace.span("forward", "compute", at + 1000, own, step=step)
-            trace.span("all_reduce", "comm", at + 2000 + own, 28_000_000 - own, step=step)
-            at += 31_000_000
-        trace.footer()
-        trace.write(folder / f"t-host-{pid + rank}.pfw.gz")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -442,195 +420,3 @@ def test_a_run_is_shown_in_perfetto_by_the_same_server(served: Served) -> None:
     assert served.ask(f"/{secret}/").status in (200, 404)  # as the offline UI is there or not
     assert served.get("perfetto", id="job/eight", ranks="99").status == 409
     assert served.get("perfetto", id="job/eight", at="soon").status == 409
-
-
-def test_a_job_is_shown_as_it_runs_and_dies_and_is_recovered(tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    source = """
-        dftrace_ai.initialize()
-        for step in range(30):
-            with ai.pipeline.step(step=step):
-                with ai.compute.forward:
-                    time.sleep(0.001)
-        with ai.comm.all_reduce:
-            done("waits")
-        """
-    with (
-        program(source, root / "job", RANK="0", WORLD_SIZE="1") as running,
-        serving(root, tmp_path / "cache") as (page, _),
-    ):
-        row = page.rows()["job"]
-        assert row["state"] == "running"
-        live = page.json("live", id="job")
-        (rank,) = live["ranks"]
-        assert live["over"] is None
-        assert (rank["rank"], rank["pid"], rank["state"]) == (0, running.pid, "alive")
-        assert rank["where"] == "comm.all_reduce"
-        assert live["stuck"]["kind"] == "dftrace verdict"
-        running.kill()
-        row = until(lambda: page.rows()["job"], lambda row: row["state"] == "died" and row["fresh"])
-        assert row["card"]["hint"].startswith("dftrace recover ")
-        if not row["files"]:
-            assert row["card"]["verdict"] == "not-recovered"
-        done = page.ask(f"/{page.token}/api/recover?id=job", "POST")
-        assert done.status == 200
-        assert len(done.json["done"]) == 1
-        row = page.read()["job"]
-        assert row["state"] == "died"
-        assert row["card"]["ended"] == ["died"]
-        assert row["card"]["steps"] == 30
-        assert page.json("live", id="job")["over"]
-
-
-def test_a_run_that_grows_is_read_again(tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    ranks(root / "job", 1, steps=30)
-    with serving(root, tmp_path / "cache") as (page, _):
-        assert page.json("run", id="job")["card"]["steps"] == 30
-        ranks(root / "job", 1, steps=50)
-        until(page.rows, lambda rows: not rows["job"]["fresh"])
-        assert page.json("run", id="job", refresh=1)["card"]["steps"] == 50
-        seen = page.json("steps", id="job", rank=0, a=0, b=100)
-        assert seen["total"] == 50
-        ranks(root / "new", 2, steps=30)
-        rows = until(page.read, lambda rows: "new" in rows)
-        assert rows["new"]["card"]["ranks"] == 2
-
-
-def test_what_was_read_is_kept_where_nobody_else_can_write(tmp_path: Path) -> None:
-    root, cache = tmp_path / "runs", tmp_path / "cache"
-    ranks(root / "job", 1)
-    with serving(root, cache) as (page, _):
-        page.read()
-    kept = cache / "dftrace-ai" / "ui"
-    assert kept.stat().st_mode & 0o777 == 0o700
-    (card,) = kept.glob("*/card.json")
-    assert card.stat().st_mode & 0o777 == 0o600
-    found = json.loads(card.read_text())
-    card.write_text(json.dumps(found | {"card": found["card"] | {"what": "of the cache"}}))
-    with serving(root, cache) as (page, _):
-        assert page.rows()["job"]["card"]["what"] == "of the cache"
-    for mode in (0o777, 0o755):  # others could have put it there, or look into it
-        kept.chmod(mode)
-        with serving(root, cache) as (page, _):
-            assert page.read()["job"]["card"]["what"] != "of the cache"
-    kept.chmod(0o700)
-    # What a full disk or a loss of power has left is made anew, and what was half made goes.
-    half, held = card.parent / ".part-x", card.with_name(".card.json.77")
-    half.mkdir()
-    held.touch()
-    del found["card"]["words"]
-    with serving(root, cache) as (page, _):
-        assert not half.exists()
-        assert not held.exists()
-        for broken in ("", "{", "[]", json.dumps({"key": found["key"]}), json.dumps(found)):
-            card.write_text(broken)
-            assert page.read()["job"]["card"]["steps"] == 60
-
-
-def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
-    root, cache = tmp_path / "runs", tmp_path / "cache"
-    ranks(root / "job", 1)
-    with serving(root, cache) as (page, _):
-        whole = page.json("run", id="job")
-        del whole["figures"]["made_at"], whole["card"]["as_of_s"]
-        for name, asked in (
-            *(("run.json", ""), ("figures.json", ""), ("metrics.json", "metrics")),
-            *(("pictures.json", "media"), ("steps.end", "heat"), ("steps.time", "steps")),
-        ):
-            for left in (0, 1):
-                (file,) = cache.glob(f"dftrace-ai/ui/*/*/{name}")
-                file.write_bytes(file.read_bytes()[:left])
-                words = {"rank": 0, "a": 0, "b": 9, "name": "x"}
-                if asked:
-                    assert page.get(f"api/{asked}", id="job", **words).status == 409, name
-                seen = page.json("run", id="job")
-                del seen["figures"]["made_at"], seen["card"]["as_of_s"]
-                assert seen == whole
-                if asked:
-                    assert page.get(f"api/{asked}", id="job", **words).status == 200, name
-
-
-BROKEN_READER = """
-import errno, fcntl, os, pathlib, signal, sys, tempfile, time, types
-fault = pathlib.Path(__file__).with_name("fault")
-if "do_tasks" in sys.orig_argv and fault.exists():
-    what = fault.read_text()
-    if what == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif what == "waits":
-        held = os.open(fault, os.O_RDONLY)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        fault.with_name("server").write_text(str(os.getppid()))
-        RUSAGE_SELF = getrusage = lambda _: time.sleep(1000)
-        sys.modules["resource"] = types.SimpleNamespace(**locals())
-    elif what == "full":
-        make = tempfile.mkdtemp
-        def mkdtemp(dir, prefix):
-            if "dftrace-spare" not in str(dir):
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return make(dir=dir, prefix=prefix)
-        tempfile.mkdtemp = mkdtemp
-    else:
-        sys.modules["resource"] = None
-"""
-
-
-def test_a_reader_that_ends_says_why(tmp_path: Path) -> None:
-    root, here = tmp_path / "runs", tmp_path / "here"
-    root.mkdir()
-    here.mkdir()
-    (here / "sitecustomize.py").write_text(BROKEN_READER)
-    fault = here / "fault"
-    with serving(root, tmp_path / "cache", PYTHONPATH=str(here)) as (page, _):
-        for number, (what, said) in enumerate(
-            {"broken": "import of resource halted", "killed": "too little memory"}.items()
-        ):
-            fault.write_text(what)
-            small_trace().write(root / what / f"t-host-{number}.pfw")
-            run = page.json("run", id=what)
-            assert run["state"] == "unreadable"
-            assert said in run["card"]["what"]
-        # Where the cache has no room it is kept as long as the server lives.
-        fault.write_text("full")
-        small_trace().write(root / "full" / "t-host-2.pfw")
-        assert page.json("run", id="full")["state"] == "ended"
-        assert page.json("run", id="full")["figures"]["summary"]["events"] > 0
-        fault.unlink()
-        # It is not for ever.
-        for what in ("broken", "killed"):
-            assert page.json("run", id=what, refresh=1)["state"] == "ended"
-        small_trace().write(root / "whole" / "t-host-9.pfw")
-        assert page.json("run", id="whole")["state"] == "ended"
-        # A server that is killed takes its readers with it, whatever they are at.
-        fault.write_text("waits")
-        small_trace().write(root / "last" / "t-host-8.pfw")
-        page.rows()
-        server = until((here / "server").exists, bool) and (here / "server").read_text()
-        os.kill(int(server), signal.SIGKILL)
-        until(lambda: is_let_go(fault), bool)
-
-
-def test_two_hundred_runs_are_in_one_list(tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    for number in range(200):
-        path = small_trace(100 + number).write(
-            root / f"{number:03d}" / f"t-host-{100 + number}.pfw"
-        )
-        os.utime(path, (1e9 + number, 1e9 + number))
-    with serving(root, tmp_path / "cache", SSH_CONNECTION="a b c d") as (page, said):
-        assert f"ssh -NL {page.port}:127.0.0.1:{page.port} " in said
-        listed = page.json("runs")
-        assert [row["id"] for row in listed["runs"]] == [f"{n:03d}" for n in reversed(range(200))]
-        # The list waits for no reading; what is looked at is read at once.
-        assert listed["reading"] > 0
-        assert page.json("run", id="000")["card"]["verdict"] == "abstained"
-
-
-def test_a_directory_without_runs_is_an_empty_list(tmp_path: Path) -> None:
-    with serving(tmp_path / ".", tmp_path / "cache") as (page, _):
-        assert page.json("runs")["runs"] == []
-    small_trace().write(tmp_path / "runs" / "t-host-1.pfw")
-    with serving(tmp_path / "runs", tmp_path / "cache") as (page, _):
-        assert list(page.read()) == ["."]
-        assert page.json("run", id=".")["card"]["events"] > 0
