@@ -133,6 +133,14 @@ class EventBlock:
     @property
     def phases(self) -> dict[int, str]: ...
     def numbers(self, name: str, /) -> bytes: ...
+    def members(
+        self,
+        labels: Buffer,
+        whole: tuple[str, ...],
+        micros: tuple[str, ...],
+        texts: tuple[str, ...],
+        /,
+    ) -> tuple[bytes, bytes, list[str]]: ...
 
 @final
 class EventScanner:

@@ -16,6 +16,7 @@ from dftrace_ai._reader import whole_numbers
 from dftrace_ai.analysis.reading.scanning import (
     BEGIN,
     LETTERS,
+    MOST_LABEL_BYTES,
     TraceBlocks,
     argument_places,
     new_scanner,
@@ -23,7 +24,7 @@ from dftrace_ai.analysis.reading.scanning import (
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -272,6 +273,35 @@ class Label(NamedTuple):
     name: str
 
 
+NO_NUMBER: Final = -(2**63)
+"""In place of a number, where arguments have none."""
+
+
+class Wanted(NamedTuple):
+    """Members of arguments that are taken with the columns, of events of some names."""
+
+    of: Callable[[Label], bool]
+    whole: tuple[str, ...] = ()  # whole numbers
+    micros: tuple[str, ...] = ()  # microseconds, as nanoseconds
+    texts: tuple[str, ...] = ()  # places in `Members.texts`; -1 where there is none
+
+
+@dataclass(frozen=True, repr=False)
+class Members:
+    """Members of arguments of events of some names; `NO_NUMBER` where there is none."""
+
+    rows: Integers  # the events, in order
+    columns: dict[str, Integers]  # by the name of the member
+    texts: tuple[str, ...]  # each once
+
+    def of(self, rows: Integers) -> Integers | None:
+        """Return where rows that rise stand among these; None where one is none of them."""
+        at = np.searchsorted(self.rows, rows)
+        if not len(rows) or (at[-1] < len(self.rows) and np.array_equal(self.rows[at], rows)):
+            return at
+        return None
+
+
 @dataclass(frozen=True, repr=False)
 class EventNames:
     """How the events of a trace are called: of each row the place in `labels`."""
@@ -280,6 +310,7 @@ class EventNames:
     labels: tuple[Label, ...]
     label: Integers
     arguments: Arguments
+    members: tuple[Members, ...] = field(default=(), kw_only=True)  # as they were wanted
 
     def __len__(self) -> int:
         return len(self.label)
@@ -294,6 +325,15 @@ class EventNames:
             TraceError: they have to be read anew, and the file is not what it was.
         """
         return _decoded(self.arguments.text_of(row))
+
+    def numbers_of(self, rows: Integers, names: Sequence[str]) -> Integers:
+        """Return the whole numbers by these names of rows that rise; `NO_NUMBER` for none."""
+        for members in self.members:
+            if all(name in members.columns for name in names):
+                at = members.of(rows)
+                if at is not None:
+                    return np.stack([members.columns[name][at] for name in names])
+        return self.arguments.numbers_of(rows, names)
 
     def all_args(self, rows: Integers) -> Iterator[dict[str, Json]]:
         """Yield the arguments of events whose numbers rise, as `args`; of many in less time."""
@@ -338,11 +378,13 @@ class EventColumns(EventNames):
     @property
     def names(self) -> EventNames:
         """The names alone, which hold none of the other columns in memory."""
-        return EventNames(self.trace, self.labels, self.label, self.arguments)
+        return EventNames(self.trace, self.labels, self.label, self.arguments, members=self.members)
 
 
-def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
+def event_columns(traces: TraceSet, wanted: Sequence[Wanted] = ()) -> Iterator[EventColumns]:
     """Yield the events of each trace that has some; afterwards `notes` of `traces` are set.
+
+    What is `wanted` of their arguments is taken while they are read, as `EventNames.members`.
 
     Raises:
         TraceError: a file cannot be read any more, or its names need too much memory.
@@ -352,7 +394,7 @@ def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
     for trace in traces:
         # Whoever asks holds the columns, and nobody else.
         so_far = _READ_ON.get(trace.path) or ReadSoFar(trace, kept=False)
-        found = [so_far.columns(trace, notes)]
+        found = [so_far.columns(trace, notes, wanted)]
         if found[0]:
             yield found.pop()  # type: ignore[misc]
     traces.notes = tuple(notes)
@@ -374,7 +416,7 @@ class BlockColumns:
         for block in blocks:
             more = self._scanner.labels(len(self._labels))
             self._labels += tuple(Label(cat, name) for cat, name in more)
-            columns = {name: np.array(_read(block, name)) for name in KINDS}
+            columns: dict[str, Any] = {name: np.array(_read(block, name)) for name in KINDS}
             columns["ph"] = LETTERS[columns["ph"]]
             arguments = BlockArguments.of(block)
             yield block, EventColumns(blocks.trace, self._labels, arguments=arguments, **columns)
@@ -385,12 +427,14 @@ class ReadSoFar:
 
     def __init__(self, trace: Trace, *, kept: bool = True) -> None:
         self._kept = kept
-        self._begin(trace)
+        self._begin(trace, ())
 
-    def _begin(self, trace: Trace) -> None:
+    def _begin(self, trace: Trace, wanted: Sequence[Wanted]) -> None:
         self._columns = {name: _Column(kinds) for name, kinds in KINDS.items()}
         self._arguments = TraceArguments(trace, _numbers={} if self._kept else None)
+        self._wanted, self._takings = wanted, [_Taking(one) for one in wanted]
         self._scanner = new_scanner()
+        self._labels: list[Label] = []
         # Of whole blocks: where they end, lines in them that cannot be read, their pieces and rows.
         self._whole, self._unreadable, self._pieces, self._rows = BEGIN, 0, 0, 0
         self._known: tuple[object, ...] = ()
@@ -407,22 +451,31 @@ class ReadSoFar:
         base_us = trace.header and trace.header.time_base_us
         return info.st_dev, info.st_ino, trace.file.codec, base_us, last
 
-    def columns(self, trace: Trace, notes: list[str]) -> EventColumns | None:
+    def columns(
+        self, trace: Trace, notes: list[str], wanted: Sequence[Wanted]
+    ) -> EventColumns | None:
         """Return the events of a file as it is now; None where it has none.
 
         Raises:
             TraceError: the file cannot be read any more, or its names need too much memory.
         """
-        if self._kept and self._known != self._known_of(trace):
-            self._begin(trace)
+        same = not self._kept or self._known == self._known_of(trace)
+        if not same or self._wanted != wanted:
+            self._begin(trace, wanted)
         arguments, columns = self._arguments, self._columns
         arguments.trace = trace
         arguments.cut(self._pieces, self._rows)
         for column in columns.values():
             column.cut(self._rows)
+        for taking in self._takings:
+            taking.cut(self._rows)
         blocks = TraceBlocks(self._scanner, trace, self._whole, self._unreadable)
         for block in blocks:
             if block.rows:
+                more = self._scanner.labels(len(self._labels))
+                self._labels += (Label(cat, name) for cat, name in more)
+                for taking in self._takings:
+                    taking.add(block, arguments.rows, self._labels)
                 for name, column in columns.items():
                     column.add(_read(block, name))
                 arguments.add(block, blocks)
@@ -434,10 +487,13 @@ class ReadSoFar:
             self._known = self._known_of(trace)
         if not arguments.rows:
             return None
-        whole = {name: column.whole(kept=self._kept) for name, column in columns.items()}
+        whole: dict[str, Any] = {
+            name: column.whole(kept=self._kept) for name, column in columns.items()
+        }
         whole["ph"] = LETTERS[whole["ph"]]
-        labels = tuple(Label(cat, name) for cat, name in self._scanner.labels(0))
-        return EventColumns(trace, labels, arguments=arguments, **whole)
+        members = tuple(taking.members(kept=self._kept) for taking in self._takings)
+        labels = tuple(self._labels)
+        return EventColumns(trace, labels, arguments=arguments, members=members, **whole)
 
 
 _READ_ON: Final[dict[Path, ReadSoFar]] = {}
@@ -448,6 +504,55 @@ def read_on(traces: Iterable[Trace]) -> None:
     kept = {trace.path: _READ_ON.get(trace.path) or ReadSoFar(trace) for trace in traces}
     _READ_ON.clear()
     _READ_ON.update(kept)
+class _Taking:
+    """Takes members of arguments from blocks."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._names = (*wanted.whole, *wanted.micros, *wanted.texts)
+        self._mask = bytearray()  # by label
+        self._rows = _Column((np.uint32, np.int64))
+        self._columns = [_Column((np.int32, np.int64)) for _ in self._names]
+        self._texts: dict[str, int] = {}
+        self._text_bytes = 0
+
+    def add(self, block: EventBlock, before: int, labels: Sequence[Label]) -> None:
+        """Take those of a block, before which so many rows were read."""
+        self._mask.extend(map(self._wanted.of, labels[len(self._mask) :]))
+        found = block.members(
+            self._mask, self._wanted.whole, self._wanted.micros, self._wanted.texts
+        )
+        rows = np.frombuffer(found[0], np.uint32)
+        if not len(rows):
+            return
+        values = np.frombuffer(found[1], np.int64).reshape(len(rows), -1)
+        places = np.array([*map(self._place, found[2]), -1], np.int64)
+        self._rows.add(rows + np.int64(before))
+        for at, column in enumerate(self._columns):
+            piece = values[:, at]
+            if at >= len(self._names) - len(self._wanted.texts):
+                piece = places[np.maximum(piece, -1)]
+            column.add(piece)
+
+    def _place(self, text: str) -> int:
+        if text not in self._texts:
+            self._text_bytes += len(text)
+            if self._text_bytes > MOST_LABEL_BYTES:
+                raise MemoryError
+            self._texts[text] = len(self._texts)
+        return self._texts[text]
+
+    def cut(self, rows: int) -> None:
+        """Let go of all but the first rows of the file."""
+        count = self._rows.below(rows)
+        for column in (self._rows, *self._columns):
+            column.cut(count)
+
+    def members(self, *, kept: bool) -> Members:
+        """Return what was taken, copies where more may come."""
+        pairs = zip(self._names, self._columns, strict=True)
+        columns = {name: column.whole(kept=kept) for name, column in pairs}
+        return Members(self._rows.whole(kept=kept), columns, tuple(self._texts))
 
 
 class _Column:
@@ -477,13 +582,24 @@ class _Column:
             self._values[self._count : count] = piece
         self._count = count
 
+<<<<<<< HEAD
     def cut(self, count: int) -> None:
         """Let go of all rows but the first ones."""
         self._count = count
 
+    def below(self, bound: int) -> int:
+        """Return how many rows, which rise, are less."""
+        if len(self._values) or not self._count:
+            return int(np.searchsorted(self._values[: self._count], bound))
+        return int(self._same < bound)
+
     def whole(self, *, kept: bool) -> Integers:
         """Return all rows, a copy where more may come; a value that all have is there once."""
         if not len(self._values):
+=======
+    def whole(self) -> Integers:
+        """Return all rows; a value that all have is there once."""
+        if not len(self._values) and self._count:
             return np.broadcast_to(self._kinds[0](self._same), (self._count,))
         if kept:
             values: Integers = self._values[: self._count].copy()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.event_columns import NO_NUMBER
+from dftrace_ai.analysis.steps.calls import calls_of
 from dftrace_ai.analysis.steps.spans import common, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 
@@ -28,16 +30,8 @@ FIRST_TRACK: Final = 1 << 30
 
 # So soon behind the end of what it has waited for a thread shows that it goes on.
 SOON_NS: Final = 2_000_000
-# Where nothing says how late an end was seen: after a pause of 5 ms at most, or an eighth of the
-# length, and not before the interpreter was free.
-LATE_NS: Final = 6_000_000
-LATE_SHARE: Final = 8
-
 # Ends that say nothing of a wait: the call's, and that of what nobody waited for.
 NO_WAIT: Final = ("enqueued", "dropped", "removed")
-
-# Members of arguments that tell of waits.
-OF_WAITS: Final = (b'"waited_us"', b'"waited_by"', b'"until"', b'"late_us"')
 
 # Who waits so soon behind a call has called for it to wait.
 CALL_NS: Final = 500_000
@@ -48,7 +42,6 @@ LEAST_BUSY: Final = 0.85
 HAND_OVER_NS: Final = 10_000_000
 
 UNKNOWN: Final = -1
-MOST_US: Final = 2.0**50
 AT_ONCE: Final = 100_000
 
 
@@ -114,41 +107,22 @@ def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
 
 def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
     """Return the calls, and when the thread made any."""
-    count = len(beside)
-    late, waited = np.zeros(count, np.int64), np.full(count, UNKNOWN, np.int64)
-    within, own = np.zeros(count, bool), np.ones(count, bool)
-    until = np.full(count, LATEST_NS, np.int64)
-    by_id = np.argsort(thread.id, kind="stable")
-    for here, file, rows in beside.pieces(np.arange(count)):
-        guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
-        # Of most programs no call tells of a wait, which is seen without decoding all they tell.
-        text = b",".join(file.arguments.texts_of(rows))
-        groups, nested = text.count(b'"group":'), text.count(b"{") > len(rows)
-        if groups in {0, len(rows)} and not nested and not any(one in text for one in OF_WAITS):
-            late[here] = guess if groups else 0
-            continue
-        told = list(file.all_args(rows))
-        stood = _nanoseconds([args.get("waited_us") for args in told])
-        ends = np.array([args.get("until") in NO_WAIT for args in told])
-        mine = np.array([args.get("waited_by", main) == tid for args in told])
-        own[here] = mine | (stood == UNKNOWN)
-        waited[here] = np.where(own[here] & ~ends, stood, 0)
-        seen = _nanoseconds([args.get("late_us") for args in told])
-        within[here] = (stood == UNKNOWN) & (seen != UNKNOWN)
-        around = np.array([_number(args.get("p_idx")) for args in told], np.int64)
-        until[here] = np.where(within[here], _ends_of(thread, by_id, around), LATEST_NS)
-        looked = np.array(["group" in args and "until" not in args for args in told])
-        late[here] = np.where(within[here], seen, np.where(looked, guess, 0))
+    told = calls_of(beside)
+    untold = told.waited_ns == NO_NUMBER
+    by = told.numbers["waited_by"]
+    own = (np.where(by == NO_NUMBER, main, by) == tid) | untold
+    waits = np.where(own & ~told.ends(*NO_WAIT), told.waited_ns, 0)
+    until = np.full(len(beside), LATEST_NS)
+    if told.looked.any():
+        by_id = np.argsort(thread.id, kind="stable")
+        around = told.numbers["p_idx"][told.looked]
+        until[told.looked] = _ends_of(thread, by_id, around)
     calls = _Calls(
-        *(beside.start_ns, beside.end_ns, late, waited, within, until),
-        np.arange(count, dtype=np.int32),
+        *(beside.start_ns, beside.end_ns, told.late_ns),
+        *(np.where(waits == NO_NUMBER, UNKNOWN, waits), told.looked, until),
+        np.arange(len(beside), dtype=np.int32),
     )
     return calls, beside.start_ns if own.all() else beside.start_ns[own]
-
-
-def _number(told: object) -> int:
-    """Return the number of a span; 0 where it is none."""
-    return told if type(told) is int and 0 < told < LATEST_NS else 0
 
 
 def _ends_of(thread: Spans, by_id: Integers, ids: Integers) -> Integers:
@@ -157,16 +131,6 @@ def _ends_of(thread: Spans, by_id: Integers, ids: Integers) -> Integers:
         return np.full(len(ids), LATEST_NS)
     at = by_id[np.minimum(np.searchsorted(thread.id, ids, sorter=by_id), len(by_id) - 1)]
     return np.where((thread.id[at] == ids) & (ids > 0), thread.end_ns[at], LATEST_NS)
-
-
-def _nanoseconds(told_us: list[object]) -> Integers:
-    """Return microseconds of arguments as nanoseconds; `UNKNOWN` for what is no such number."""
-    try:
-        us = np.array(told_us, float)
-    except (TypeError, ValueError):
-        us = np.array([one if isinstance(one, (int, float)) else None for one in told_us], float)
-    known = (us >= 0) & (us < MOST_US)
-    return np.where(known, np.rint(np.where(known, us, 0) * 1000), UNKNOWN).astype(np.int64)
 
 
 def _waits_from(waits: _Calls, signs: Sequence[Integers]) -> Integers:

@@ -85,14 +85,14 @@ def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMark
         for step, names in tensors.items():
             counts[step] = len(names)
     return StepMarks(
-        _sampled(_levels(process.samples, *RESIDENT), start_ns, end_ns),
-        _sampled(_levels(process.samples, *ON_DEVICE), start_ns, end_ns),
+        _sampled(levels_of(process.samples, *RESIDENT), start_ns, end_ns),
+        _sampled(levels_of(process.samples, *ON_DEVICE), start_ns, end_ns),
         counts,
         {step: tuple(names) for step, names in tensors.items()},
     )
 
 
-def _levels(samples: Iterable[Sample], counter: str, series: str) -> list[tuple[int, int]]:
+def levels_of(samples: Iterable[Sample], counter: str, series: str) -> list[tuple[int, int]]:
     """Return a moment and the sum of the series that begin so, of each sample of a counter."""
     found = []
     for sample in samples:
@@ -246,6 +246,7 @@ class Steps:
             while the thread that trains was in another, in all steps together.
         on_gpu: whether a GPU did anything in each step, as far as it was recorded.
         evaluation: starts and ends of what is evaluation.
+        gaps: starts and ends of stretches within steps that are no time of theirs, between loops.
         told_apart: evaluation would be known from training.
         accumulation: micro-batches in a step.
         timeline: the time of the thread that trains.
@@ -266,6 +267,7 @@ class Steps:
     hidden_ns: dict[Part, int]
     on_gpu: Integers
     evaluation: tuple[Integers, Integers]
+    gaps: tuple[Integers, Integers]
     told_apart: bool
     accumulation: int
     timeline: Timeline
@@ -340,6 +342,7 @@ def measure(process: Process) -> Steps | None:
         hidden_ns=_hidden(found, spans, beside, line),
         on_gpu=_within(found, *union(spans.start_ns[on_gpu], spans.end_ns[on_gpu])) > 0,
         evaluation=found.evaluation,
+        gaps=(found.gap_start_ns, found.gap_end_ns),
         told_apart=found.told_apart,
         accumulation=found.accumulation,
         timeline=line,

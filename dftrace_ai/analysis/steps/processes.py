@@ -23,6 +23,7 @@ from dftrace_ai.analysis.reading.clocks import (
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.identity import recording_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.steps.calls import OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
 from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, span_columns, spans_of
 from dftrace_ai.wording import counted
@@ -169,7 +170,7 @@ def read_processes(
         alone = TraceSet((trace,))
         times: FileTimes | None = None
         without_length: tuple[str, ...] = ()
-        for read in event_columns(alone):
+        for read in event_columns(alone, OF_FILE):
             columns, times = _believed(read)
             del read
             times = times._replace(clock=_clock(columns))

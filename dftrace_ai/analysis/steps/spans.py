@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.event_columns import NO_NUMBER
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 65_536
 READ_AT_ONCE: Final = 10_000
 
-NO_INTEGER: Final = -(2**63)
+NO_INTEGER: Final = NO_NUMBER
 """In place of a whole number, where arguments have none."""
 
 
@@ -87,7 +88,7 @@ class Spans:
         """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
         columns = np.full((len(names), len(which)), NO_INTEGER)
         for some, file, rows in self.pieces(which):
-            columns[:, some] = file.arguments.numbers_of(rows, names)
+            columns[:, some] = file.numbers_of(rows, names)
         return tuple(columns)
 
     def args(self, index: int) -> dict[str, Json]:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,6 +13,7 @@
 
 #include "dftrace/reading/arrow/event_arrays.hpp"
 #include "dftrace/reading/arrow/label_texts.hpp"
+#include "dftrace/reading/traces/argument_columns.hpp"
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
@@ -172,6 +174,54 @@ PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
+}
+
+bool add_wanted(PyObject* names, WantedMember::Form form, std::vector<WantedMember>& wanted) {
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(names); ++at) {
+        const char* const name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, at));
+        if (!name) return false;
+        wanted.push_back({name, form});
+    }
+    return true;
+}
+
+template <typename Value>
+Ref bytes_of(const std::vector<Value>& values) {
+    return Ref(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(values.data()),
+                                         static_cast<Py_ssize_t>(values.size() * sizeof(Value))));
+}
+
+PyObject* members_of_rows(PyObject* self, PyObject* given) {
+    Py_buffer labels;
+    PyObject *whole = nullptr, *micros = nullptr, *texts = nullptr;
+    if (!PyArg_ParseTuple(given, "y*O!O!O!", &labels, &PyTuple_Type, &whole, &PyTuple_Type, &micros,
+                          &PyTuple_Type, &texts))
+        return nullptr;
+    const std::span<const std::uint8_t> chosen(static_cast<const std::uint8_t*>(labels.buf),
+                                               static_cast<std::size_t>(labels.len));
+    const ScannedBlock& block = block_of(self);
+    PyObject* made = nullptr;
+    try {
+        std::vector<WantedMember> wanted;
+        if (add_wanted(whole, WantedMember::Form::whole, wanted) &&
+            add_wanted(micros, WantedMember::Form::micros, wanted) &&
+            add_wanted(texts, WantedMember::Form::text, wanted)) {
+            const ArgumentColumns found = argument_columns(block.rows, block.text.view(), chosen, wanted);
+            Ref list(PyList_New(0));
+            for (const std::string& text : found.texts) {
+                const Ref one(
+                    PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+                if (!list || !one || PyList_Append(list.get(), one.get()) < 0) list = Ref();
+                if (!list) break;
+            }
+            const Ref rows = bytes_of(found.rows), values = bytes_of(found.values);
+            if (list && rows && values) made = PyTuple_Pack(3, rows.get(), values.get(), list.get());
+        }
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    }
+    PyBuffer_Release(&labels);
+    return made;
 }
 
 Ref new_block(PyObject* scanner) {
@@ -342,6 +392,11 @@ PyMethodDef functions[] = {
 PyMethodDef block_methods[] = {
     {"numbers", numbers_of_rows, METH_O,
      "numbers(name, /): of each row the whole number that the argument is, 64 bits; -2^63 where it is none."},
+    {"members", members_of_rows, METH_VARARGS,
+     "members(labels, whole, micros, texts, /): of the rows whose label is not 0 in a mask their numbers, 32 "
+     "bits; "
+     "of each row some members of its arguments, 64 bits: whole numbers, nanoseconds of microseconds, and "
+     "places in the list of texts, which comes last; -2^63 where it has none."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef scanner_methods[] = {

@@ -141,8 +141,6 @@ GeneralLine read_general_line(std::string_view line) {
     return event;
 }
 
-namespace {
-
 std::optional<std::int64_t> whole_value(std::string_view value) {
     constexpr std::size_t most_text = std::string_view("-9223372036854775808").size();
     std::string text(value);
@@ -151,8 +149,6 @@ std::optional<std::int64_t> whole_value(std::string_view value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
-
-}  // namespace
 
 std::optional<std::int64_t> whole_member(std::string_view args, std::string_view name) {
     const std::size_t at = args.rfind(name), behind = at + name.size();

@@ -36,6 +36,9 @@ GeneralLine read_general_line(std::string_view line);
 // `most_micros`.
 std::optional<std::int64_t> ns_of_micros(std::string_view number) noexcept;
 
+// The whole number of 64 bits that a value is, or that dftracer has written there as a text.
+std::optional<std::int64_t> whole_value(std::string_view value);
+
 // The whole number of 64 bits that a member of arguments is, or that dftracer has written there as a text.
 // The arguments are JSON with their braces; `name` stands in quotes. Of duplicate members the last one
 // counts.

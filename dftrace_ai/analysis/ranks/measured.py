@@ -1,0 +1,302 @@
+"""What a rank says, by its measured steps: see `partials`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import orjson
+
+from dftrace_ai.analysis.ranks.partials import (
+    STEPS_OF_CHUNK,
+    UNTIL,
+    UNTOLD,
+    CallRows,
+    Group,
+    Place,
+    RankPartial,
+    SilenceRows,
+    SpanRows,
+    StepRows,
+    StepsChunk,
+)
+from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, calls_of
+from dftrace_ai.analysis.steps.detection import is_within
+from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
+from dftrace_ai.analysis.steps.spans import common, rising
+from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Process, Steps
+    from dftrace_ai.analysis.steps.roles import Role
+    from dftrace_ai.analysis.steps.spans import Spans
+
+# What a thread does for the training; of spans of other names those that hold nothing of it.
+WORK: Final[tuple[Role, ...]] = (
+    *("wait", "item", "collate", "io", "data", "transfer"),
+    *("forward", "backward", "optimizer", "compute", "checkpoint"),
+)
+
+# What a header says of a layout, and how many dimensions are believed.
+DIMENSION: Final = re.compile(r"\s*([^=,\s]{1,64})\s*=\s*(\d{1,9})\s*", re.ASCII)
+MOST_DIMENSIONS: Final = 16
+
+# No call, but that somebody waits for one.
+WAIT: Final = "wait"
+
+# Of the lines with a key and a value those that tell of groups.
+PROCESS_GROUP: Final = "process_group"
+
+NEVER: Final = 2**62
+
+
+def partial_of(process: Process, steps: Steps | None, place: Place) -> RankPartial:
+    """Return what a rank says for the whole job.
+
+    Args:
+        process: the rank's.
+        steps: its steps, of `measure`; None where it has none.
+        place: where it runs.
+    """
+    peak = max((level for _, level in levels_of(process.samples, *RESIDENT)), default=UNTOLD)
+    if steps is None:
+        return RankPartial(place, (), (), None, {}, 0, peak)
+    names = _Names()
+    calls, rows, groups = _calls(process, steps, names)
+    silences = _silences(process, steps, rows)
+    numbers = _numbers_of(steps)
+    all_steps = StepRows(numbers, steps.start_ns, steps.end_ns, steps.time_ns, steps.parts["comm"])
+    spans = _spans(steps, silences, names)
+    return RankPartial(
+        place,
+        names.all,
+        groups,
+        steps.found_by,
+        chunks_of(StepsChunk(all_steps, spans, silences, calls)),
+        len(steps),
+        peak,
+    )
+
+
+def layout_of(told: str | None) -> tuple[tuple[str, int], ...]:
+    """Return the rank in each dimension that a layout names: ``dp=0,pp=1``."""
+    pairs = [DIMENSION.fullmatch(one) for one in (told or "").split(",")[:MOST_DIMENSIONS]]
+    return tuple({pair[1]: int(pair[2]) for pair in pairs if pair}.items())
+
+
+class _Names:
+    """Names of spans and calls, by their numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return tuple(self._numbers)
+
+    def numbers_of(self, spans: Spans, *, alone: bool) -> Integers:
+        """Return the number of what each span is called, by its name alone or by both."""
+        found = np.zeros(len(spans), np.int64)
+        for place in np.flatnonzero(np.bincount(spans.place)).tolist():
+            columns, here = spans.columns[place], np.flatnonzero(spans.place == place)
+            codes, which = np.unique(columns.label[spans.row[here]], return_inverse=True)
+            labels = [columns.labels[code] for code in codes.tolist()]
+            texts = [label.name if alone else f"{label.cat}/{label.name}" for label in labels]
+            numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
+            found[here] = np.array(numbers, np.int64)[which]
+        return found
+
+
+def _numbers_of(steps: Steps) -> Integers:
+    """Return what steps are called: as their spans tell, else as they were found."""
+    roles: tuple[Role, ...] = ("step", "block", "wait")
+    for role in roles:
+        marks = steps.thread.of(role)
+        at = np.searchsorted(marks.start_ns, steps.start_ns)
+        if len(marks) and at[-1] < len(marks) and (marks.start_ns[at] < steps.end_ns).all():
+            (told,) = marks.integers(at, "step")
+            if told[0] >= 0 and (np.diff(told) > 0).all():
+                return told
+    return steps.number.astype(np.int64)
+
+
+def _calls(
+    process: Process, steps: Steps, names: _Names
+) -> tuple[CallRows, Integers, tuple[Group, ...]]:
+    """Return the calls, their rows among the spans, and the groups that they were made in."""
+    rows = np.flatnonzero(process.spans.has("comm", "gpu_comm"))
+    spans = process.spans.at(rows)
+    waits = np.zeros(len(spans), bool)
+    for cat in sorted({label.cat for file in spans.columns for label in file.labels}):
+        waits |= spans.called(cat, WAIT)
+    rows, spans = rows[~waits], spans.at(~waits)
+    told = calls_of(spans)
+    group, groups = _groups(process, spans, told.group, told.texts)
+    until = np.where(told.until < 0, UNTIL["end"], UNTIL["none"])
+    for name in ("waited", "enqueued"):
+        until[told.ends(name)] = UNTIL[name]
+    numbers = {name: np.maximum(column, UNTOLD) for name, column in told.numbers.items()}
+    calls = CallRows(
+        step=steps.within(spans.start_ns),
+        name=names.numbers_of(spans, alone=True),
+        group=group,
+        start_ns=spans.start_ns,
+        end_ns=spans.end_ns,
+        late_ns=told.late_ns,
+        until=until,
+        track=spans.tid,
+        **{name: numbers[name] for name in ("seq", "nth", "bytes", "peer", "tag")},
+    )
+    return calls, rows, groups
+
+
+def _groups(
+    process: Process, spans: Spans, group: Integers, texts: tuple[str, ...]
+) -> tuple[Integers, tuple[Group, ...]]:
+    """Return the group of each call, and the groups."""
+    lines = _group_lines(process.spans)
+    numbers: dict[Group, int] = {}
+    found = np.full(len(spans), UNTOLD)
+    for code in np.unique(group[group >= 0]).tolist():
+        here = np.flatnonzero(group == code)
+        told = lines.get(texts[code], [((0, 0), Group(texts[code], "", ()))])
+        which = [numbers.setdefault(one, len(numbers)) for _, one in told]
+        if len(set(which)) == 1:
+            found[here] = which[0]
+            continue
+        # Of one name there were several, one after the other: a call is of that told last.
+        order = spans.place[here].astype(np.int64) << 40 | spans.row[here]
+        begins = np.array([place << 40 | row for (place, row), _ in told])
+        found[here] = np.array(which)[np.maximum(np.searchsorted(begins, order) - 1, 0)]
+    return found, tuple(numbers)
+
+
+def _group_lines(spans: Spans) -> Mapping[str, list[tuple[tuple[int, int], Group]]]:
+    """Return what lines say of groups, by name, with the place of each line."""
+    found: dict[str, list[tuple[tuple[int, int], Group]]] = {}
+    for place, file in enumerate(spans.columns):
+        members = file.members[OF_FILE.index(OF_GROUPS)]
+        names, values = members.columns["name"].tolist(), members.columns["value"].tolist()
+        for row, name, value in zip(members.rows.tolist(), names, values, strict=True):
+            if min(name, value) >= 0 and members.texts[name] == PROCESS_GROUP:
+                group = _group_of(members.texts[value])
+                if group is not None:
+                    found.setdefault(group.name, []).append(((place, row), group))
+    return found
+
+
+def _group_of(text: str) -> Group | None:
+    try:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        return None
+    ranks = said.get("ranks")
+    known = isinstance(ranks, list) and all(type(one) is int and 0 <= one < 2**31 for one in ranks)
+    description = said.get("description")
+    return Group(
+        said["name"],
+        description if isinstance(description, str) else "",
+        tuple(sorted(set(ranks))) if known and ranks else (),
+    )
+
+
+def _silences(process: Process, steps: Steps, rows: Integers) -> SilenceRows:
+    """Return when the thread was blocked; `rows` are the calls among the spans of the process."""
+    stood, line = steps.standstill, steps.timeline
+    comm = line.only(line.part == PART_CODE["comm"])
+    # What standstill has of it was told by calls, the rest lies on the thread itself or a GPU.
+    rest = _without(comm.start_ns, comm.end_ns, stood.start_ns, stood.end_ns)
+    owner = comm.span[np.searchsorted(comm.start_ns, rest[0], side="right") - 1]
+    on_gpu = process.spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
+    thread = np.flatnonzero((process.spans.tid == steps.tid) & ~on_gpu)
+    span = np.where(owner >= 0, thread[owner], -1) if len(owner) else owner
+    start = np.concatenate([stood.start_ns, rest[0]])
+    order = np.argsort(start, kind="stable")
+    span = np.concatenate([stood.span, span])[order]
+    at = np.minimum(np.searchsorted(rows, span), len(rows) - 1)
+    call = np.where(rows[at] == span, at, UNTOLD) if len(rows) else np.full(len(span), UNTOLD)
+    return SilenceRows(start[order], np.concatenate([stood.end_ns, rest[1]])[order], call)
+
+
+def _without(
+    start: Integers, end: Integers, other_start: Integers, other_end: Integers
+) -> tuple[Integers, Integers]:
+    """Return what of stretches is in none of others; both in order, without overlaps."""
+    low = np.concatenate([[-NEVER], other_end])
+    high = np.concatenate([other_start, [NEVER]])
+    some = low < high
+    return common(start, end, low[some], high[some])
+
+
+def _spans(steps: Steps, silences: SilenceRows, names: _Names) -> SpanRows:
+    """Return the outermost spans of work, cut where steps begin and end."""
+    thread = steps.thread.at(steps.thread.end_ns > steps.thread.start_ns)
+    outermost = np.flatnonzero(thread.has(*WORK))
+    outermost = outermost[_is_outermost(thread, outermost)]
+    start, end = thread.start_ns[outermost], thread.end_ns[outermost]
+    others = np.flatnonzero(thread.has("other"))
+    before = np.searchsorted(end, thread.start_ns[others], side="right")
+    others = others[np.searchsorted(start, thread.end_ns[others]) == before]
+    # Work within the outermost lies in them, too.
+    chosen = np.sort(np.concatenate([outermost, others[_is_outermost(thread, others)]]))
+    spans = thread.at(chosen)
+    cuts = rising(steps.start_ns, steps.end_ns, *steps.gaps, *steps.evaluation)
+    first = np.searchsorted(cuts, spans.start_ns, side="right")
+    count = np.searchsorted(cuts, spans.end_ns) - first + 1
+    piece = np.repeat(np.arange(len(spans)), count)
+    number = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
+    low = np.where(number > 0, _at(cuts, first[piece] + number - 1), spans.start_ns[piece])
+    last = number == count[piece] - 1
+    high = np.where(last, spans.end_ns[piece], _at(cuts, first[piece] + number))
+    step = steps.within(low)
+    step[is_within(steps.gaps, low) | is_within(steps.evaluation, low)] = UNTOLD
+    blocked = covered_within(silences.start_ns, silences.end_ns, low, high)
+    return SpanRows(step, names.numbers_of(spans, alone=False)[piece], low, high, blocked)
+
+
+def _at(cuts: Integers, index: Integers) -> Integers:
+    found: Integers = cuts[np.clip(index, 0, len(cuts) - 1)]
+    return found
+
+
+def _is_outermost(spans: Spans, rows: Integers) -> Integers:
+    """Return which of some spans lie in none of them that began before."""
+    reach = np.maximum.accumulate(np.append(-1, spans.end_ns[rows]))[:-1]
+    return spans.start_ns[rows] >= reach
+
+
+def chunks_of(whole: StepsChunk) -> dict[int, StepsChunk]:
+    """Cut what a rank did in all steps into chunks."""
+    steps, spans, silences, calls = whole
+    kinds = steps.number // STEPS_OF_CHUNK
+    firsts = np.flatnonzero(np.append(True, kinds[1:] != kinds[:-1]))
+    times = np.append(steps.start_ns[firsts[1:]], NEVER)
+    bounds = [np.append(firsts[1:], len(kinds))]
+    bounds += [np.searchsorted(rows.start_ns, times) for rows in (spans, silences, calls)]
+    found: dict[int, StepsChunk] = {}
+    low = [0, 0, 0, 0]
+    for at, row in enumerate(firsts.tolist()):
+        high = [int(bound[at]) for bound in bounds]
+        pieces = [slice(*pair) for pair in zip(low, high, strict=True)]
+        some = SpanRows(*(column[pieces[1]] for column in spans))
+        met = CallRows(*(column[pieces[3]] for column in calls))
+        still = SilenceRows(*(column[pieces[2]] for column in silences))
+        inside = (still.call >= low[3]) & (still.call < high[3])
+        found[int(kinds[row])] = StepsChunk(
+            StepRows(*(column[pieces[0]] for column in steps)),
+            some._replace(step=_from(some.step, row)),
+            still._replace(call=np.where(inside, still.call - low[3], UNTOLD)),
+            met._replace(step=_from(met.step, row)),
+        )
+        low = high
+    return found
+
+
+def _from(step: Integers, first: int) -> Integers:
+    return np.where(step == UNTOLD, UNTOLD, step - first)

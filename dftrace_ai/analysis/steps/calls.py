@@ -1,0 +1,91 @@
+"""What collectives and messages tell of themselves: of which group, how large, if waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.reading.event_columns import NO_NUMBER, Wanted
+from dftrace_ai.analysis.steps.roles import role_of
+from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.steps.spans import Spans
+
+# Where nothing says how late an end was seen: after a pause of 5 ms at most, or an eighth of the
+# length, and not before the interpreter was free.
+LATE_NS: Final = 6_000_000
+LATE_SHARE: Final = 8
+
+MOST_NS: Final = 2**50 * 1000
+
+NUMBERS: Final = ("seq", "nth", "bytes", "peer", "tag", "waited_by", "p_idx")
+TIMES: Final = ("waited_us", "late_us")
+TEXTS: Final = ("group", "until")
+
+
+def _is_call(label: Label) -> bool:
+    return role_of(label.cat, label.name) in {"comm", "gpu_comm"}
+
+
+def _is_of_loop(label: Label) -> bool:
+    return role_of(label.cat, label.name) in {"step", "block", "wait"}
+
+
+def _is_custom(label: Label) -> bool:
+    return label.name == CUSTOM_METADATA
+
+
+OF_CALLS: Final = Wanted(_is_call, NUMBERS, TIMES, TEXTS)
+OF_LOOPS: Final = Wanted(_is_of_loop, ("count", "step"))
+OF_GROUPS: Final = Wanted(_is_custom, texts=("name", "value"))
+OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS)
+"""Members of arguments that are taken when a file is read, as `EventNames.members`."""
+
+
+class Calls(NamedTuple):
+    """What calls tell of themselves."""
+
+    numbers: dict[str, Integers]  # by the name in `NUMBERS`; `NO_NUMBER` where there is none
+    waited_ns: Integers  # how long somebody had waited when it ended; `NO_NUMBER` if untold
+    late_ns: Integers  # so much earlier than it was seen the end may have been
+    looked: Integers  # it is told how late the end was seen, and no wait
+    group: Integers  # the process group, place in `texts`; -1 for none
+    until: Integers  # what the end is, place in `texts`; -1 for an end of its own
+    texts: tuple[str, ...]
+
+    def ends(self, *until: str) -> Integers:
+        """Return a mask of the calls whose end is one of these."""
+        asked = [place for place, text in enumerate(self.texts) if text in until]
+        return np.isin(self.until, asked)
+
+
+def calls_of(spans: Spans) -> Calls:
+    """Return what spans of collectives and messages tell of themselves."""
+    count = len(spans)
+    numbers = {name: np.full(count, NO_NUMBER) for name in (*NUMBERS, *TIMES)}
+    codes = {name: np.full(count, -1) for name in TEXTS}
+    texts: dict[str, int] = {}
+    for place in np.flatnonzero(np.bincount(spans.place)).tolist():
+        here = np.flatnonzero(spans.place == place)
+        members = spans.columns[place].members[OF_FILE.index(OF_CALLS)]
+        at = np.searchsorted(members.rows, spans.row[here])
+        for name, column in numbers.items():
+            column[here] = members.columns[name][at]
+        known = [texts.setdefault(text, len(texts)) for text in members.texts]
+        places = np.array([*known, -1])  # -1 leads to the last
+        for name, column in codes.items():
+            column[here] = places[members.columns[name][at]]
+    waited, late = (_time(numbers.pop(name)) for name in TIMES)
+    guess = LATE_NS + (spans.end_ns - spans.start_ns) // LATE_SHARE
+    seen = (codes["group"] >= 0) & (codes["until"] < 0) & (waited <= 0)
+    looked = (late != NO_NUMBER) & (waited == NO_NUMBER)
+    late = np.where(looked, late, np.where(seen, guess, 0))
+    return Calls(numbers, waited, late, looked, codes["group"], codes["until"], tuple(texts))
+
+
+def _time(ns: Integers) -> Integers:
+    """Return times; `NO_NUMBER` for what cannot be one."""
+    return np.where((ns < 0) | (ns >= MOST_NS), NO_NUMBER, ns)
