@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
+from dftrace_ai.analysis.ranks.partials import Place
+from dftrace_ai.analysis.reading import TraceSet
+from dftrace_ai.analysis.reading.identity import MOST_RANKS
+from dftrace_ai.analysis.steps import Job, Rank, measure
+from dftrace_ai.analysis.texts import few
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
 
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.ranks.partials import RankPartial, StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.reading.identity import Owner
 
 
 class Block(NamedTuple):
@@ -91,11 +98,16 @@ class RanksOfJob:
         Raises:
             TraceError: a rank is there twice, or they are of two runs.
         """
-        ranks = sorted(partials, key=lambda one: one.place.rank)
-        _check(ranks)
+        given = sorted(partials, key=lambda one: one.place.rank)
+        _check(given)
+        ranks = [one for one in given if one.step_count]
+        notes = list(notes)
+        if len(ranks) < len(given):
+            none = [one.place.rank for one in given if not one.step_count]
+            notes.append(f"no steps were found in traces of ranks {few(none)}")
         seen = {one.place.rank for one in ranks}
         world = max((one.place.world_size or 0 for one in ranks), default=0)
-        missing = tuple(rank for rank in range(world) if rank not in seen)
+        missing = tuple(rank for rank in range(min(world, MOST_RANKS)) if rank not in seen)
         told = (note for one in ranks for note in one.notes)
         return cls(tuple(ranks), missing, tuple(dict.fromkeys((*sorted(notes), *told))))
 
@@ -132,11 +144,83 @@ def _in_both(one: Integers, other: Integers) -> Integers:
     return np.intersect1d(one, other, assume_unique=True)
 
 
+def _of_several(runs: list[str]) -> TraceError:
+    some = ", ".join(run or "one without a name" for run in runs[:3])
+    return TraceError(f"traces of {counted(len(runs), 'run')}: {some}; give those of one")
+
+
 def _check(ranks: list[RankPartial]) -> None:
     runs = sorted({one.place.run for one in ranks})
     if len(runs) > 1:
-        some = ", ".join(run or "one without a name" for run in runs[:3])
-        raise TraceError(f"traces of {counted(len(runs), 'run')}: {some}; give those of one")
+        raise _of_several(runs)
     for one, other in pairwise(one.place for one in ranks):
         if one.rank == other.rank:
             raise TraceError(f"rank {one.rank} is there twice: process {one.pid} and {other.pid}")
+
+
+def read_ranks(traces: TraceSet, *, attempt: int | None = None) -> RanksOfJob:
+    """Read what the ranks of a job say.
+
+    Args:
+        traces: their files. Of a rank that was started again the last start is read.
+        attempt: read this start of each rank instead, from 1.
+
+    Raises:
+        TraceError: the files are of several runs, a rank is there twice, none has ended so often,
+            or there is no rank.
+
+    Example::
+
+        job = read_ranks(open_traces(["out/"]))
+        for block in job.blocks():
+            print(block.numbers, block.total_own_ns.max(0))
+    """
+    owners = traces.owners
+    runs = [run.id for run in owners.known_runs]
+    if len(runs) > 1:
+        raise _of_several(runs)
+    if attempt is not None:
+        files = owners.of_start(attempt)
+        if not files:
+            starts = max(owner.start for owner in owners.all)
+            raise TraceError(f"no rank was started {counted(attempt, 'time')}: {starts} at most")
+        traces = TraceSet(files, traces.skipped)
+    job = Job(traces)
+    found: list[RankPartial] = []
+    nameless = 0
+    for member in job:
+        if not isinstance(member, Rank):
+            continue
+        if member.process.header.rank is None:
+            nameless += 1
+            continue
+        owner = owners.of(member.process.owner.files[0])
+        place = place_of(owner, owners.run_of(owner))
+        found.append(partial_of(member.process, measure(member.process), place))
+        del member
+    notes = list(job.facts.notes)
+    if nameless:
+        told = "a process" if nameless == 1 else f"{nameless:,} processes"
+        notes.append(f"{told} with steps and no rank: left out")
+    if not found:
+        raise TraceError("no rank: no trace of a training says which rank it is of")
+    return RanksOfJob.of(found, notes)
+
+
+def place_of(owner: Owner, run: str) -> Place:
+    """Return where a process runs, by its files."""
+    header = owner.header
+    footers = (trace.end.footer for trace in owner.files)
+    layouts = (header.layout, *(footer.layout for footer in footers if footer is not None))
+    return Place(
+        rank=header.rank or 0,
+        world_size=header.world_size,
+        host=header.node or header.host or "",
+        clock=header.boot_id or owner.host,
+        local_rank=header.local_rank,
+        layout=layout_of(next(filter(None, layouts), None)),
+        run=run,
+        start=owner.start,
+        pid=header.pid or 0,
+        cpus=header.cpus,
+    )

@@ -207,6 +207,16 @@ class Owners:
                 told.append(f"run {run}: {counted(len(ranks), 'rank')} without a file: {named}")
         return told
 
+    def run_of(self, owner: Owner) -> str:
+        """Return what its run is called; empty where it has no name."""
+        return self._runs[owner.run].name or "" if owner.is_known else ""
+
+    def of_start(self, start: int) -> tuple[Trace, ...]:
+        """Return the files of one start of each rank of the last run, in the order of paths."""
+        last = [owner for owner in self.all if owner.run == len(self._runs) - 1]
+        files = (trace for owner in last if owner.start == start for trace in owner.files)
+        return tuple(sorted(files, key=lambda trace: trace.path))
+
     @property
     def runs(self) -> int:
         """How many runs have a name, those that were put together counted once."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
-from dftrace_ai.analysis.reading.event_columns import NO_NUMBER
 from dftrace_ai.analysis.steps.calls import calls_of
 from dftrace_ai.analysis.steps.spans import common, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within

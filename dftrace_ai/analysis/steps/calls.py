@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.event_columns import NO_NUMBER, Wanted
+from dftrace_ai.analysis.reading.argument_members import NO_NUMBER, Wanted
 from dftrace_ai.analysis.steps.roles import role_of
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
 if TYPE_CHECKING:
-    from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.spans import Spans
 
 # Where nothing says how late an end was seen: after a pause of 5 ms at most, or an eighth of the
@@ -26,16 +26,16 @@ TIMES: Final = ("waited_us", "late_us")
 TEXTS: Final = ("group", "until")
 
 
-def _is_call(label: Label) -> bool:
-    return role_of(label.cat, label.name) in {"comm", "gpu_comm"}
+def _is_call(cat: str, name: str) -> bool:
+    return role_of(cat, name) in {"comm", "gpu_comm"}
 
 
-def _is_of_loop(label: Label) -> bool:
-    return role_of(label.cat, label.name) in {"step", "block", "wait"}
+def _is_of_loop(cat: str, name: str) -> bool:
+    return role_of(cat, name) in {"step", "block", "wait"}
 
 
-def _is_custom(label: Label) -> bool:
-    return label.name == CUSTOM_METADATA
+def _is_custom(_cat: str, name: str) -> bool:
+    return name == CUSTOM_METADATA
 
 
 OF_CALLS: Final = Wanted(_is_call, NUMBERS, TIMES, TEXTS)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
-from dftrace_ai.analysis.reading.event_columns import NO_NUMBER
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
