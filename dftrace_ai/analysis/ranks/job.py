@@ -89,15 +89,7 @@ class RanksOfJob:
 
     @classmethod
     def of(cls, partials: Iterable[RankPartial], notes: Iterable[str] = ()) -> RanksOfJob:
-        """Put ranks together.
-
-        Args:
-            partials: what each says, in any order.
-            notes: what else is to be told of their files.
-
-        Raises:
-            TraceError: a rank is there twice, or they are of two runs.
-        """
+        """Put ranks together, in any order; of two runs, or one there twice, is a TraceError."""
         given = sorted(partials, key=lambda one: one.place.rank)
         _check(given)
         ranks = [one for one in given if one.step_count]
@@ -159,21 +151,10 @@ def _check(ranks: list[RankPartial]) -> None:
 
 
 def read_ranks(traces: TraceSet, *, attempt: int | None = None) -> RanksOfJob:
-    """Read what the ranks of a job say.
-
-    Args:
-        traces: their files. Of a rank that was started again the last start is read.
-        attempt: read this start of each rank instead, from 1.
+    """Read what the ranks of a job say: of each its last start, or one by its number from 1.
 
     Raises:
-        TraceError: the files are of several runs, a rank is there twice, none has ended so often,
-            or there is no rank.
-
-    Example::
-
-        job = read_ranks(open_traces(["out/"]))
-        for block in job.blocks():
-            print(block.numbers, block.total_own_ns.max(0))
+        TraceError: there are several runs, a rank twice or none, or none was started so often.
     """
     owners = traces.owners
     runs = [run.id for run in owners.known_runs]

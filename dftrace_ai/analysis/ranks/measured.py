@@ -55,13 +55,7 @@ NEVER: Final = 2**62
 
 
 def partial_of(process: Process, steps: Steps | None, place: Place) -> RankPartial:
-    """Return what a rank says for the whole job.
-
-    Args:
-        process: the rank's.
-        steps: its steps, of `measure`; None where it has none.
-        place: where it runs.
-    """
+    """Return what a rank says for the whole job; `steps` as of `measure`."""
     peak = max((level for _, level in levels_of(process.samples, *RESIDENT)), default=UNTOLD)
     if steps is None:
         return RankPartial(place, (), (), None, {}, 0, peak)
@@ -128,7 +122,8 @@ def _calls(
     process: Process, steps: Steps, names: _Names
 ) -> tuple[CallRows, Integers, tuple[Group, ...]]:
     """Return the calls, their rows among the spans, and the groups that they were made in."""
-    rows = np.flatnonzero(process.spans.has("comm", "gpu_comm"))
+    annotated = process.source == "annotated"
+    rows = np.flatnonzero(process.spans.has("comm", "gpu_comm") & annotated)
     spans = process.spans.at(rows)
     waits = np.zeros(len(spans), bool)
     for cat in sorted({label.cat for file in spans.columns for label in file.labels}):
@@ -140,6 +135,7 @@ def _calls(
     for name in ("waited", "enqueued"):
         until[told.ends(name)] = UNTIL[name]
     numbers = {name: np.maximum(column, UNTOLD) for name, column in told.numbers.items()}
+    peer = np.where(numbers["peer"] < 0, numbers["root"], numbers["peer"])
     calls = CallRows(
         step=steps.within(spans.start_ns),
         name=names.numbers_of(spans, alone=True),
@@ -149,7 +145,8 @@ def _calls(
         late_ns=told.late_ns,
         until=until,
         track=spans.tid,
-        **{name: numbers[name] for name in ("seq", "nth", "bytes", "peer", "tag")},
+        peer=peer,
+        **{name: numbers[name] for name in ("seq", "nth", "bytes", "tag")},
     )
     return calls, rows, groups
 
@@ -179,7 +176,7 @@ def _group_lines(spans: Spans) -> Mapping[str, list[tuple[tuple[int, int], Group
     """Return what lines say of groups, by name, with the place of each line."""
     found: dict[str, list[tuple[tuple[int, int], Group]]] = {}
     for place, file in enumerate(spans.columns):
-        members = file.members[OF_FILE.index(OF_GROUPS)]
+        members = file.arguments.members[OF_FILE.index(OF_GROUPS)]
         names, values = members.columns["name"].tolist(), members.columns["value"].tolist()
         for row, name, value in zip(members.rows.tolist(), names, values, strict=True):
             if min(name, value) >= 0 and members.texts[name] == PROCESS_GROUP:

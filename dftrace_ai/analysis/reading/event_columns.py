@@ -49,6 +49,10 @@ TRACES_AT_ONCE = 8
 class Arguments(Protocol):
     """The arguments of rows as JSON."""
 
+    @property
+    def members(self) -> tuple[Members, ...]:
+        """What was taken of them while they were read, as it was wanted."""
+
     def text_of(self, row: int) -> memoryview:
         """Return those of a row; empty where it has none."""
 
@@ -70,6 +74,11 @@ class BlockArguments(NamedTuple):
     def of(cls, block: EventBlock) -> BlockArguments:
         """Return those of a block that was scanned."""
         return cls(block.text, *argument_places(block))
+
+    @property
+    def members(self) -> tuple[Members, ...]:
+        """Nothing: they are at hand."""
+        return ()
 
     def text_of(self, row: int) -> memoryview:
         """Return those of a row, as JSON; empty where it has none."""
@@ -102,6 +111,7 @@ class TraceArguments:
 
     trace: Trace
     rows: int = 0
+    members: tuple[Members, ...] = ()
     _firsts: list[int] = field(default_factory=list)
     _pieces: list[tuple[int, int] | _Kept] = field(default_factory=list)
     _at_hand: dict[int, BlockArguments] = field(default_factory=dict)
@@ -143,6 +153,10 @@ class TraceArguments:
 
     def numbers_of(self, rows: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
         """Return the whole numbers by these names of rows that rise; -2**63 where one has none."""
+        for members in self.members:
+            at = members.of(rows) if all(name in members.columns for name in names) else None
+            if at is not None:
+                return np.stack([members.columns[name][at] for name in names])
         cuts = np.searchsorted(rows, [*self._firsts, self.rows]).tolist()
         found = np.empty((len(names), len(rows)), np.int64)
         for piece, (low, high) in enumerate(pairwise(cuts)):
@@ -281,7 +295,6 @@ class EventNames:
     labels: tuple[Label, ...]
     label: Integers
     arguments: Arguments
-    members: tuple[Members, ...] = field(default=(), kw_only=True)  # as they were wanted
 
     def __len__(self) -> int:
         return len(self.label)
@@ -296,15 +309,6 @@ class EventNames:
             TraceError: they have to be read anew, and the file is not what it was.
         """
         return _decoded(self.arguments.text_of(row))
-
-    def numbers_of(self, rows: Integers, names: Sequence[str]) -> Integers:
-        """Return the whole numbers by these names of rows that rise; `NO_NUMBER` for none."""
-        for members in self.members:
-            if all(name in members.columns for name in names):
-                at = members.of(rows)
-                if at is not None:
-                    return np.stack([members.columns[name][at] for name in names])
-        return self.arguments.numbers_of(rows, names)
 
     def all_args(self, rows: Integers) -> Iterator[dict[str, Json]]:
         """Yield the arguments of events whose numbers rise, as `args`; of many in less time."""
@@ -349,13 +353,13 @@ class EventColumns(EventNames):
     @property
     def names(self) -> EventNames:
         """The names alone, which hold none of the other columns in memory."""
-        return EventNames(self.trace, self.labels, self.label, self.arguments, members=self.members)
+        return EventNames(self.trace, self.labels, self.label, self.arguments)
 
 
 def event_columns(traces: TraceSet, wanted: Sequence[Wanted] = ()) -> Iterator[EventColumns]:
     """Yield the events of each trace that has some; afterwards `notes` of `traces` are set.
 
-    What is `wanted` of their arguments is taken while they are read, as `EventNames.members`.
+    What is `wanted` of their arguments is taken while they are read, as `Arguments.members`.
 
     Raises:
         TraceError: a file cannot be read any more, or its names need too much memory.
@@ -387,7 +391,7 @@ class BlockColumns:
         for block in blocks:
             more = self._scanner.labels(len(self._labels))
             self._labels += tuple(Label(cat, name) for cat, name in more)
-            columns: dict[str, Any] = {name: np.array(_read(block, name)) for name in KINDS}
+            columns = {name: np.array(_read(block, name)) for name in KINDS}
             columns["ph"] = LETTERS[columns["ph"]]
             arguments = BlockArguments.of(block)
             yield block, EventColumns(blocks.trace, self._labels, arguments=arguments, **columns)
@@ -458,13 +462,10 @@ class ReadSoFar:
             self._known = self._known_of(trace)
         if not arguments.rows:
             return None
-        whole: dict[str, Any] = {
-            name: column.whole(kept=self._kept) for name, column in columns.items()
-        }
+        whole = {name: column.whole(kept=self._kept) for name, column in columns.items()}
         whole["ph"] = LETTERS[whole["ph"]]
-        members = tuple(taking.members(kept=self._kept) for taking in self._takings)
-        labels = tuple(self._labels)
-        return EventColumns(trace, labels, arguments=arguments, members=members, **whole)
+        arguments.members = tuple(taking.members(kept=self._kept) for taking in self._takings)
+        return EventColumns(trace, tuple(self._labels), arguments=arguments, **whole)
 
 
 _READ_ON: Final[dict[Path, ReadSoFar]] = {}

@@ -21,7 +21,7 @@ LATE_SHARE: Final = 8
 
 MOST_NS: Final = 2**50 * 1000
 
-NUMBERS: Final = ("seq", "nth", "bytes", "peer", "tag", "waited_by", "p_idx")
+NUMBERS: Final = ("seq", "nth", "bytes", "peer", "root", "tag", "waited_by", "p_idx")
 TIMES: Final = ("waited_us", "late_us")
 TEXTS: Final = ("group", "until")
 
@@ -42,7 +42,7 @@ OF_CALLS: Final = Wanted(_is_call, NUMBERS, TIMES, TEXTS)
 OF_LOOPS: Final = Wanted(_is_of_loop, ("count", "step"))
 OF_GROUPS: Final = Wanted(_is_custom, texts=("name", "value"))
 OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS)
-"""Members of arguments that are taken when a file is read, as `EventNames.members`."""
+"""Members of arguments that are taken when a file is read, as `Arguments.members`."""
 
 
 class Calls(NamedTuple):
@@ -70,7 +70,7 @@ def calls_of(spans: Spans) -> Calls:
     texts: dict[str, int] = {}
     for place in np.flatnonzero(np.bincount(spans.place)).tolist():
         here = np.flatnonzero(spans.place == place)
-        members = spans.columns[place].members[OF_FILE.index(OF_CALLS)]
+        members = spans.columns[place].arguments.members[OF_FILE.index(OF_CALLS)]
         at = np.searchsorted(members.rows, spans.row[here])
         for name, column in numbers.items():
             column[here] = members.columns[name][at]

@@ -88,7 +88,7 @@ class Spans:
         """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
         columns = np.full((len(names), len(which)), NO_INTEGER)
         for some, file, rows in self.pieces(which):
-            columns[:, some] = file.numbers_of(rows, names)
+            columns[:, some] = file.arguments.numbers_of(rows, names)
         return tuple(columns)
 
     def args(self, index: int) -> dict[str, Json]:

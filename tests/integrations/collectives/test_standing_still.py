@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch_features
 from conftest import read_all, trace_files
 from rank_processes import on_ranks
 
+from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import Job, Steps, measure
 from dftrace_ai.analysis.why import why
@@ -166,6 +168,13 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
         out = tmp_path / "out" / way
         measured = [measure(rank.process) for rank in Job(open_traces([out])).ranks]
         assert None not in measured
+        for rank, steps in zip(read_ranks(open_traces([out])).ranks, measured, strict=True):
+            assert steps is not None
+            rows = [chunk.steps for chunk in rank.chunks.values()]
+            own = [chunk.own_ns(len(rank.names)).sum(1) for chunk in rank.chunks.values()]
+            blocked = np.concatenate([one.blocked_ns for one in rows])
+            assert blocked.tolist() == steps.parts["comm"].tolist(), way
+            assert (np.concatenate(own) + blocked).tolist() == steps.time_ns.tolist(), way
         zero = measured[0]
         assert zero is not None
         verdict = why([out])
