@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.own_work import NamedWork
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-# Who stands out is so many scales beyond the others, and such a part of a step; of few ranks more,
-# since the others say little of what is usual.
+# Who stands out is so many scales beyond the others, and such a part of a step; of few ranks or
+# hosts more, since the others say little of what is usual.
 SCALES: Final = 6
 FLOOR: Final = 0.03
 FLOOR_OF_FEW: Final = 0.05
-FEW_RANKS: Final = 4
+FEW: Final = 4
 # No scale is less than this part of a step, nor than so many errors of what it is made of.
 LEAST_SCALE: Final = 0.005
 ERRORS: Final = 2
@@ -308,7 +308,7 @@ class _Rules:
         excess = levels - low_median(levels, 0)
         usual = low_median(excess, 1)
         scale = max(lower_scale(usual), self._least)
-        slow = usual > max(SCALES * scale, FLOOR * work.step_ns)
+        slow = usual > max(SCALES * scale, self._floor_of(count))
         if slow.any() and slow.sum() <= max(1, MOST_OF_HOSTS * count):
             late = np.isin(self._host_of, np.flatnonzero(slow))
             figures = Figures(scale_ns=round(scale))
@@ -328,8 +328,10 @@ class _Rules:
         work = self.work
         usual = work.usual_excess_ns(steps)
         scale = max(lower_scale(usual), self._least, ERRORS * work.noise_ns(steps))
-        floor = FLOOR_OF_FEW if work.ranks < FEW_RANKS else FLOOR
-        return usual > max(SCALES * scale, floor * work.step_ns), scale
+        return usual > max(SCALES * scale, self._floor_of(work.ranks)), scale
+
+    def _floor_of(self, count: int) -> float:
+        return (FLOOR_OF_FEW if count < FEW else FLOOR) * self.work.step_ns
 
     def _workers(self, late: Integers, scale: float) -> None:
         known = [draft.where.ranks for draft in self._drafts]
@@ -442,10 +444,11 @@ class _Rules:
         if not work.is_waited_for(steps):
             return False
         # By the waiting that each makes: hiccups of others among the bursts of one are small.
-        of_rank = np.bincount(work.last[steps], straggle[steps], minlength=work.ranks)
+        more = straggle[steps] - low_median(straggle)
+        of_rank = np.bincount(work.last[steps], more, minlength=work.ranks)
         at = int(of_rank.argmax())
         its = steps & (work.last == at)
-        if its.sum() >= FEWEST_PAUSES and of_rank[at] >= ONE_RANK * straggle[steps].sum():
+        if its.sum() >= FEWEST_PAUSES and of_rank[at] >= ONE_RANK * more.sum():
             late = np.arange(work.ranks) == at
             cost = work.cost_of(late)
             severe = self._of_few_steps(cost)

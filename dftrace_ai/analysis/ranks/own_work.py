@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 import numpy as np
@@ -153,7 +154,7 @@ class OwnWork:
         chosen = self.excess_ns[:, steps]
         medians = np.stack([low_median(chosen[:, a:b], 1) for a, b in pairwise(edges)])
         spread = np.sort(medians.astype(float).std(axis=0))
-        return float(spread[(len(spread) - 1) // 2]) / float(np.sqrt(batches))
+        return float(spread[(len(spread) - 1) // 2]) / sqrt(batches)
 
     @property
     def last(self) -> Integers:
@@ -175,7 +176,7 @@ class OwnWork:
             total += int((part // unit).sum())
             squares += int(((part // unit) ** 2).sum())
         count = self.excess_ns.size
-        return unit * float(np.sqrt(max(squares * count - total * total, 0))) / count
+        return unit * sqrt(squares * count - total * total) / count
 
     def cost_of(self, late: Integers, steps: slice = slice(None)) -> Share:
         """Return what ranks, a mask, cost of the time, against the slowest of the others."""

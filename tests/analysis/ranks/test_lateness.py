@@ -28,6 +28,7 @@ from dftrace_ai.analysis.ranks.findings import Late, Lateness
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.ranks.model import limits_of
+from dftrace_ai.analysis.ranks.own_work import OwnWork
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, RankPartial
 
 KEPT = 2
@@ -196,6 +197,13 @@ def test_ranks_that_differ_by_chance_are_jitter_and_data_goes_together() -> None
     late = only(lateness_of(job.job()))
     assert late.figures.correlation is not None
     assert late.figures.correlation > 0.85
+
+
+def test_sums_of_squares_of_long_jobs_have_no_limit() -> None:
+    job = made(64)
+    job.own[FORWARD][::2, ::2] += 10**12
+    work = OwnWork.of(job.job())
+    assert work.spread_ns == pytest.approx(np.std(work.excess_ns), rel=0.01)
 
 
 def test_memory_is_compared_within_stages() -> None:
