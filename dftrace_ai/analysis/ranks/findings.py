@@ -31,8 +31,9 @@ class Figures:
         step_numbers: the first of these.
         ranks_hit: how many ranks were last in one of them.
         correlation: of forward and backward, by steps of ranks.
-        ranks_of_host: the most ranks that one host has.
-        cpus: the processors of that host.
+        ranks_of_host: the most ranks that one host has; for its processors, where these are fewer.
+        cpus: so many these are; None where there are enough of them, or nobody tells.
+        varies: how much longer ranks work differs by more than half of it from step to step.
         peak_bytes: the most memory of its ranks.
         usual_bytes: that of comparable ranks.
     """
@@ -44,6 +45,7 @@ class Figures:
     correlation: float | None = None
     ranks_of_host: int | None = None
     cpus: int | None = None
+    varies: bool = False
     peak_bytes: int | None = None
     usual_bytes: int | None = None
 

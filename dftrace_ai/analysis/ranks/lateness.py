@@ -46,6 +46,9 @@ LEAST_SCALE: Final = 0.005
 ERRORS: Final = 2
 # Of a stage, of the step and of its own work.
 STAGE_FLOOR: Final = 0.05
+# Who is late by so much more or less from step to step, on a host with fewer processors than ranks,
+# is whom that lets wait: it may be another one the next time.
+VARIES: Final = 0.5
 # Of hosts so many may stand out, one at least.
 MOST_OF_HOSTS: Final = 0.1
 # Ranks that stand out are a host where they are so much of it, and it of them.
@@ -200,6 +203,13 @@ class _Told(NamedTuple):
     slight: tuple[Late, ...]
 
 
+class _Crowd(NamedTuple):
+    """Ranks of a host that has fewer processors."""
+
+    ranks: int
+    cpus: int
+
+
 class _Draft(NamedTuple):
     """A finding whose spans are not known yet."""
 
@@ -216,6 +226,7 @@ class _Rules:
         self.work = work
         self.limits = limits
         self.unwaited = False
+        self._by_turns = False  # who stands out may be somebody else tomorrow
         self._drafts: list[_Draft] = []
         self._places = [rank.place for rank in work.job.ranks]
         hosts = [place.host or place.clock for place in self._places]
@@ -227,9 +238,8 @@ class _Rules:
         self._stages()
         self._nodes()
         late, scale = self._standing_out()
-        if late.any():
-            self._workers(late, scale)
-        elif not self._drafts:
+        self._workers(late, scale)
+        if not self._drafts and (self._by_turns or not late.any()):
             self._nobody_in_particular()
 
     @property
@@ -335,7 +345,7 @@ class _Rules:
 
     def _workers(self, late: Integers, scale: float) -> None:
         known = [draft.where.ranks for draft in self._drafts]
-        if any(ranks is not None and bool(ranks[late].all()) for ranks in known):
+        if not late.any() or any(bool(ranks[late].all()) for ranks in known if ranks is not None):
             return
         hosts = self._hosts_of(late)
         if not hosts and late.sum() > max(1, (self.work.ranks - 1) // 2):
@@ -365,6 +375,11 @@ class _Rules:
         if not work.is_waited_for(steps):
             self.unwaited = True
             return
+        usual = low_median(excess[steps])
+        varies = lower_scale(excess[steps]) > VARIES * usual
+        if varies and self._crowd(late):
+            self._by_turns = True
+            return
         cost = work.cost_of(late, steps)
         severe = severity(self.limits["cost"], cost.low)
         is_info = kind in {"worker", "node"} and cost.share >= INFO_COST and cost.low >= INFO_LOW
@@ -374,8 +389,8 @@ class _Rules:
             "since" if first else "persistent",
             severe or "info",
             cost,
-            low_median(excess[steps]),
-            figures,
+            usual,
+            replace(figures, varies=varies),
             ranks=self._numbers_of(late),
             hosts=tuple(self._hosts[np.unique(self._host_of[late])].tolist())
             if kind == "node"
@@ -388,6 +403,16 @@ class _Rules:
         )
         where = _Where(work, late, np.arange(len(work)) >= first)
         self._drafts.append(_Draft(one, where, slight=severe is None and not is_info))
+
+    def _crowd(self, ranks: Integers) -> _Crowd | None:
+        """Return the host of some ranks that has most ranks for a processor, if that is several."""
+        of_host = np.bincount(self._host_of).tolist()
+        crowds = [
+            _Crowd(of_host[self._host_of[at]], cpus)
+            for at in np.flatnonzero(ranks).tolist()
+            if (cpus := self._places[at].cpus) and of_host[self._host_of[at]] > cpus
+        ]
+        return max(crowds, key=lambda crowd: crowd.ranks / crowd.cpus, default=None)
 
     def _numbers_of(self, late: Integers) -> tuple[int, ...]:
         return tuple(self._places[at].rank for at in np.flatnonzero(late).tolist())
@@ -418,12 +443,12 @@ class _Rules:
         few = float(hit.mean()) <= PAUSES_OF_RANKS
         pausing = few and _part(straggle, steps) >= MOST_OF_IT
         of_host = np.bincount(self._host_of)
-        most = int(of_host.argmax())
+        crowded = self._crowd(np.ones(work.ranks, bool))
         figures = replace(
             self._in_steps(steps) if pausing else Figures(),
             scale_ns=round(scale),
-            ranks_of_host=int(of_host[most]),
-            cpus=self._places[int(np.flatnonzero(self._host_of == most)[0])].cpus,
+            ranks_of_host=crowded.ranks if crowded else int(of_host.max()),
+            cpus=crowded.cpus if crowded else None,
         )
         kind: Kind = "pauses" if pausing else "jitter"
         one = _late(kind, "rotating", severe, cost, low_median(straggle), figures)

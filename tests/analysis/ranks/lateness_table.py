@@ -93,9 +93,7 @@ def main() -> int:
             jitter[key] += answer.jitter
             if not case.name and answer.others or case.name and not answer.plant:
                 sys.stderr.write(f"{case}: {answer}\n")
-    write_table(
-        "which-rank.md", "lateness of made jobs", as_text(runs, named, others, jitter)
-    )
+    write_table("which-rank.md", "lateness of made jobs", as_text(runs, named, others, jitter))
     recall = {
         ranks: sum(named[name, ranks] for name in PLANTS)
         / sum(runs[name, ranks] for name in PLANTS)

@@ -199,6 +199,28 @@ def test_ranks_that_differ_by_chance_are_jitter_and_data_goes_together() -> None
     assert late.figures.correlation > 0.85
 
 
+def test_whom_a_crowded_host_lets_wait_is_not_accused() -> None:
+    """What a scheduler does to one of four ranks on two processors, as in a real run."""
+    job = made(4)
+    draw = job.random
+    waits = draw.gamma(1.2, 0.3 * STEP, (4, 200)) * (
+        draw.random((4, 200)) < [[0.1], [0.1], [0.1], [0.8]]
+    )
+    job.own[BACKWARD] += waits
+    for cpus, kinds in ((2, ["jitter"]), (4, ["worker"]), (None, ["worker"])):
+        ranks = [
+            replace(one, place=one.place._replace(cpus=cpus, host="here")) for one in job.partials()
+        ]
+        found = lateness_of(RanksOfJob.of(ranks)).found
+        assert [one.kind for one in found] == kinds, cpus
+        assert found[0].figures.varies == (cpus != 2)
+    # A sleep of 50 ms is told of a crowded host, too.
+    job = made(4)
+    job.own[FORWARD][2] += 50 * MS
+    ranks = [replace(one, place=one.place._replace(cpus=2, host="here")) for one in job.partials()]
+    assert only(lateness_of(RanksOfJob.of(ranks))).ranks == (2,)
+
+
 def test_sums_of_squares_of_long_jobs_have_no_limit() -> None:
     job = made(64)
     job.own[FORWARD][::2, ::2] += 10**12
