@@ -305,8 +305,8 @@ class Config(Settings):
     auto_device: bool = setting(
         default=False,
         about=(
-            "Record beside forward, backward and the optimizer's step what the stream of the "
-            "GPU does meanwhile, without waiting for it."
+            "Record beside forward, backward, optimizers' steps and blocking collectives what the "
+            "stream of the GPU does meanwhile, without waiting for it."
         ),
     )
     auto_nvtx: bool = setting(

@@ -17,7 +17,6 @@ from dftrace_ai.run.emitting import moment
 from dftrace_ai.wording import ToldOnce, described, warn
 
 if TYPE_CHECKING:
-    from dftrace_ai._native import Node
     from dftrace_ai.device.clock import DeviceClock, DeviceEvent, Place
     from dftrace_ai.run.emitting import Moment
 
@@ -250,19 +249,19 @@ class StreamTimes:
         with self._lock:
             self._captures = max(0, self._captures - 1)
 
-    def begin(self, *, is_resume: bool = False) -> Interval | None:
-        """Record an event on the current stream, at the beginning of the span that is open now.
+    def begin(self, of: Moment | None = None, *, is_resume: bool = False) -> Interval | None:
+        """Record an event on the current stream, at the beginning of a span: `of`, or the open one.
 
         Returns what ends it; None where there is no device in use, or it is captured into a graph.
         """
         try:
             with self._lock:
-                return None if self._captures else self._begin(is_resume)
+                return None if self._captures else self._begin(of, is_resume)
         except Exception as error:  # noqa: BLE001 - whatever the device's library raises
             self._leave_out(error)
             return None
 
-    def _begin(self, is_resume: bool) -> Interval | None:
+    def _begin(self, of: Moment | None, is_resume: bool) -> Interval | None:
         place = self._clock.place()
         if place is None:
             return None
@@ -270,7 +269,7 @@ class StreamTimes:
         if stream is None or len(stream.under_way) >= MOST_UNDER_WAY:
             self.left_out += 1
             return None
-        begun = None if is_resume else emitting.moment()
+        begun = None if is_resume else of or emitting.moment()
         anchor = stream.device.alignment.look(emitting.time_us() * NS_PER_US)
         start = self._event(stream.device)
         start.record(stream.of_library)
@@ -289,15 +288,15 @@ class StreamTimes:
     def _event(self, device: _Device) -> DeviceEvent:
         return device.free.pop() if device.free else self._clock.event()
 
-    def end(self, interval: Interval, node: Node) -> None:
-        """Record an event at the end of the span, on the stream on which it began."""
+    def end(self, interval: Interval, category: str, name: str, args: dict[str, object]) -> None:
+        """Record an event at the end of a span, on the stream on which it began."""
         try:
             with self._lock:
-                self._end(interval, node)
+                self._end(interval, (category, name, args))
         except Exception as error:  # noqa: BLE001 - whatever the device's library raises
             self._leave_out(error)
 
-    def _end(self, interval: Interval, node: Node) -> None:
+    def _end(self, interval: Interval, what: tuple[str, str, dict[str, object]]) -> None:
         if self._streams.get(interval.stream.of_library) is not interval.stream:
             return  # begun in a run that is over, or before a fork
         if self._captures or not self._clock.is_usable():
@@ -306,7 +305,7 @@ class StreamTimes:
         stream = interval.stream
         if interval.begun is None:
             interval.begun = emitting.moment()
-        interval.what = (node.cat, node.name, node._copy_args())
+        interval.what = what
         interval.end = self._event(stream.device)
         interval.end.record(stream.of_library)
         interval.last_number = stream.next_number()

@@ -69,8 +69,8 @@ class Auto:
             depth: how deep modules within modules get spans of their own; setting `auto_depth`.
             modules: patterns of names or classes of modules that get them, too; setting
                 `auto_modules`.
-            device: record beside forward, backward and the optimizer's step what the stream of
-                the GPU does meanwhile, without waiting for it; setting `auto_device`.
+            device: record beside forward, backward, optimizers' steps and blocking collectives what
+                the stream of the GPU does meanwhile, without waiting for it; setting `auto_device`.
             nvtx: open ranges of NVTX, for Nsight, with the same spans; setting `auto_nvtx`.
             itt: open ranges of ITT, for VTune, with the same spans; setting `auto_itt`.
             io: record what is done with files in `data_dir` and with those of checkpoints; setting

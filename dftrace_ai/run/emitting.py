@@ -23,7 +23,8 @@ ApartSpan = _native.ApartSpan
 """A span that any thread may end, of `begin`. ``span.end(args=None, exc_type=None)`` ends it:
 arguments given there stand beside those it began with, or in their place; the type of an exception
 becomes its ``error``; a second end does nothing. ``span.is_open`` tells whether it is recorded and
-has not ended. Who drops it ends it, and the event says ``"dropped": true``."""
+has not ended, ``span.moment`` the present in it, None where it is not. Who drops it ends it, and
+the event says ``"dropped": true``."""
 
 moment: Callable[[], Moment] = _native.moment
 """Returns the present, in the span that is open in this thread or task."""

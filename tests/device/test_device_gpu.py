@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from conftest import Traced
 
+import dftrace_ai
 from device.test_intervals import on_device, tracks, without_time
 from device.waiting import nothing_may_wait
 from dftrace_ai import ai
@@ -97,3 +98,38 @@ def test_streams_have_tracks_of_their_own(traced: Traced) -> None:
         ("forward", "GPU 0 stream 0"),
         ("all_reduce", "GPU 0 stream 1"),
     }
+
+
+def test_a_blocking_collective_has_its_time_on_the_stream(traced: Traced) -> None:
+    """With one rank, whose kernel copies: it begins when the stream has done what was before it."""
+    distributed = pytest.importorskip("torch.distributed")
+    operator = torch.ops.c10d.allreduce_.default
+    if not distributed.is_nccl_available():
+        pytest.skip("there is no NCCL")
+    if not any(one.name in {"async_op", "asyncOp"} for one in operator._schema.arguments):
+        pytest.skip(
+            "this torch has its collectives on a stream of the backend's, also blocking ones"
+        )
+    x, out = work()
+    numbers = torch.ones(1 << 24, device="cuda")
+    distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        distributed.all_reduce(numbers)
+        with traced() as run:
+            dftrace_ai.auto(parts="collectives", device=True)
+            with ai.compute.forward(device=True):
+                torch.mm(x, x, out=out)
+            with nothing_may_wait():
+                distributed.all_reduce(numbers)
+            distributed.all_reduce(numbers, async_op=True).wait()
+            torch.cuda.synchronize()
+            dftrace_ai.auto.remove()
+    finally:
+        distributed.destroy_process_group()
+    forward, reduced = on_device(run.trace)
+    assert (reduced.cat, reduced.name) == ("gpu.comm", "all_reduce")
+    assert reduced.p_idx == run.trace.named("all_reduce")[0].id
+    assert reduced.ts_ns is not None
+    assert reduced.ts_ns >= forward.end_ns
+    assert reduced.dur_ns
+    assert tracks(run.trace)[reduced.tid] == "GPU 0 stream 0"

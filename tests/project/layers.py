@@ -38,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
         ),
         *("spools", "run", "annotation", "inspect"),
     },
-    "integrations": {"_native", "trace_format", "config", "run", "annotation"},
+    "integrations": {"_native", "trace_format", "config", "run", "device", "annotation"},
     "compat": {"_native", "config", "run", "annotation"},
     "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},

@@ -30,6 +30,7 @@ from dftrace_ai.wording import described, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from dftrace_ai.device.intervals import StreamTimes
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.run.emitting import ApartSpan
     from dftrace_ai.run.run import Run
@@ -93,6 +94,7 @@ class _Seam:
         self._gate = options.gate if options is not None else None
         self._training = options.training if options is not None else None
         self._swaps = swaps
+        self._stream_times = _stream_times_of(options)
         self._groups = Groups()
         self._ends = Ends()
         self._told = False
@@ -153,7 +155,7 @@ class _Seam:
         gate = self._gate
         if not emitting.is_recording() or (gate is not None and not gate.recording):
             return redispatch(keys, *args, **kwargs)
-        span = self._begun(operation, needed, args)
+        span, end_on_stream = self._begun(operation, needed, args)
         # Some have no work: the call itself waits.
         wait = Wait.begun() if operation.work_at is None else None
         try:
@@ -162,6 +164,9 @@ class _Seam:
             if span is not None:
                 span.end(None, type(error))
             raise
+        finally:
+            if end_on_stream is not None:
+                end_on_stream()
         if span is not None and wait is not None:
             span.end(wait.told())
         elif span is not None:
@@ -174,15 +179,37 @@ class _Seam:
 
     def _begun(
         self, operation: Operation, needed: _Needed, args: tuple[Any, ...]
-    ) -> ApartSpan | None:
+    ) -> tuple[ApartSpan | None, Callable[[], None] | None]:
         try:
             told = self._arguments(
                 operation, needed.process_group.unbox(args[operation.group_at]), args
             )
-            return emitting.begin(operation.name, told, category=CATEGORY, track=TRACK)
+            span = emitting.begin(operation.name, told, category=CATEGORY, track=TRACK)
+            return span, self._on_stream(operation, span, told, args)
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
             self._tell(operation, error)
+            return None, None
+
+    def _on_stream(
+        self,
+        operation: Operation,
+        span: ApartSpan,
+        told: dict[str, Any],
+        args: tuple[Any, ...],
+    ) -> Callable[[], None] | None:
+        """Begin the interval of the stream that a collective is work of; return what ends it."""
+        at = operation.async_at
+        # What is asynchronous goes to a stream of the backend's, which nobody else reaches.
+        if self._stream_times is None or at is None or len(args) <= at or args[at]:
             return None
+        tensor = first_tensor([args[at] for at in operation.tensors_at])
+        if tensor is None or tensor.is_cpu:
+            return None
+        times, moment = self._stream_times(), span.moment
+        interval = None if times is None or moment is None else times.begin(moment)
+        if times is None or interval is None:
+            return None
+        return partial(times.end, interval, CATEGORY, operation.name, told)
 
     def _arguments(
         self, operation: Operation, handle: Any, args: tuple[Any, ...]
@@ -252,6 +279,14 @@ class _Seam:
                 operation.op,
                 described(error),
             )
+
+
+def _stream_times_of(options: AutoOptions | None) -> Callable[[], StreamTimes | None] | None:
+    if options is None or "device" not in options.companions:
+        return None
+    from dftrace_ai.device.companions import stream_times
+
+    return stream_times
 
 
 class _Here(threading.local):
@@ -391,6 +426,7 @@ class Operation(NamedTuple):
     root_at: int | None  # the rank that alone gives or gets
     peer_at: int | None  # the rank at the other end of a message
     tag_at: int | None  # None where it is no message
+    async_at: int | None  # whether it goes to another stream than the current; older ones all do
     # What the caller may wait for, among its results, or alone; None where it waits itself.
     work_at: int | None
     alone: bool
@@ -426,6 +462,7 @@ def operations() -> Iterator[Operation]:
             root_at=at.get("root_rank"),
             peer_at=at.get(_PEERS.get(op, "")),
             tag_at=at.get("tag"),
+            async_at=at.get("async_op", at.get("asyncOp")),
             work_at=works[0] if works else None,
             alone=len(results) == 1,
         )

@@ -147,6 +147,14 @@ PyObject* span_end(PyObject* self, PyObject* arguments) {
 
 PyObject* span_is_open(PyObject* self, void*) { return PyBool_FromLong(is_open(as<ApartSpan>(self))); }
 
+PyObject* span_moment(PyObject* self, void*) {
+    const ApartSpan* const span = as<ApartSpan>(self);
+    if (!is_open(span)) Py_RETURN_NONE;
+    return Py_BuildValue(
+        "KKKK", static_cast<unsigned long long>(epoch_ns()), static_cast<unsigned long long>(span->open.id),
+        static_cast<unsigned long long>(span->open.level), static_cast<unsigned long long>(span->generation));
+}
+
 // Nobody can end it any more.
 int span_clear(PyObject* self) {
     ApartSpan* span = as<ApartSpan>(self);
@@ -177,6 +185,7 @@ PyMethodDef span_methods[] = {
 
 PyGetSetDef span_members[] = {
     {"is_open", span_is_open, nullptr, "Whether it is recorded and has not ended.", nullptr},
+    {"moment", span_moment, nullptr, "The present, in this span; None where it is not open.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 }  // namespace

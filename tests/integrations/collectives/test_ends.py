@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from conftest import Traced, read_all, trace_files
+from device.stand_in import StandIn, now
 from perfetto.trace_file import Trace
 from rank_processes import on_ranks
 
 import dftrace_ai
 from dftrace_ai.analysis.summary.table import summarise
+from dftrace_ai.device.companions import use_clock
 from dftrace_ai.integrations.auto import Auto
 from dftrace_ai.run import emitting
 
@@ -129,6 +131,47 @@ def test_a_handler_has_collectives_wherever_it_comes(tmp_path: Path) -> None:
     traces = read_all(trace_files(tmp_path))
     assert made[0] == made[1] > 10
     assert [t.names["all_reduce"] for t in traces] == made
+
+
+MS = 1_000_000
+
+
+class Busy(StandIn):
+    """Comes to each event behind 5 ms of work more than to the one before."""
+
+    def heard(self, what: str) -> None:
+        super().heard(what)
+        if what == "record":
+            self.default.end_ns = (self.default.end_ns or now()) + 5 * MS
+
+
+def test_a_blocking_collective_has_its_time_on_the_stream(traced: Traced, auto: Auto) -> None:
+    """As work of the current stream, which an asynchronous one is not, and none of a processor."""
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
+
+    use_clock(Busy())
+    # A device without memory, and a backend that transfers nothing.
+    dist.init_process_group("cpu:gloo,meta:fake", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with traced(perfetto=False) as run:
+            for device in (True, False):
+                auto(parts="collectives", device=device)
+                for _ in range(3):
+                    dist.all_reduce(torch.ones(8, device="meta"))
+                dist.all_reduce(torch.ones(8, device="meta"), async_op=True).wait()
+                dist.all_reduce(torch.ones(8))
+                auto.remove()
+    finally:
+        dist.destroy_process_group()
+        use_clock(None)
+    found = [e for e in run.trace.spans if e.cat == "gpu.comm"]
+    hosts = [e for e in run.trace.spans if e.cat == "comm"]
+    assert [(e.name, e.user["nth"], e.user["bytes"], e.user["stream"]) for e in found] == [
+        ("all_reduce", nth, 32, 0) for nth in range(3)
+    ]
+    assert [e.p_idx for e in found] == [e.id for e in hosts[:3]]
+    assert [round((e.dur_ns or 0) / MS, 2) for e in found] == [5, 5, 5]
+    assert len(hosts) == 10
 
 
 LIMIT = 64 * 1024
