@@ -200,7 +200,7 @@ class DeviceTime:
         """Record another one."""
         times = stream_times()
         if times is not None:
-            times.end(begun, node.cat, node.name, node._copy_args())
+            times.end(begun, (node.cat, node.name, node._copy_args()))
 
     def drop(self, begun: Any) -> None:
         """Take the event back."""

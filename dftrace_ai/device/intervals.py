@@ -10,13 +10,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dftrace_ai.run import emitting
 from dftrace_ai.run.emitting import moment
 from dftrace_ai.wording import ToldOnce, described, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.device.clock import DeviceClock, DeviceEvent, Place
     from dftrace_ai.run.emitting import Moment
 
@@ -159,6 +161,10 @@ REMEMBERED: Final = 64
 NS_PER_US: Final = 1000
 
 
+What: TypeAlias = "tuple[str, str, Mapping[str, object]]"
+"""Of a span its category, its name and its arguments."""
+
+
 @dataclass(slots=True, eq=False)
 class Interval:
     """The time of a stream between the events at a span's beginning and end."""
@@ -170,7 +176,7 @@ class Interval:
     start: DeviceEvent  # the event at its beginning
     last_number: int  # of its last event
     end: DeviceEvent | None = None  # the event at its end, once it has one
-    what: tuple[str, str, dict[str, object]] = ("", "", {})  # category, name, arguments of the span
+    what: What = ("", "", {})
 
 
 class _Device:
@@ -288,15 +294,15 @@ class StreamTimes:
     def _event(self, device: _Device) -> DeviceEvent:
         return device.free.pop() if device.free else self._clock.event()
 
-    def end(self, interval: Interval, category: str, name: str, args: dict[str, object]) -> None:
+    def end(self, interval: Interval, what: What) -> None:
         """Record an event at the end of a span, on the stream on which it began."""
         try:
             with self._lock:
-                self._end(interval, (category, name, args))
+                self._end(interval, what)
         except Exception as error:  # noqa: BLE001 - whatever the device's library raises
             self._leave_out(error)
 
-    def _end(self, interval: Interval, what: tuple[str, str, dict[str, object]]) -> None:
+    def _end(self, interval: Interval, what: What) -> None:
         if self._streams.get(interval.stream.of_library) is not interval.stream:
             return  # begun in a run that is over, or before a fork
         if self._captures or not self._clock.is_usable():
@@ -366,14 +372,16 @@ class StreamTimes:
         stream.device.free += (start, end)
         start_ns, end_ns = stream.in_order(interval, start_ns, end_ns)
         category, name, args = interval.what
-        args["device"] = stream.device.number
-        args["stream"] = stream.number
-        args["error_us"] = round(error_ns / NS_PER_US, 1)
+        told = {
+            "device": stream.device.number,
+            "stream": stream.number,
+            "error_us": round(error_ns / NS_PER_US, 1),
+        }
         emitting.complete_within(
             name,
             max(0, start_ns),
             max(0, end_ns),
-            args,
+            {**args, **told},
             category=f"gpu.{category}",
             track=stream.track,
             of=interval.begun,

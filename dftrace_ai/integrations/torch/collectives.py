@@ -194,7 +194,7 @@ class _Seam:
         self,
         operation: Operation,
         span: ApartSpan,
-        told: dict[str, Any],
+        told: Mapping[str, int | str],
         args: tuple[Any, ...],
     ) -> Callable[[], None] | None:
         """Begin the interval of the stream that a collective is work of; return what ends it."""
@@ -209,7 +209,7 @@ class _Seam:
         interval = None if times is None or moment is None else times.begin(moment)
         if times is None or interval is None:
             return None
-        return partial(times.end, interval, CATEGORY, operation.name, told)
+        return partial(times.end, interval, (CATEGORY, operation.name, told))
 
     def _arguments(
         self, operation: Operation, handle: Any, args: tuple[Any, ...]
