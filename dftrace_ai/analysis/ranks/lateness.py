@@ -7,6 +7,7 @@ clock alone. Who is late has the most of it, and the least waiting.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -63,8 +64,8 @@ FEWEST_LAST: Final = 20
 LEVELS_APART: Final = 1 / 3
 FITS_BETTER: Final = 0.7
 BATCHES_OF_LEVELS: Final = 200
-# A pause is so much of a step; pauses are few steps, which hold so much of all straggling, and are
-# one rank's where it makes so much of that.
+# A pause is so much of a step. Pauses hold so much of all straggling: one rank's, where it makes so
+# much of that, in any number of steps, those of several ranks in few.
 PAUSE: Final = 0.25
 FEW_STEPS: Final = 0.25
 MOST_OF_IT: Final = 0.5
@@ -155,8 +156,7 @@ class _Naming:
         self._wheres = wheres
         self._longer: list[dict[str, int]] = [{} for _ in wheres]
         self._counts = [0] * len(wheres)
-        self._moments = np.zeros(5, object)
-        self._pairs = 0
+        self._moments = np.zeros((5, work.ranks), object)
         # In so small a part of a step that sums of squares are whole numbers of 64 bits.
         self._unit = max(work.step_ns // 4096, 1) if len(work) else 1
 
@@ -176,8 +176,7 @@ class _Naming:
         for at, mask in enumerate(masks):
             self._counts[at] += int(mask.sum())
         x, y = (excess_of(total, self._work.peers) // self._unit for total in both)
-        self._moments += [int(v.sum()) for v in (x, y, x * x, y * y, x * y)]
-        self._pairs += x.size
+        self._moments += np.stack([v.sum(axis=1) for v in (x, y, x * x, y * y, x * y)])
 
     def names_of(self, at: int) -> tuple[Longer, ...]:
         """Return the name with the greatest excess, and the next where that is less than half."""
@@ -192,10 +191,16 @@ class _Naming:
 
     @property
     def correlation(self) -> float | None:
-        """Of forward and backward, by steps of ranks; None where one of them has no spans."""
-        x, y, xx, yy, xy = self._moments.tolist()
-        spread = (self._pairs * xx - x * x) * (self._pairs * yy - y * y)
-        return (self._pairs * xy - x * y) / float(spread) ** 0.5 if spread > 0 else None
+        """Of forward and backward, by the steps of a rank: that of the rank in the middle.
+
+        None where one of them has no spans. Of a rank that is slow in both it says nothing.
+        """
+        count = len(self._work)
+        found: list[float] = []
+        for x, y, xx, yy, xy in self._moments.T.tolist():
+            spread = (count * xx - x * x) * (count * yy - y * y)
+            found.append((count * xy - x * y) / sqrt(spread) if spread > 0 else 0.0)
+        return sorted(found)[(len(found) - 1) // 2] if any(found) else None
 
 
 class _Told(NamedTuple):
@@ -226,7 +231,6 @@ class _Rules:
         self.work = work
         self.limits = limits
         self.unwaited = False
-        self._by_turns = False  # who stands out may be somebody else tomorrow
         self._drafts: list[_Draft] = []
         self._places = [rank.place for rank in work.job.ranks]
         hosts = [place.host or place.clock for place in self._places]
@@ -239,7 +243,7 @@ class _Rules:
         self._nodes()
         late, scale = self._standing_out()
         self._workers(late, scale)
-        if not self._drafts and (self._by_turns or not late.any()):
+        if not self._drafts and not late.any():
             self._nobody_in_particular()
 
     @property
@@ -331,7 +335,11 @@ class _Rules:
         if last >= FEWEST_LAST:
             recent, recent_scale = self._out_of(slice(len(self.work) - last, None))
             if (recent & ~late).any():
-                return recent, recent_scale
+                late, scale = recent, recent_scale
+        for at in np.flatnonzero(late).tolist():
+            excess = self.work.excess_ns[at]
+            if self._crowd(np.arange(len(late)) == at) and _varies(excess[_onset(excess) :]):
+                late[at] = False
         return late, scale
 
     def _out_of(self, steps: slice) -> tuple[Integers, float]:
@@ -376,10 +384,6 @@ class _Rules:
             self.unwaited = True
             return
         usual = low_median(excess[steps])
-        varies = lower_scale(excess[steps]) > VARIES * usual
-        if varies and self._crowd(late):
-            self._by_turns = True
-            return
         cost = work.cost_of(late, steps)
         severe = severity(self.limits["cost"], cost.low)
         is_info = kind in {"worker", "node"} and cost.share >= INFO_COST and cost.low >= INFO_LOW
@@ -390,7 +394,7 @@ class _Rules:
             severe or "info",
             cost,
             usual,
-            replace(figures, varies=varies),
+            replace(figures, varies=_varies(excess[steps])),
             ranks=self._numbers_of(late),
             hosts=tuple(self._hosts[np.unique(self._host_of[late])].tolist())
             if kind == "node"
@@ -426,8 +430,7 @@ class _Rules:
         scale = max(lower_scale(work.excess_ns[:, ::every]), self._least)
         far = SCALES * scale
         pauses = straggle > max(PAUSE * work.step_ns, far)
-        few = FEWEST_PAUSES <= int(pauses.sum()) <= FEW_STEPS * len(work)
-        if few and _part(straggle, pauses) >= MOST_OF_IT:
+        if pauses.sum() >= FEWEST_PAUSES and _part(straggle, pauses) >= MOST_OF_IT:
             figures = replace(self._in_steps(pauses), scale_ns=round(scale))
             if self._in_few_steps(straggle, pauses, figures):
                 return
@@ -473,8 +476,10 @@ class _Rules:
         of_rank = np.bincount(work.last[steps], more, minlength=work.ranks)
         at = int(of_rank.argmax())
         its = steps & (work.last == at)
-        if its.sum() >= FEWEST_PAUSES and of_rank[at] >= ONE_RANK * more.sum():
-            late = np.arange(work.ranks) == at
+        late = np.arange(work.ranks) == at
+        # A crowded host lets one wait as often as not, and another one the next time.
+        most = FEW_STEPS * len(work) if self._crowd(late) else len(work)
+        if FEWEST_PAUSES <= its.sum() <= most and of_rank[at] >= ONE_RANK * more.sum():
             cost = work.cost_of(late)
             severe = self._of_few_steps(cost)
             one = _late(
@@ -491,7 +496,7 @@ class _Rules:
             return severe is not None
         cost = share_of(np.where(steps, straggle, 0), work.time_ns)
         severe = self._of_few_steps(cost)
-        if severe is None:
+        if severe is None or steps.sum() > FEW_STEPS * len(work):
             return False
         one = _late("pauses", "rotating", severe, cost, low_median(straggle[steps]), figures)
         beyond = SCALES * (figures.scale_ns or 0)
@@ -548,6 +553,10 @@ def _late(
         last_share,
         figures=figures,
     )
+
+
+def _varies(excess: Integers) -> bool:
+    return lower_scale(excess) > VARIES * low_median(excess)
 
 
 def _onset(excess: Integers) -> int:

@@ -70,7 +70,7 @@ class OwnWork:
         own_ns: own work, ``(ranks, steps)``.
         excess_ns: how much more that is than the low median of comparable ranks in that step.
         time_ns: the longest step over ranks, by step.
-        waited_ns: what all ranks together waited, by step.
+        waited_ns: what ranks together waited more than the one that waited least, by step.
         stages: of each rank its stage; none where not all tell theirs, or all are of one.
         peers: ranks with the same label are comparable: those of a stage where every stage has
             several, else all.
@@ -235,7 +235,8 @@ class _Totals(NamedTuple):
     @classmethod
     def of(cls, block: Block) -> _Totals:
         time, blocked = block.time_ns, block.blocked_ns
-        return cls(block.numbers, time - blocked, time.max(axis=0), blocked.sum(axis=0))
+        waited = blocked.sum(axis=0) - len(blocked) * blocked.min(axis=0)
+        return cls(block.numbers, time - blocked, time.max(axis=0), waited)
 
     @classmethod
     def of_none(cls, ranks: int) -> _Totals:

@@ -199,14 +199,24 @@ def test_ranks_that_differ_by_chance_are_jitter_and_data_goes_together() -> None
     assert late.figures.correlation > 0.85
 
 
+def test_a_rank_that_waits_for_its_workers_by_turns_has_bursts() -> None:
+    job = made(4)
+    # Two of six steps find nothing loaded.
+    for first in (2, 5):
+        job.own[LOADER][2, first::6] += (0.8 + 0.1 * first) * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.figures.ranks_hit) == ("bursts", (2,), 1)
+    assert late.figures.steps == 66
+    assert late.names[0].name == LOADER
+
+
 def test_whom_a_crowded_host_lets_wait_is_not_accused() -> None:
     """What a scheduler does to one of four ranks on two processors, as in a real run."""
     job = made(4)
     draw = job.random
-    waits = draw.gamma(1.2, 0.3 * STEP, (4, 200)) * (
-        draw.random((4, 200)) < [[0.1], [0.1], [0.1], [0.8]]
-    )
-    job.own[BACKWARD] += waits
+    for name in (FORWARD, BACKWARD):
+        often = draw.random((4, 200)) < [[0.1], [0.1], [0.1], [0.8]]
+        job.own[name] += often * draw.gamma(1.2, 0.2 * STEP, (4, 200))
     for cpus, kinds in ((2, ["jitter"]), (4, ["worker"]), (None, ["worker"])):
         ranks = [
             replace(one, place=one.place._replace(cpus=cpus, host="here")) for one in job.partials()
@@ -214,9 +224,10 @@ def test_whom_a_crowded_host_lets_wait_is_not_accused() -> None:
         found = lateness_of(RanksOfJob.of(ranks)).found
         assert [one.kind for one in found] == kinds, cpus
         assert found[0].figures.varies == (cpus != 2)
-    # A sleep of 50 ms is told of a crowded host, too.
+    # A sleep of 50 ms is told of a crowded host, too, also where another one is let wait.
     job = made(4)
     job.own[FORWARD][2] += 50 * MS
+    job.own[BACKWARD][3, 80:] += job.random.gamma(0.8, 0.3 * STEP, 120)
     ranks = [replace(one, place=one.place._replace(cpus=2, host="here")) for one in job.partials()]
     assert only(lateness_of(RanksOfJob.of(ranks))).ranks == (2,)
 
@@ -255,17 +266,19 @@ def test_limits_say_what_is_a_finding() -> None:
 def test_whoever_nobody_waits_for_is_not_late() -> None:
     job = made(8)
     job.own[FORWARD][3] += 0.3 * STEP
-    alone = [on_its_own(rank) for rank in job.partials()]
-    told = lateness_of(RanksOfJob.of(alone))
-    assert (told.found, told.abstains) == ((), "nobody waits")
+    # Nor where all of them wait as long for something else.
+    for wait in (0, 100 * MS):
+        alone = [on_its_own(rank, wait) for rank in job.partials()]
+        told = lateness_of(RanksOfJob.of(alone))
+        assert (told.found, told.abstains) == ((), "nobody waits")
 
 
-def on_its_own(rank: RankPartial) -> RankPartial:
+def on_its_own(rank: RankPartial, wait: int) -> RankPartial:
     chunks = {
         number: chunk._replace(
             steps=chunk.steps._replace(
-                time_ns=chunk.steps.time_ns - chunk.steps.blocked_ns,
-                blocked_ns=np.zeros_like(chunk.steps.blocked_ns),
+                time_ns=chunk.steps.time_ns - chunk.steps.blocked_ns + wait,
+                blocked_ns=np.full_like(chunk.steps.blocked_ns, wait),
             ),
         )
         for number, chunk in rank.chunks.items()
