@@ -25,7 +25,7 @@ was there; or of a host that launches collectives within its spans and waits for
 
 Reason = Literal[
     "one rank", "few steps", "no collectives", "clocks", "circle", "replay", "negative transfers",
-    "structure", "enqueued",
+    "structure", "enqueued", "unlike work",
 ]  # fmt: skip
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 
@@ -45,7 +45,8 @@ class Unjudged:
     Attributes:
         what: the reason.
         figure: how much of it: steps there are, the error of the replay, the share of transfers
-            that are negative or of steps that differ; 0 where there is none.
+            that are negative or of steps that differ, how often even work would take the time of
+            the run; 0 where there is none.
         names: the operations of a circle, hosts whose clocks are not joined, or steps.
         why: it in a sentence.
     """
@@ -159,7 +160,7 @@ class StepsJudged:
     """The steps that the graph is made of.
 
     Attributes:
-        common: steps that all ranks have.
+        common: steps of the rank that has the fewest.
         judged: of these, the ones that are in the graph.
         stretches: in so many stretches of steps that follow each other, evenly over the run.
         alone: each step begins anew, as those that a profiler took now and then.
@@ -198,7 +199,7 @@ class WhatIf:
         by_kind: by category and name, with the direction or group of communication.
         per_step: each judged step.
         without: what was asked.
-        waste_gpu_hours: what all ranks together lose over the whole time of these steps' run.
+        waste_gpu_hours: what all ranks together lose in all their steps.
         negative_transfers: communication that ended before it could have begun.
         transfers: communication in all.
         unmatched: calls that met nobody; their time is work.

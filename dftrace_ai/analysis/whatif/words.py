@@ -70,6 +70,8 @@ WHY: Final[dict[Reason, str]] = {
     "have other operations ({names})",
     "enqueued": "collectives end when they are enqueued, and no spans of the GPU tell how long "
     "they took",
+    "unlike work": "with the mean of all ranks in place of each one's work the run would be no "
+    "faster: what has one name is not one work",
 }
 
 

@@ -1,0 +1,183 @@
+"""What makes a run slower than even work would: few ranks, a stage, what varies, or the links.
+
+The shares are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(Lin et al., 2025), with the middle rank of a stage as its level, so that one slow rank does not
+make its stage slow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Shares
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.whatif.model import Figures
+    from dftrace_ai.analysis.whatif.runs import Run
+    from dftrace_ai.analysis.whatif.work import Work
+
+FEW_SHARE: Final = 0.03
+"""So many of all ranks are few, and one at least."""
+OF_FEW: Final = 0.1
+"""Of the few those are to blame that alone recover so much."""
+ALIKE: Final = 0.8
+"""Forward and backward go together where the data of micro-batches differ."""
+PAIRS: Final = 11
+CALLED: Final = 3
+"""So many kinds or links of communication are named."""
+
+
+class Changes(NamedTuple):
+    """What operations take with each change alone, and who are the few."""
+
+    few: Integers
+    rank: Integers
+    stage: Integers
+    within: Integers
+    comm: Integers
+    few_ranks: Integers
+
+
+def changes_of(work: Work, few_ranks: Integers) -> Changes:
+    """Return what operations take when one thing is made even.
+
+    Args:
+        work: in cells.
+        few_ranks: indexes of the ranks with the greatest excess.
+    """
+    levels = work.levels()
+    to_stage = work.own * _ratio(work.by_level(levels.stage), work.by_level(levels.mean))
+    slow = np.isin(work.rank, few_ranks)
+    stage = work.own * _ratio(work.by_level(levels.job), work.by_level(levels.stage))
+    comm = work.times.copy()
+    is_comm = work.operations.is_comm
+    comm[is_comm] = work.ideal[is_comm]
+    return Changes(
+        few=work.scaled(np.where(slow, to_stage, work.own)),
+        rank=work.scaled(to_stage),
+        stage=work.scaled(stage),
+        within=work.scaled(work.by_level(levels.mean)),
+        comm=comm,
+        few_ranks=few_ranks,
+    )
+
+
+def excess_of(work: Work) -> Integers:
+    """Return how much longer each rank works than the middle one of its stage, all in all."""
+    levels = work.levels()
+    excess = (levels.mean - levels.stage) * levels.cells
+    found: Integers = np.where(np.isnan(excess), 0.0, excess).sum(0)
+    return found
+
+
+def few_of(excess: Integers) -> Integers:
+    """Return the indexes of the few ranks with the greatest excess, that first."""
+    count = max(1, -(-3 * len(excess) // 100))
+    return np.argsort(-excess, kind="stable")[:count]
+
+
+def shares_of(replay_ns: int, ideal_ns: int, with_change_ns: list[int]) -> Shares:
+    """Return what each change recovers; with times in the order of `Shares`."""
+    lost = replay_ns - ideal_ns
+    if lost <= 0:
+        return Shares(0.0, 0.0, 0.0, 0.0, 0.0)
+    return Shares(*((replay_ns - time) / lost for time in with_change_ns))
+
+
+def cause_of(
+    run: Run,
+    work: Work,
+    shares: Shares,
+    few_ranks: Integers,
+    by_rank: Mapping[int, Figures],
+    limits: Mapping[str, float],
+    slowdown: float,
+) -> Cause:
+    """Return what the slowdown comes from, without what is to be said of communication."""
+    if slowdown < limits["slowdown"]:
+        return Cause("none")
+    candidates: dict[CauseKind, float] = {
+        "worker": shares.few,
+        "stage": shares.stage,
+        "pauses": shares.within,
+        "communication": shares.comm,
+    }
+    kind = max(candidates, key=lambda one: candidates[one])
+    share = candidates[kind]
+    if share < limits["share"]:
+        return Cause("several", share)
+    places = run.gathered.places
+    of_stage = np.bincount(work.stage)
+    if kind in ("worker", "stage") and len(of_stage) > 1 and of_stage.min() < 2:
+        stages = _slow_stages(work) if kind == "stage" else ()
+        guilty = _guilty(run, few_ranks, by_rank)
+        return Cause("stage or worker", share, ranks=guilty, stages=stages)
+    if kind == "stage":
+        return Cause("stage", share, stages=_slow_stages(work))
+    if kind == "worker":
+        guilty = _guilty(run, few_ranks, by_rank)
+        hosts = sorted({place.host for place in places if place.rank in guilty})
+        whole = {place.rank for place in places if place.host in hosts}
+        several = len({place.host for place in places}) > 1 and len(guilty) > 1
+        if several and whole == set(guilty):
+            return Cause("node", share, ranks=guilty, hosts=tuple(hosts))
+        return Cause("worker", share, ranks=guilty)
+    if kind == "pauses":
+        correlation = _correlation(work)
+        alike = correlation is not None and correlation >= ALIKE
+        return Cause("data" if alike else "pauses", share, correlation=correlation)
+    return Cause(kind, share)
+
+
+def _ratio(wanted: Integers, known: Integers) -> Integers:
+    return np.where(known > 0, wanted / np.maximum(known, 1), 1.0)
+
+
+def _guilty(run: Run, few_ranks: Integers, by_rank: Mapping[int, Figures]) -> tuple[int, ...]:
+    numbers = [run.gathered.places[at].rank for at in few_ranks.tolist()]
+    guilty = [number for number in numbers if (by_rank[number].recovered or 0.0) >= OF_FEW]
+    return tuple(sorted(guilty or numbers[:1]))
+
+
+def _slow_stages(work: Work) -> tuple[int, ...]:
+    """Return indexes of stages whose work is more than the mean of all; the worst first."""
+    levels = work.levels()
+    per_step = levels.cells / max(len(work.operations.stretch_of), 1)
+    amount = np.where(np.isnan(levels.stage), 0.0, levels.stage * per_step).sum(0)
+    stages = np.unique(work.stage)
+    of_stage = np.array([np.median(amount[work.stage == stage]) for stage in stages])
+    above = of_stage > of_stage.mean()
+    order = np.argsort(-of_stage, kind="stable")
+    return tuple(int(stages[at]) for at in order.tolist() if above[at])
+
+
+def _correlation(work: Work) -> float | None:
+    """Return how forward and backward of one micro-batch go together, the median over ranks."""
+    one = work.operations
+    first = work.first
+    key = (one.rank[first] * len(one.stretch_of) + one.step[first]) * (
+        int(one.nth.max(initial=0)) + 1
+    ) + one.nth[first]
+    _, at = np.unique(key, return_inverse=True)
+    at = at.reshape(-1)
+    count = int(at.max(initial=-1)) + 1
+    both = []
+    for word in ("forward", "backward"):
+        named = np.array([word in name.rpartition("/")[2] for name in one.kinds])[one.kind[first]]
+        total = np.bincount(at[named], work.own[named], count)
+        both.append((total, np.bincount(at[named], minlength=count) > 0))
+    rank = np.zeros(count, np.int64)
+    rank[at] = work.rank
+    there = both[0][1] & both[1][1]
+    found = []
+    for number in range(work.ranks):
+        mine = there & (rank == number)
+        forward, backward = both[0][0][mine], both[1][0][mine]
+        if len(forward) >= PAIRS and forward.std() > 0 and backward.std() > 0:
+            found.append(float(np.corrcoef(forward, backward)[0, 1]))
+    return float(np.median(found)) if found else None

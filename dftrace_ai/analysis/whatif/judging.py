@@ -1,0 +1,299 @@
+"""From the ranks of a job to how fast it would be with even work, or to why that is not said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.whatif.causes import (
+    CALLED,
+    cause_of,
+    changes_of,
+    excess_of,
+    few_of,
+    shares_of,
+)
+from dftrace_ai.analysis.whatif.figures import MANY_RANKS, figures_of, without
+from dftrace_ai.analysis.whatif.gathering import gather
+from dftrace_ai.analysis.whatif.graph import CircleError
+from dftrace_ai.analysis.whatif.model import (
+    DEFAULT_LIMITS,
+    Cause,
+    StepFigures,
+    StepsJudged,
+    Unjudged,
+    WhatIf,
+    Without,
+)
+from dftrace_ai.analysis.whatif.runs import Run, best_run, odd_steps
+from dftrace_ai.analysis.whatif.work import Work
+from dftrace_ai.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
+    from dftrace_ai.analysis.ranks.partials import Place
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.whatif.gathering import Gathered
+
+FEWEST_STEPS: Final = 5
+"""Fewer say nothing at all; below the limit for steps no cause is named."""
+MOST_ODD: Final = 0.1
+MOST_NEGATIVE: Final = 0.01
+NAMED: Final = 5
+MOST_APART: Final = 0.02
+"""Of a step: clocks that are known no better do not tell what waits for what."""
+NS_PER_HOUR: Final = 3_600_000_000_000
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """What is said of a job, and the run that it was worked out with.
+
+    Attributes:
+        result: what is said.
+        run: with its graph; None where there is none.
+        ideal: what each operation takes with even work; None where nothing is said.
+    """
+
+    result: WhatIf
+    run: Run | None = None
+    ideal: Integers | None = None
+
+
+def whatif_of(
+    job: RanksOfJob,
+    clocks: Clocks,
+    *,
+    without: Sequence[Mapping[str, str]] = (),
+    limits: Mapping[str, float] = DEFAULT_LIMITS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """Tell how fast a job would be with even work, and what it loses its time by.
+
+    Args:
+        job: its ranks.
+        clocks: of their hosts.
+        without: sets of ranks, each as dimensions and values that all hold: ``{"rank": "17"}``,
+            ``{"host": "node3"}``, ``{"pp": "3"}``, ``{"stage": "3"}``.
+        limits: what is held against, see `DEFAULT_LIMITS`; others have the defaults.
+        progress: called with how many variants of the run are worked out, and of how many.
+
+    Raises:
+        ConfigError: a set of ``without`` has no rank, or names an unknown dimension.
+    """
+    held = {**DEFAULT_LIMITS, **limits}
+    sets = [(tuple(sorted(asked.items())), _chosen(job, asked)) for asked in without]
+
+    def nothing(*reasons: Unjudged, gathered: Gathered | None = None) -> Answer:
+        steps = None if gathered is None else _steps_judged(gathered, alone=False)
+        return Answer(WhatIf(abstained=reasons, limits=held, ranks=len(job.ranks), steps=steps))
+
+    if len(job.ranks) < 2:
+        return nothing(Unjudged("one rank"))
+    gathered = gather(job, clocks)
+    count = 0 if gathered is None else len(gathered.numbers)
+    if gathered is None or count < FEWEST_STEPS:
+        return nothing(Unjudged("few steps", count), gathered=gathered)
+    usual_ns = int(np.median(gathered.steps.end - gathered.steps.at))
+    uncertainty_ns, apart = _uncertainty(clocks, usual_ns)
+    if apart:
+        return nothing(Unjudged("clocks", names=apart), gathered=gathered)
+    if not (gathered.call_meeting != UNTOLD).any():
+        return nothing(Unjudged("no collectives"), gathered=gathered)
+    if gathered.enqueued == len(gathered.calls.at):
+        return nothing(Unjudged("enqueued"), gathered=gathered)
+    try:
+        run = best_run(gathered, uncertainty_ns, held["replay"])
+    except CircleError as error:
+        names = tuple(error.names)
+        return nothing(Unjudged("circle", len(error.operations), names), gathered=gathered)
+    return _judged(run, sets, held, progress)
+
+
+def _uncertainty(clocks: Clocks, step_ns: int) -> tuple[int, tuple[str, ...]]:
+    """Return how far clocks may be apart, and which hosts cannot be compared with the others.
+
+    Where hosts of a pipeline meet in messages alone, these bound how far their clocks are apart.
+    """
+    error, apart = 0, []
+    for host in clocks.hosts:
+        bounded = host.state == "bounded"
+        far = (host.certain_ns if bounded else host.typical_ns) or 0
+        if host.state == "not calibrated" or (bounded and far > MOST_APART * step_ns):
+            apart.append(host.host)
+        else:
+            error = max(error, far)
+    return error, tuple(dict.fromkeys(apart))
+
+
+def _judged(
+    run: Run,
+    sets: list[tuple[tuple[tuple[str, str], ...], Integers]],
+    held: dict[str, float],
+    progress: Callable[[int, int], None] | None,
+) -> Answer:
+    gathered, operations = run.gathered, run.operations
+    places = gathered.places
+    steps = run.counted
+    base = WhatIf(
+        form=operations.form,
+        steps=_steps_judged(gathered, alone=run.alone),
+        ranks=len(places),
+        operations=len(operations),
+        measured_ns=run.measured_ns // steps,
+        replay_ns=run.replay_ns // steps,
+        replay_error=run.error,
+        negative_transfers=run.weighed.negative,
+        transfers=int(operations.is_comm.sum()),
+        unmatched=int((gathered.call_meeting == UNTOLD).sum()),
+        limits=held,
+    )
+    abstained = _unjudged(run, held)
+    if any(one.what != "few steps" for one in abstained):
+        return Answer(replace(base, abstained=tuple(abstained)), run)
+    work = Work.of(operations, run.weighed.times, _stages(places))
+    excess = excess_of(work)
+    few_ranks = few_of(excess)
+    changes = changes_of(work, few_ranks)
+    order = ("few", "rank", "stage", "within", "comm")
+    ideal_ns, *with_change = run.times_ns([work.ideal, *(getattr(changes, name) for name in order)])
+    slowdown = run.replay_ns / max(ideal_ns, 1)
+    if slowdown < 1 - held["replay"]:
+        unlike = Unjudged("unlike work", slowdown)
+        return Answer(replace(base, abstained=(*abstained, unlike)), run)
+    shares = shares_of(run.replay_ns, ideal_ns, with_change)
+    one_by_one = np.arange(len(places)) if len(places) <= MANY_RANKS else few_ranks
+    figures = figures_of(run, work, ideal_ns, one_by_one, progress)
+    by_rank, by_kind = figures.numbered("rank"), figures.named("kind")
+    if abstained:
+        cause = Cause("abstained")
+    else:
+        cause = cause_of(run, work, shares, few_ranks, by_rank, held, slowdown)
+    if cause.kind == "communication":
+        dearest = [kind for kind in by_kind if kind.startswith("comm/")][:CALLED]
+        cause = Cause(cause.kind, cause.share, kinds=tuple(dearest))
+    stages = figures.numbered("pp")
+    layouts = {name for place in places for name, _ in place.layout} - {"pp"}
+    lost = max(1 - ideal_ns / max(run.replay_ns, 1), 0.0)
+    result = replace(
+        base,
+        slowdown=slowdown,
+        cause=cause,
+        shares=shares,
+        ideal_ns=ideal_ns // steps,
+        by_rank=by_rank,
+        by_host=figures.named("host"),
+        by_stage=stages,
+        by_dimension={name: figures.numbered(name) for name in sorted(layouts & set(figures.by))},
+        by_kind=by_kind,
+        per_step=_per_step(run, work),
+        without=tuple(_asked(run, work, asked, out) for asked, out in sets),
+        waste_gpu_hours=lost
+        * len(places)
+        * run.measured_ns
+        / steps
+        * gathered.all_steps
+        / NS_PER_HOUR,
+        abstained=tuple(abstained),
+    )
+    return Answer(result, run, work.ideal)
+
+
+def _unjudged(run: Run, held: Mapping[str, float]) -> list[Unjudged]:
+    """Return why nothing is said, or why no cause is named: few steps."""
+    found: list[Unjudged] = []
+    odd = odd_steps(run)
+    if odd.mean() > MOST_ODD:
+        worst = np.argsort(-odd.sum(0), kind="stable")[:NAMED]
+        names = tuple(str(number) for number in sorted(run.gathered.numbers[worst].tolist()))
+        found.append(Unjudged("structure", float(odd.mean()), names))
+    transfers = max(int(run.operations.is_comm.sum()), 1)
+    if run.weighed.truly_negative > MOST_NEGATIVE * transfers:
+        found.append(Unjudged("negative transfers", run.weighed.truly_negative / transfers))
+    if abs(run.error) > held["replay_most"]:
+        found.append(Unjudged("replay", run.error))
+    if len(run.gathered.numbers) < held["steps"]:
+        found.append(Unjudged("few steps", len(run.gathered.numbers)))
+    return found
+
+
+def _per_step(run: Run, work: Work) -> tuple[StepFigures, ...]:
+    counted, measured = run.measured_steps()
+    replay = run.step_times(work.times).time_ns
+    ideal = run.step_times(work.ideal).time_ns
+    steps = len(run.gathered.numbers)
+    at = work.operations.step[work.first] * work.ranks + work.rank
+    own = np.bincount(at, work.own, steps * work.ranks).reshape(steps, work.ranks)
+    late = own.argmax(1)
+    return tuple(
+        StepFigures(
+            step=int(run.gathered.numbers[step]),
+            measured_ns=int(measured[row]),
+            ideal_ns=int(ideal[row]),
+            slowdown=float(replay[row] / max(ideal[row], 1)),
+            late=run.gathered.places[late[step]].rank,
+        )
+        for row, step in enumerate(counted.tolist())
+    )
+
+
+def _asked(run: Run, work: Work, asked: tuple[tuple[str, str], ...], out: Integers) -> Without:
+    dimensions = {"pp" if name == "stage" else name for name, _ in asked}
+    times = without(work, out, "pp" if "pp" in dimensions else "")
+    time = run.replay_ns if times is None else run.time_ns(times)
+    ranks = tuple(run.gathered.places[at].rank for at in np.flatnonzero(out).tolist())
+    saved = (run.replay_ns - time) // run.counted
+    return Without(asked, ranks, run.replay_ns / max(time, 1), saved)
+
+
+def _chosen(job: RanksOfJob, asked: Mapping[str, str]) -> Integers:
+    """Return the ranks that have all values, as a mask."""
+    found = np.ones(len(job.ranks), bool)
+    for dimension, value in asked.items():
+        told = [_told(one.place, dimension) for one in job.ranks]
+        if all(one is None for one in told):
+            known = sorted({name for one in job.ranks for name, _ in one.place.layout})
+            words = ", ".join(["rank", "host", *(["stage"] if "pp" in known else []), *known])
+            raise ConfigError(
+                f"--without {dimension}={value}: no rank tells its {dimension}; there are {words}"
+            )
+        found &= np.array([one == value for one in told])
+    if not found.any():
+        words = " ".join(f"{name}={value}" for name, value in asked.items())
+        raise ConfigError(f"--without {words}: there is no such rank")
+    return found
+
+
+def _told(place: Place, dimension: str) -> str | None:
+    if dimension == "rank":
+        return str(place.rank)
+    if dimension == "host":
+        return place.host
+    layout = dict(place.layout)
+    told = layout.get("pp" if dimension == "stage" and "stage" not in layout else dimension)
+    return None if told is None else str(told)
+
+
+def _stages(places: Sequence[Place]) -> Integers:
+    """Return the stage of each rank as an index; all 0 where not every rank tells it."""
+    stages = [place.stage for place in places if place.stage is not None]
+    if len(stages) < len(places):
+        return np.zeros(len(places), np.int64)
+    return np.unique(stages, return_inverse=True)[1].reshape(-1)
+
+
+def _steps_judged(gathered: Gathered, *, alone: bool) -> StepsJudged:
+    return StepsJudged(
+        common=gathered.all_steps,
+        judged=len(gathered.numbers),
+        stretches=gathered.stretches,
+        alone=alone,
+        first=int(gathered.numbers[0]),
+        last=int(gathered.numbers[-1]),
+    )

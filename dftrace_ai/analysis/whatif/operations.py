@@ -1,0 +1,156 @@
+"""Operations of all ranks as columns, and how long each takes from when it may begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.whatif.graph import ALONE, CircleError, Graph
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.whatif.model import Form
+
+# Of a circle.
+NAMED: Final = 4
+
+
+@dataclass(frozen=True, repr=False)
+class Operations:
+    """What ranks did in some steps, and what had to end before; times on one clock.
+
+    A stretch is of steps that follow each other; times are from the begin of theirs.
+
+    Attributes:
+        form: what the traces are of.
+        rank: index of its rank.
+        step: index of its step among those judged.
+        start_ns: when it began.
+        end_ns: when it ended; of what meets others as it is believed to have, see `first_ends`.
+        late_ns: so much earlier its end may have been.
+        kind: index in `kinds`.
+        piece: which of its kind it is in its step, where these are not alike.
+        nth: which of its kind and piece it is in its step.
+        span: which span of its rank it is a piece of, by a number; `ALONE` for none.
+        is_comm: whether it is communication.
+        meeting: the number of its meeting, or `ALONE`.
+        gives: whether the meeting waits for it.
+        must_wait: whether it waits for the meeting whatever its times say.
+        before: operations that end...
+        after: ... before these begin.
+        kinds: category and name, with the direction or group of communication.
+        stretch_of: of each step the stretch.
+        numbers: what each step is called.
+        ranks: the number of each rank.
+    """
+
+    form: Form
+    rank: Integers
+    step: Integers
+    start_ns: Integers
+    end_ns: Integers
+    late_ns: Integers
+    kind: Integers
+    piece: Integers
+    nth: Integers
+    span: Integers
+    is_comm: Integers
+    meeting: Integers
+    gives: Integers
+    must_wait: Integers
+    before: Integers
+    after: Integers
+    kinds: tuple[str, ...]
+    stretch_of: Integers
+    numbers: Integers
+    ranks: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.rank)
+
+
+class Weighed(NamedTuple):
+    """Operations as a graph, and what each takes."""
+
+    graph: Graph
+    times: Integers  # nanoseconds from when it may begin; a transfer where it meets others
+    negative: int  # communication that ended before it could have begun
+    truly_negative: int  # by more than the error of its end and that of the clocks
+
+
+def first_ends(
+    start_ns: Integers,
+    end_ns: Integers,
+    late_ns: Integers,
+    meeting: Integers,
+    joint: Integers,
+) -> Integers:
+    """Return when communication ended, where its own end was seen late.
+
+    All leave a joint collective together: the first that is seen to have left tells when, but
+    none left before the last had come, nor more before it was seen than the error allows.
+    """
+    ends: Integers = end_ns.copy()
+    members = np.flatnonzero(joint & (meeting != ALONE))
+    if not len(members):
+        return ends
+    at = meeting[members]
+    count = int(at.max()) + 1
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, at, end_ns[members])
+    np.maximum.at(last, at, start_ns[members])
+    least = np.maximum(first[at], end_ns[members] - late_ns[members])
+    ends[members] = np.minimum(np.maximum(least, last[at]), end_ns[members])
+    return ends
+
+
+def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
+    """Make the graph of operations, and what each takes.
+
+    Args:
+        operations: all of them.
+        uncertainty_ns: how far the clocks of two ranks may be apart.
+
+    Raises:
+        CircleError: they wait for each other in a circle.
+    """
+    one = operations
+    member = one.meeting != ALONE
+    # Queued behind another it has not begun, however early it was launched.
+    begin = one.start_ns.copy()
+    ends = np.minimum(one.end_ns[one.before], one.end_ns[one.after])
+    np.maximum.at(begin, one.after, ends)
+    latest = np.full(int(one.meeting.max(initial=ALONE)) + 1, np.iinfo(np.int64).min)
+    giving = member & one.gives
+    np.maximum.at(latest, one.meeting[giving], begin[giving])
+    # A member that left before the last came has not waited for it.
+    met = np.where(member, np.maximum(latest[one.meeting], begin) if len(latest) else begin, begin)
+    waits = member & (one.must_wait | (one.end_ns >= met))
+    times = np.where(
+        one.is_comm, one.end_ns - np.where(waits, met, begin), one.end_ns - one.start_ns
+    )
+    negative = one.is_comm & (times < 0)
+    truly = negative & (times < -(one.late_ns + uncertainty_ns))
+    try:
+        graph = Graph(one.before, one.after, one.meeting, one.gives, waits)
+    except CircleError as circle:
+        names = _called(one, circle.operations[:NAMED])
+        raise CircleError(circle.operations, names) from None
+    return Weighed(
+        graph,
+        np.maximum(times, 0),
+        int(negative.sum()),
+        int(truly.sum()),
+    )
+
+
+def _called(one: Operations, some: Integers) -> tuple[str, ...]:
+    return tuple(
+        f"{one.kinds[one.kind[at]]} of rank {one.ranks[one.rank[at]]} "
+        f"in step {one.numbers[one.step[at]]}"
+        for at in some.tolist()
+    )
