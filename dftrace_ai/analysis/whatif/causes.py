@@ -44,12 +44,7 @@ class Changes(NamedTuple):
 
 
 def changes_of(work: Work, few_ranks: Integers) -> Changes:
-    """Return what operations take when one thing is made even.
-
-    Args:
-        work: in cells.
-        few_ranks: indexes of the ranks with the greatest excess.
-    """
+    """Return what operations take when one thing is made even."""
     levels = work.levels()
     to_stage = work.own * _ratio(work.by_level(levels.stage), work.by_level(levels.mean))
     slow = np.isin(work.rank, few_ranks)

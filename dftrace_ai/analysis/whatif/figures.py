@@ -59,15 +59,7 @@ def figures_of(
     ranks: Integers,
     progress: Callable[[int, int], None] | None,
 ) -> AllFigures:
-    """Work out the run with each rank, host, coordinate and kind of work alone, and without it.
-
-    Args:
-        run: with its graph.
-        work: in cells.
-        ideal_ns: what all takes with even work.
-        ranks: indexes of the ranks that are worked out one by one.
-        progress: called with how many variants are worked out, and of how many.
-    """
+    """Work out the run with each rank, host, coordinate and kind of work alone, and without it."""
     subjects = list(_subjects(run, ranks))
     count = sum(1 if one.slowdown_only else 3 for one in subjects)
     if progress is not None:
@@ -110,10 +102,8 @@ def figures_of(
 
 
 def without(work: Work, out: Integers, dimension: str = "") -> Integers | None:
-    """Return what operations take when some ranks work no longer than comparable ones.
-
-    These are of the same stage, if every stage has some that are not meant and two ranks at least.
-    """
+    """Return what operations take when some ranks work no longer than comparable ones."""
+    # Of the same stage, if every stage has some that are not meant and two ranks at least.
     of_stage = np.bincount(work.stage)
     left = np.bincount(work.stage[~out], minlength=len(of_stage))
     by_stage = dimension != "pp" and of_stage.min() >= 2 and bool((left > 0).all())

@@ -43,71 +43,38 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Gathered:
-    """What all ranks did in the judged steps.
+    """What all ranks did in the judged steps."""
 
-    Attributes:
-        places: of each rank.
-        numbers: what the steps are called, stretch by stretch.
-        stretch_of: of each step its stretch.
-        stretches: how many.
-        all_steps: how many steps the rank with the fewest has.
-        names: of spans.
-        labels: of calls: category and name, with the direction or group.
-        axis_ns: how long each chain's part of the axis is.
-        base_ns: of each stretch, when it begins: where its part of the axis is 0.
-        chain_rank: of each chain the index of its rank.
-        chain_stretch: of each chain its stretch.
-        began: where the first step of each chain begins on the axis.
-        ended: where the last ends.
-        steps: in each chain, in order.
-        step: of `steps`, the index of each in `numbers`.
-        spans: outermost spans of work, without overlaps.
-        span_name: index in `names`.
-        silences: when the thread was blocked.
-        silence_call: row in `calls` of what ended it; `UNTOLD` for none that is known.
-        calls: collectives and messages.
-        call_label: index in `labels`.
-        call_name: index in `call_names`, of ``all_reduce`` and so on.
-        call_names: names of calls.
-        call_queue: calls of one chain and queue are done one after the other.
-        call_late_ns: the error of their ends.
-        call_meeting: number of its meeting, from 0; `UNTOLD` for none.
-        call_direction: of messages in a pipeline, 1 for forward and -1 for backward, else 0.
-        call_track: the track that it lies on.
-        call_peer: of messages the other rank, of rooted collectives the root; `UNTOLD`.
-        enqueued: how many calls tell only when they were given to a device.
-    """
-
-    places: tuple[Place, ...]
-    numbers: Integers
-    stretch_of: Integers
-    stretches: int
-    all_steps: int
-    names: tuple[str, ...]
-    labels: tuple[str, ...]
-    axis_ns: int
-    base_ns: Integers
-    chain_rank: Integers
-    chain_stretch: Integers
-    began: Integers
-    ended: Integers
-    steps: Columns
-    step: Integers
-    spans: Columns
-    span_name: Integers
-    silences: Columns
-    silence_call: Integers
-    calls: Columns
-    call_label: Integers
-    call_name: Integers
-    call_names: tuple[str, ...]
-    call_queue: Integers
-    call_late_ns: Integers
-    call_meeting: Integers
-    call_direction: Integers
-    call_track: Integers
-    call_peer: Integers
-    enqueued: int
+    places: tuple[Place, ...]  # of each rank
+    numbers: Integers  # what the steps are called, stretch by stretch
+    stretch_of: Integers  # of each step its stretch
+    stretches: int  # how many
+    all_steps: int  # how many steps the rank with the fewest has
+    names: tuple[str, ...]  # of spans
+    labels: tuple[str, ...]  # of calls: category and name, with the direction or group
+    axis_ns: int  # how long each chain's part of the axis is
+    base_ns: Integers  # of each stretch, when it begins: where its part of the axis is 0
+    chain_rank: Integers  # of each chain the index of its rank
+    chain_stretch: Integers  # of each chain its stretch
+    began: Integers  # where the first step of each chain begins on the axis
+    ended: Integers  # where the last ends
+    steps: Columns  # in each chain, in order
+    step: Integers  # of `steps`, the index of each in `numbers`
+    spans: Columns  # outermost spans of work, without overlaps
+    span_name: Integers  # index in `names`
+    silences: Columns  # when the thread was blocked
+    silence_call: Integers  # row in `calls` of what ended it; `UNTOLD` for none that is known
+    calls: Columns  # collectives and messages
+    call_label: Integers  # index in `labels`
+    call_name: Integers  # index in `call_names`, of ``all_reduce`` and so on
+    call_names: tuple[str, ...]  # names of calls
+    call_queue: Integers  # calls of one chain and queue are done one after the other
+    call_late_ns: Integers  # the error of their ends
+    call_meeting: Integers  # number of its meeting, from 0; `UNTOLD` for none
+    call_direction: Integers  # of messages in a pipeline, 1 for forward and -1 for backward, else 0
+    call_track: Integers  # the track that it lies on
+    call_peer: Integers  # of messages the other rank, of rooted collectives the root; `UNTOLD`
+    enqueued: int  # how many calls tell only when they were given to a device
 
 
 class _Part(NamedTuple):
@@ -136,12 +103,7 @@ class _Calls(NamedTuple):
 
 
 def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
-    """Gather what all ranks did in steps that are chosen evenly; None without common steps.
-
-    Args:
-        job: the ranks.
-        clocks: of their hosts.
-    """
+    """Gather what all ranks did in steps that are chosen evenly; None without common steps."""
     if not job.ranks:
         return None
     labels = _Labels(job.ranks)

@@ -20,12 +20,7 @@ ALONE: Final = -1
 
 
 class CircleError(Exception):
-    """Operations wait for each other in a circle.
-
-    Attributes:
-        operations: those of circles, by their index.
-        names: how some are called.
-    """
+    """Operations wait for each other in a circle."""
 
     def __init__(self, operations: Integers, names: tuple[str, ...] = ()) -> None:
         super().__init__(f"{len(operations)} operations wait for each other")
@@ -48,19 +43,7 @@ class Graph:
     def __init__(
         self, before: Integers, after: Integers, meeting: Integers, gives: Integers, waits: Integers
     ) -> None:
-        """Put operations into levels.
-
-        Args:
-            before: operations that have to end first...
-            after: ... before these begin, pair by pair.
-            meeting: of each operation the number of its meeting, or `ALONE`.
-            gives: whether the meeting waits for it, as a mask...
-            waits: ... and whether it waits for the meeting, which need not be the same: who sends
-                may be through before anybody receives.
-
-        Raises:
-            CircleError: there is no order in which they can be done.
-        """
+        """Put operations into levels."""
         count = len(meeting)
         self.count = count
         self._before, self._after = before, after
@@ -91,12 +74,7 @@ class Graph:
         return len(self._levels)
 
     def ends(self, times: Integers, rows: Integers | slice = slice(None)) -> Integers:
-        """Return when operations end, ``(operations, variants)``.
-
-        Args:
-            times: what each takes, from when it may begin, ``(operations, variants)``.
-            rows: of which operations; all without.
-        """
+        """Return when operations end, ``(operations, variants)``."""
         ends = np.zeros((self._nodes, times.shape[1]), np.int64)
         ends[self._place] = times
         for first, last, sources, starts in self._levels:
@@ -108,11 +86,7 @@ class Graph:
         return found
 
     def starts(self, ends: Integers) -> Integers:
-        """Return when each operation may begin, given when each ends; of members: when they come.
-
-        Args:
-            ends: ``(operations, variants)``.
-        """
+        """Return when operations may begin, given when all end; of members: when they come."""
         found = np.zeros_like(ends)
         np.maximum.at(found, self._after, ends[self._before])
         return found

@@ -168,10 +168,7 @@ def _inside(rows: Columns, times: Integers) -> Integers:
 def _silent(
     one: Gathered, start: Integers, end: Integers, ends: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Return when the work of each piece begins, and which calls end before which pieces.
-
-    Ends of calls are lowered to that of the silence that they ended: it was over by then.
-    """
+    """Return when the work of each piece begins, and which calls end before which pieces."""
     begin = start.copy()
     call = one.silence_call.copy()
     unknown = np.flatnonzero(call == UNTOLD)
@@ -182,6 +179,7 @@ def _silent(
         call[unknown] = np.where(one.calls.at[at] == one.silences.at[unknown], at, UNTOLD)
     met = np.flatnonzero((call != UNTOLD) & (one.call_meeting[call] != UNTOLD))
     call, silent_at, silent_end = call[met], one.silences.at[met], one.silences.end[met]
+    # A call was over when the silence was that it ended.
     ends[call] = np.minimum(ends[call], np.maximum(silent_end, one.calls.at[call]))
     done = np.clip(ends[call], silent_at, silent_end)
     # Pieces of each silence: those before its call ended are no work.

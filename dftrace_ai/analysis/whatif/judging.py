@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.calls import RanksInOrder
+from dftrace_ai.analysis.ranks.clocks import ClockSamples
+from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
+from dftrace_ai.analysis.ranks.matching import Matching
+from dftrace_ai.analysis.ranks.model import LIMITS
 from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.whatif.causes import (
     CALLED,
     cause_of,
@@ -29,6 +35,7 @@ from dftrace_ai.analysis.whatif.model import (
     Without,
 )
 from dftrace_ai.analysis.whatif.runs import Run, best_run, odd_steps
+from dftrace_ai.analysis.whatif.words import in_words
 from dftrace_ai.analysis.whatif.work import Work
 from dftrace_ai.errors import ConfigError
 
@@ -36,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dftrace_ai.analysis.ranks.clocks import Clocks
-    from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.whatif.gathering import Gathered
 
 FEWEST_STEPS: Final = 5
@@ -64,6 +71,47 @@ class Answer:
     result: WhatIf
     run: Run | None = None
     ideal: Integers | None = None
+
+
+def whatif(
+    job: RanksOfJob | TracePaths,
+    *,
+    without: Sequence[Mapping[str, str]] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> WhatIf:
+    """Tell how fast a job would be with even work, and what it loses its time by.
+
+    Args:
+        job: its ranks, or files and directories, as for `open_traces`.
+        without: sets of ranks to be told of, see `whatif_of`.
+        progress: called with how many variants of the run are worked out, and of how many.
+
+    Raises:
+        TraceError: a path is missing or is no trace, no rank can be read, or there are several
+            runs.
+        ConfigError: a set of ``without`` has no rank, or names an unknown dimension.
+
+    Example::
+
+        found = whatif(["out/"])
+        if found.slowdown is not None:
+            print(found.what, found.next)
+    """
+    ranks = job if isinstance(job, RanksOfJob) else read_ranks(open_traces(job))
+    answer = whatif_of(ranks, clocks_of(ranks), without=without, progress=progress)
+    return in_words(answer.result, LIMITS["cost"])
+
+
+def clocks_of(job: RanksOfJob) -> Clocks:
+    """Bring the clocks of a job's hosts to one."""
+    order = RanksInOrder.of(job.ranks)
+    samples = ClockSamples(job.ranks, order)
+    if len(order.clocks) > 1:
+        matching = Matching(job.ranks)
+        for block in job.blocks():
+            for matches in matching.take(block):
+                samples.add(matches)
+    return samples.clocks()
 
 
 def whatif_of(
@@ -117,10 +165,8 @@ def whatif_of(
 
 
 def _uncertainty(clocks: Clocks, step_ns: int) -> tuple[int, tuple[str, ...]]:
-    """Return how far clocks may be apart, and which hosts cannot be compared with the others.
-
-    Where hosts of a pipeline meet in messages alone, these bound how far their clocks are apart.
-    """
+    """Return how far clocks may be apart, and which hosts cannot be compared with the others."""
+    # Where hosts of a pipeline meet in messages alone, these bound how far their clocks are apart.
     error, apart = 0, []
     for host in clocks.hosts:
         bounded = host.state == "bounded"

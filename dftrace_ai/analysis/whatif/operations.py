@@ -19,53 +19,29 @@ NAMED: Final = 4
 
 @dataclass(frozen=True, repr=False)
 class Operations:
-    """What ranks did in some steps, and what had to end before; times on one clock.
+    """What ranks did in some steps, and what had to end before; times on one clock."""
 
-    A stretch is of steps that follow each other; times are from the begin of theirs.
-
-    Attributes:
-        form: what the traces are of.
-        rank: index of its rank.
-        step: index of its step among those judged.
-        start_ns: when it began.
-        end_ns: when it ended; of what meets others as it is believed to have, see `first_ends`.
-        late_ns: so much earlier its end may have been.
-        kind: index in `kinds`.
-        piece: which of its kind it is in its step, where these are not alike.
-        nth: which of its kind and piece it is in its step.
-        span: which span of its rank it is a piece of, by a number; `ALONE` for none.
-        is_comm: whether it is communication.
-        meeting: the number of its meeting, or `ALONE`.
-        gives: whether the meeting waits for it.
-        must_wait: whether it waits for the meeting whatever its times say.
-        before: operations that end...
-        after: ... before these begin.
-        kinds: category and name, with the direction or group of communication.
-        stretch_of: of each step the stretch.
-        numbers: what each step is called.
-        ranks: the number of each rank.
-    """
-
-    form: Form
-    rank: Integers
-    step: Integers
-    start_ns: Integers
+    form: Form  # what the traces are of
+    rank: Integers  # index of its rank
+    step: Integers  # index of its step among those judged
+    start_ns: Integers  # when it began
+    # When it ended; of what meets others as it is believed to have, see `first_ends`.
     end_ns: Integers
-    late_ns: Integers
-    kind: Integers
-    piece: Integers
-    nth: Integers
-    span: Integers
-    is_comm: Integers
-    meeting: Integers
-    gives: Integers
-    must_wait: Integers
-    before: Integers
-    after: Integers
-    kinds: tuple[str, ...]
-    stretch_of: Integers
-    numbers: Integers
-    ranks: tuple[int, ...]
+    late_ns: Integers  # so much earlier its end may have been
+    kind: Integers  # index in `kinds`
+    piece: Integers  # which of its kind it is in its step, where these are not alike
+    nth: Integers  # which of its kind and piece it is in its step
+    span: Integers  # which span of its rank it is a piece of, by a number; `ALONE` for none
+    is_comm: Integers  # whether it is communication
+    meeting: Integers  # the number of its meeting, or `ALONE`
+    gives: Integers  # whether the meeting waits for it
+    must_wait: Integers  # whether it waits for the meeting whatever its times say
+    before: Integers  # operations that end
+    after: Integers  # ... before these begin
+    kinds: tuple[str, ...]  # category and name, with the direction or group of communication
+    stretch_of: Integers  # of each step the stretch
+    numbers: Integers  # what each step is called
+    ranks: tuple[int, ...]  # the number of each rank
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -88,11 +64,7 @@ def first_ends(
     meeting: Integers,
     joint: Integers,
 ) -> Integers:
-    """Return when communication ended, where its own end was seen late.
-
-    All leave a joint collective together: the first that is seen to have left tells when, but
-    none left before the last had come, nor more before it was seen than the error allows.
-    """
+    """Return when communication ended, where its own end was seen late."""
     ends: Integers = end_ns.copy()
     members = np.flatnonzero(joint & (meeting != ALONE))
     if not len(members):
@@ -103,21 +75,15 @@ def first_ends(
     last = np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(first, at, end_ns[members])
     np.maximum.at(last, at, start_ns[members])
+    # The first that is seen to have left tells when all did: after the last had come, and no more
+    # before it was seen than the error allows.
     least = np.maximum(first[at], end_ns[members] - late_ns[members])
     ends[members] = np.minimum(np.maximum(least, last[at]), end_ns[members])
     return ends
 
 
 def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
-    """Make the graph of operations, and what each takes.
-
-    Args:
-        operations: all of them.
-        uncertainty_ns: how far the clocks of two ranks may be apart.
-
-    Raises:
-        CircleError: they wait for each other in a circle.
-    """
+    """Make the graph of operations, and what each takes."""
     one = operations
     member = one.meeting != ALONE
     # Queued behind another it has not begun, however early it was launched.

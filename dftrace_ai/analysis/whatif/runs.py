@@ -35,25 +35,15 @@ class StepTimes(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run as operations in a graph.
+    """A run as operations in a graph."""
 
-    Attributes:
-        gathered: what it was made of.
-        operations: all of them.
-        weighed: the graph, and what each takes.
-        counted: how many steps are.
-        measured_ns: what these took together.
-        replay_ns: what they take in the graph.
-        alone: each step begins anew.
-    """
-
-    gathered: Gathered
-    operations: Operations
-    weighed: Weighed
-    counted: int
-    measured_ns: int
-    replay_ns: int
-    alone: bool
+    gathered: Gathered  # what it was made of
+    operations: Operations  # all of them
+    weighed: Weighed  # the graph, and what each takes
+    counted: int  # how many steps are
+    measured_ns: int  # what these took together
+    replay_ns: int  # what they take in the graph
+    alone: bool  # each step begins anew
     _last: _Rows  # operations before no others
     _run_in: _Rows | None  # those of the first step of each stretch
 
@@ -61,17 +51,7 @@ class Run:
     def of(
         cls, gathered: Gathered, operations: Operations, uncertainty_ns: int, *, alone: bool
     ) -> Run:
-        """Make the graph of operations.
-
-        Args:
-            gathered: what they were made of.
-            operations: all of them.
-            uncertainty_ns: how far the clocks of two ranks may be apart.
-            alone: let each step begin anew.
-
-        Raises:
-            CircleError: they wait for each other in a circle.
-        """
+        """Make the graph of operations."""
         if alone and gathered.stretches < len(gathered.numbers):
             operations = _steps_alone(operations)
         weighed = weigh(operations, uncertainty_ns)
@@ -184,20 +164,7 @@ def _is_first(operations: Operations) -> Integers:
 
 
 def best_run(gathered: Gathered, uncertainty_ns: int, near: float) -> Run:
-    """Return the run as a graph, in the form that its traces have.
-
-    Where a graph is not near to what was measured, another is tried: of operations with each step
-    alone, for ranks that wait for each other unseen; and of the host, for what only looked like
-    operations. The nearest is taken.
-
-    Args:
-        gathered: what ranks did.
-        uncertainty_ns: how far the clocks of two ranks may be apart.
-        near: so little of the measured time off is near.
-
-    Raises:
-        CircleError: operations wait for each other in a circle.
-    """
+    """Return the run as a graph, in the form that its traces have."""
     alone = gathered.stretches == len(gathered.numbers)
     tried: list[Run] = []
     circle: CircleError | None = None
@@ -219,12 +186,10 @@ def best_run(gathered: Gathered, uncertainty_ns: int, near: float) -> Run:
 
 
 def odd_steps(run: Run) -> Integers:
-    """Return which steps of which ranks have other operations than is usual, ``(ranks, steps)``.
-
-    Pieces of a host's thread are cut by waiting and differ anyway: there communication is counted.
-    """
+    """Return which steps of which ranks have other operations than is usual, ``(ranks, steps)``."""
     one = run.operations
     ranks, steps = len(run.gathered.places), len(one.stretch_of)
+    # Pieces of a host's thread are cut by waiting and differ anyway: communication is counted.
     counted = one.is_comm if one.form == "host" else np.ones(len(one), bool)
     odd = np.zeros((ranks, steps), bool)
     at = one.rank * steps + one.step

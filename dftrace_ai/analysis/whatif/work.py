@@ -35,45 +35,25 @@ class _Sorted(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Work:
-    """Operations in cells.
+    """Operations in cells."""
 
-    Attributes:
-        operations: all of them.
-        times: what each takes.
-        ranks: how many ranks there are.
-        cell: of each operation of work its cell; of communication nothing that is used.
-        own: what each cell takes.
-        kind: of each cell, what is alike over ranks and steps: index of kind and piece.
-        rank: of each cell.
-        first: the first operation of each cell.
-        slot: of each cell, what it is compared by: kind, piece, which of them, and step.
-        stage: of each rank, its stage as an index.
-        ideal: what each operation takes with even work.
-    """
-
-    operations: Operations
-    times: Integers
-    ranks: int
-    cell: Integers
-    own: Integers
-    kind: Integers
-    rank: Integers
-    first: Integers
-    slot: Integers
-    stage: Integers
-    ideal: Integers
+    operations: Operations  # all of them
+    times: Integers  # what each takes
+    ranks: int  # how many ranks there are
+    cell: Integers  # of each operation of work its cell; of communication nothing that is used
+    own: Integers  # what each cell takes
+    kind: Integers  # of each cell, what is alike over ranks and steps: index of kind and piece
+    rank: Integers  # of each cell
+    first: Integers  # the first operation of each cell
+    slot: Integers  # of each cell, what it is compared by: kind, piece, which of them, and step
+    stage: Integers  # of each rank, its stage as an index
+    ideal: Integers  # what each operation takes with even work
     _within_stage: _Sorted
     _overall: _Sorted
 
     @classmethod
     def of(cls, operations: Operations, times: Integers, stage: Integers) -> Work:
-        """Put operations into cells.
-
-        Args:
-            operations: all of them.
-            times: what each takes.
-            stage: of each rank, from 0; all 0 where there is one.
-        """
+        """Put operations into cells."""
         one = operations
         ranks = len(stage)
         alike = _numbered(one.kind, one.piece)
@@ -120,15 +100,7 @@ class Work:
         return times
 
     def without(self, out: Integers, *, by_stage: bool) -> Integers | None:
-        """Return what operations take when some ranks work no longer than the others.
-
-        Args:
-            out: those ranks, as a mask.
-            by_stage: compare within a stage only.
-
-        Returns:
-            What operations take; None where nobody is left to compare with.
-        """
+        """Return what operations take when some ranks work no longer than the others."""
         among = self._within_stage if by_stage else self._overall
         others = among.order[~out[self.rank[among.order]]]
         mine = np.flatnonzero(out[self.rank])

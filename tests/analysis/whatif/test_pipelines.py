@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from made_pipelines import CAUSES, PLANTS, MadePipeline, Plant
-from whole_jobs import clocks_of
 
-from dftrace_ai.analysis.whatif.judging import whatif_of
+from dftrace_ai.analysis.whatif import clocks_of, whatif_of
 from dftrace_ai.analysis.whatif.model import WhatIf
 
 STEPS = 24
