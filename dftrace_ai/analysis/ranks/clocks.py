@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.calls import RanksInOrder
 from dftrace_ai.analysis.ranks.groups import MESSAGE, ROOTED_FROM, SEND
+from dftrace_ai.analysis.ranks.matching import matched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins, sorted_by
 from dftrace_ai.analysis.ranks.partials import UNTIL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dftrace_ai.analysis.ranks.calls import RanksInOrder
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -33,6 +35,9 @@ MOST_DRIFT: Final = 200e-6
 _CELLS: Final = 60
 _FEWEST_CELLS: Final = 6
 _A_CELL: Final = 8
+
+_STRETCHES: Final = 8
+_CALLS: Final = 1 << 20
 
 # Of a group so many collectives of each block are kept, and so many rows in all.
 _A_BLOCK: Final = 1024
@@ -94,8 +99,8 @@ class Clocks:
         """So far clocks that are calibrated agree; None where none is, of several."""
         if len(self.hosts) == 1:
             return 0
-        told = (one.typical_ns for one in self.hosts if one.state == "calibrated")
-        return max((far for far in told if far is not None), default=None)
+        far = [_far(one) for one in self.hosts if one.state in {"calibrated", "bounded"}]
+        return max(far, default=None)
 
     @property
     def unjoined(self) -> tuple[str, ...]:
@@ -121,12 +126,32 @@ class Clocks:
 
     @property
     def error_ns(self) -> Integers:
-        """How far each clock is from the reference, usually; -1 where that is not known."""
-        known = [one.typical_ns if one.state in _KNOWN else -1 for one in self.hosts]
-        return np.array([-1 if one is None else one for one in known], np.int64)
+        """How far each clock is from the reference, see `_far`."""
+        return np.array([_far(one) for one in self.hosts], np.int64)
 
 
-_KNOWN: Final = frozenset({"reference", "calibrated"})
+_KNOWN: Final = frozenset({"reference", "calibrated", "bounded"})
+
+
+def _far(one: ClockOfHost) -> int:
+    """Return how far a clock is from the reference: usually, else at most; -1 for not known."""
+    if one.state not in _KNOWN:
+        return -1
+    return one.typical_ns if one.typical_ns is not None else one.certain_ns or 0
+
+
+def clocks_of(job: RanksOfJob, order: RanksInOrder | None = None) -> Clocks:
+    """Bring the clocks of a job's hosts to one; of a long run some stretches are read for it."""
+    order = order or RanksInOrder.of(job.ranks)
+    samples = ClockSamples(job.ranks, order)
+    numbers = sorted(job.ranks[0].chunks) if len(order.clocks) > 1 else []
+    chosen = np.linspace(0, len(numbers) - 1, min(len(numbers), _STRETCHES)).round().astype(int)
+    for at in chosen.tolist():
+        if (block := job.block(numbers[at])) is not None:
+            calls = sum(len(chunk.calls.name) for chunk in block.chunks)
+            steps = _CALLS * len(block.numbers) // (len(chosen) * max(calls, 1))
+            samples.add(matched(block, order, max(steps, 1)))
+    return samples.clocks()
 
 
 class ClockSamples:
@@ -279,7 +304,7 @@ class _Calibration:
         lowest = np.full(count, len(ranks))
         np.minimum.at(lowest, order.clock, np.arange(len(ranks)))
         self._lowest = lowest
-        self._reference = int(np.lexsort((lowest, -sizes))[0])
+        self._reference = int(np.lexsort((lowest, -sizes))[0]) if count else 0
 
     def clocks(self) -> Clocks:
         """Return how they differ."""

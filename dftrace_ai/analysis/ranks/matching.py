@@ -44,11 +44,27 @@ _OF_COLLECTIVES: Final[tuple[_Way, ...]] = ("seq", "nth", "step")
 _OF_MESSAGES: Final[tuple[_Way, ...]] = ("seq", "step")
 
 
+class MetCalls(NamedTuple):
+    """Calls that belong to others, see `Calls`."""
+
+    rank: Integers
+    row: Integers
+    step: Integers
+    group: Integers
+    name: Integers
+    start_ns: Integers
+    end_ns: Integers
+    late_ns: Integers
+    until: Integers
+    bytes: Integers
+    peer: Integers
+
+
 @dataclass(frozen=True, repr=False)
 class Matches:
     """Calls that belong together."""
 
-    calls: Calls  # those of a meeting side by side, ranks with one clock beside each other
+    calls: MetCalls  # those of a meeting side by side, ranks with one clock beside each other
     first: Integers  # where each meeting begins in them
     group: Integers  # of each meeting, index in the groups of the job
     name: Integers  # of each meeting, index in `groups.CALLS`; of a message that of its first call
@@ -57,6 +73,7 @@ class Matches:
     whole: Integers  # of each meeting, whether all members have a trace
     # of each call of a collective, the call before it of its rank and group; `UNTOLD` for none
     before: Integers
+    by_time: Integers  # the calls in the order of their ranks and of time
     unmatched: Unmatched  # what is left out
     # groups that are, since more than `MOST_ODD` of their meetings are odd
     left_out: tuple[int, ...]
@@ -70,6 +87,11 @@ class Matches:
     def meeting(self) -> Integers:
         """The meeting of each call."""
         return np.repeat(np.arange(len(self.first)), self.size)
+
+
+def matched(block: Block, ranks: RanksInOrder, steps: int) -> Matches:
+    """Return what belongs together in the first steps of a block alone."""
+    return _found(ranks.calls_of(block, 0, min(steps, len(block.numbers))), ranks).matches
 
 
 class MeetingsOfJob:
@@ -95,7 +117,7 @@ class MeetingsOfJob:
         """Return the rows of calls that are matched, and their meetings, by rank."""
         if (block := self._job.block(chunk)) is None:
             return {}
-        matches = _found(self._ranks.calls_of(block, 0, len(block.numbers)), self._ranks).matches
+        matches = matched(block, self._ranks, len(block.numbers))
         rank, row, meeting = matches.calls.rank, matches.calls.row, matches.meeting
         order, first = sorted_by((rank,))
         parts = np.split(order, first[1:])
@@ -174,8 +196,12 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
         kept.append(sets.rows[np.repeat(good, sets.size)])
         sizes.append(sets.size[good])
     rows, size = np.concatenate(kept), np.concatenate(sizes)
-    met, first = calls.taken(rows), np.cumsum(size) - size
+    met = MetCalls(*(getattr(calls, name)[rows] for name in MetCalls._fields))
+    first = np.cumsum(size) - size
     group, name = met.group[first], met.name[first]
+    by_time = np.full(len(calls.rank), UNTOLD, np.int64)
+    by_time[rows] = np.arange(len(rows))
+    by_time = by_time[by_time != UNTOLD]
     matches = Matches(
         calls=met,
         first=first,
@@ -183,22 +209,20 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
         name=name,
         step=np.maximum.reduceat(met.step, first) if len(first) else first,
         whole=(name >= MESSAGE) | (groups.seen == groups.size)[group],
-        before=_before(met, rows, len(calls.rank)),
+        before=_before(met, by_time),
+        by_time=by_time,
         unmatched=unmatched,
         left_out=tuple(np.flatnonzero(left_out).tolist()),
     )
     return _Found(matches, np.concatenate(lacking))
 
 
-def _before(met: Calls, rows: Integers, count: int) -> Integers:
-    """Return of each call the one before it of its rank and group; rows are by time in a rank."""
-    at = np.full(count, UNTOLD, np.int64)
-    at[rows] = np.arange(len(rows))
-    at = at[at != UNTOLD]
-    at = at[met.name[at] < MESSAGE]
+def _before(met: MetCalls, by_time: Integers) -> Integers:
+    """Return of each call of a collective the one before it of its rank and group."""
+    at = by_time[met.name[by_time] < MESSAGE]
     order, first = sorted_by((met.rank[at], met.group[at]))
     in_order = at[order]
-    before = np.full(len(rows), UNTOLD, np.int64)
+    before = np.full(len(met.rank), UNTOLD, np.int64)
     before[in_order[1:]] = in_order[:-1]
     before[in_order[first]] = UNTOLD
     return before
@@ -210,17 +234,19 @@ def _by_the_best(
     """Match the calls of each group by the first way that leaves little over, else the best."""
     count = len(ranks.groups.groups)
     least, chosen = np.full(count, np.inf), np.full(count, UNTOLD)
-    tried: list[_Sets] = []
+    tried: list[tuple[int, _Sets]] = []
     for number, way in enumerate(ways):
         rest = rows[least[calls.group[rows]] > MOST_ODD]
+        if not len(rest):
+            break
         sets = _Sets.of(calls, _with_place(calls, rest, way), way, ranks)
         odd = sets.missed | ((sets.wrong | sets.broken) & ~sets.lacking)
         share = sets.share_of(odd, sets.missed | ~sets.lacking, count)
         share[np.bincount(sets.group, minlength=count) == 0] = np.inf
         better = share < least
         least[better], chosen[better] = share[better], number
-        tried.append(sets)
-    return [sets.of_groups(chosen == number) for number, sets in enumerate(tried)]
+        tried.append((number, sets))
+    return [sets.of_groups(chosen == number) for number, sets in tried]
 
 
 _PLACE: Final[dict[_Way, str]] = {"seq": "seq", "nth": "nth", "step": "number"}

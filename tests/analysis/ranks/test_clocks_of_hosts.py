@@ -9,19 +9,9 @@ import numpy as np
 import pytest
 from made_calls import STEP, Call, Rank, clocked, job
 
-from dftrace_ai.analysis.ranks.clocks import ClockSamples
+from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.partials import Group
-
-
-def clocks_of(ranks):
-    told = job(ranks)
-    made = Matching(told.ranks)
-    samples = ClockSamples(told.ranks, made.ranks)
-    for block in told.blocks():
-        for matches in made.take(block):
-            samples.add(matches)
-    return samples.clocks()
 
 
 def made(
@@ -77,7 +67,7 @@ def held(clocks, ranks, seconds):
 def test_offsets_and_drifts_come_back_within_what_is_told(how):
     for seed in range(3):
         ranks = made(seed, **how)
-        clocks = clocks_of(ranks)
+        clocks = clocks_of(job(ranks))
         assert [one.state for one in clocks.hosts].count("reference") == 1
         for error, told in held(clocks, ranks, 30):
             if told.state == "reference":
@@ -101,7 +91,7 @@ def with_calls(ranks, change):
 
 
 def states(ranks):
-    return {one.host: (one.state, one.reason, one.shared) for one in clocks_of(ranks).hosts}
+    return {one.host: (one.state, one.reason, one.shared) for one in clocks_of(job(ranks)).hosts}
 
 
 def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
@@ -123,7 +113,7 @@ def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
     few = states(with_calls(made(1, steps=20), without(5)))
     assert few.pop("node3") == ("not calibrated", "few in common", 5)
     assert {state for state, *_ in few.values()} == {"reference", "calibrated"}
-    none = clocks_of(with_calls(made(1, steps=20), without(0)))
+    none = clocks_of(job(with_calls(made(1, steps=20), without(0))))
     assert none.hosts[3][2:] == (*("not calibrated", 0, None, None, None, 0), "none in common", 0)
     assert none.unjoined == ("node3",)
     assert none.error_ns.tolist()[3] == -1
@@ -140,7 +130,7 @@ def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
                 else call
                 for call in rank.calls
             ]
-    jumped = clocks_of(ranks).hosts[2]
+    jumped = clocks_of(job(ranks)).hosts[2]
     assert (jumped.state, jumped.reason) == ("not calibrated", "contradiction")
     assert 5_000_000 < jumped.contradiction_ns < 10_000_000
 
@@ -156,7 +146,7 @@ def test_hosts_that_share_nothing_are_joined_by_those_between():
             if group in mine:
                 calls.append(replace(call, group=group, seq=call.seq // 3))
         rank.calls = calls
-    clocks = clocks_of(ranks)
+    clocks = clocks_of(job(ranks))
     assert clocks.unjoined == ()
     for error, told in held(clocks, ranks, 6):
         assert error <= told.typical_ns
@@ -173,12 +163,13 @@ def test_messages_alone_bound_how_far_clocks_are_apart():
             ranks[other].calls.append(
                 Call("receive", group, at - 5_000_000, at + 300_000, peer=one, **said)
             )
-    clocks = clocks_of(ranks)
+    clocks = clocks_of(job(ranks))
     told = clocks.hosts[1]
     assert told.state == "bounded"
     assert told.offset_ns == 1_500_000_000
     assert told.certain_ns == 300_000
-    assert clocks.unjoined == ("node1",)
+    assert clocks.unjoined == ()
+    assert clocks.uncertainty_ns == 300_000
 
 
 def test_files_of_one_boot_come_together_exactly():
@@ -187,7 +178,7 @@ def test_files_of_one_boot_come_together_exactly():
     for rank, constant in zip(ranks, (5_000_000_000, 6_000_000_000), strict=True):
         rank.offset, rank.drift = constant, 0.0
         rank.clock_offset_ns = constant
-    clocks = clocks_of(ranks)
+    clocks = clocks_of(job(ranks))
     assert clocks.uncertainty_ns == 0
     first, second = (clocks.corrected(rank.rank, clocked(rank, [7])) for rank in ranks)
     assert first.tolist() == second.tolist()

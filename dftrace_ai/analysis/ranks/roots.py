@@ -1,0 +1,137 @@
+"""On whom those wait that come last, since they were held up before.
+
+Who came late is not to blame when it was held up in another collective for most of that, and did
+not take longer than others after it: then whom that one waited for is. All of it goes by durations
+on one clock each, and by ends, which coincide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.ranks.groups import ROOTED_FROM
+from dftrace_ai.analysis.ranks.ordering import begins
+from dftrace_ai.analysis.ranks.partials import UNTOLD
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.ranks.meetings import Meetings
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+# 64 collectives back at most.
+_DOUBLINGS: Final = 6
+
+# Of what orders calls of many ranks in one number.
+_MOST: Final = 1 << 62
+
+
+class _LastOf(NamedTuple):
+    """Of each rank the last collective of what was looked at before."""
+
+    left_ns: Integers
+    held_ns: Integers
+    root: Integers  # `UNTOLD` for none
+
+
+class Roots:
+    """Follows who held up whom, a part of a run after the other."""
+
+    def __init__(self, ranks: int) -> None:
+        none = np.zeros(ranks, np.int64)
+        self._last = _LastOf(none, none.copy(), np.full(ranks, UNTOLD))
+
+    def of(self, meetings: Meetings) -> Integers:
+        """Return of each collective the rank, its index in the job, on whom all waited."""
+        matches = meetings.matches
+        root: Integers = meetings.last.copy()
+        good = meetings.known & (meetings.last != UNTOLD) & (matches.name < ROOTED_FROM)
+        if not good.any():
+            return root
+        calls, meeting = matches.calls, matches.meeting
+        at = matches.by_time
+        at = at[good[meeting[at]]]
+        rank, left, start = calls.rank[at], meetings.left_ns[at], calls.start_ns[at]
+        edges = begins(rank)
+        before = self._before(rank, left, start, edges)
+        inside = before >= 0
+        carried = ~inside & (self._last.root[rank] != UNTOLD)
+        ended = np.where(inside, left[before], self._last.left_ns[rank])
+        held = np.where(inside, (left - start)[before], self._last.held_ns[rank])
+        own = np.where(inside | carried, start - ended, 0)
+        # What follows goes by meetings: the row of each one's last, and its others.
+        is_last = rank == meetings.last[meeting[at]]
+        late = _later(at, start - left, is_last, matches.first, matches.size)
+        more = _later(at, own, is_last, matches.first, matches.size)
+        rows = np.flatnonzero(is_last)
+        mine = meeting[at[rows]]
+        passed = (2 * more[mine] < late[mine]) & (2 * held[rows] > late[mine]) & (late[mine] > 0)
+        goes = rows[passed & (inside | carried)[rows]]
+        parent = np.arange(len(root))
+        within = goes[inside[goes]]
+        parent[meeting[at[within]]] = meeting[at[before[within]]]
+        beyond = goes[carried[goes]]
+        root[meeting[at[beyond]]] = self._last.root[rank[beyond]]
+        for _ in range(_DOUBLINGS):
+            parent = parent[parent]
+        root = root[parent]
+        ends = np.append(edges[1:], len(at)) - 1
+        self._last.left_ns[rank[ends]] = left[ends]
+        self._last.held_ns[rank[ends]] = (left - start)[ends]
+        self._last.root[rank[ends]] = root[meeting[at[ends]]]
+        return root
+
+    def _before(self, rank: Integers, left: Integers, start: Integers, edges: Integers) -> Integers:
+        """Return of each call that of its rank that had ended last when it began; -1 for none."""
+        found = np.arange(-1, len(rank) - 1)
+        found[edges] = -1
+        follows = np.append(left[:-1] <= start[1:], False)
+        follows[edges[1:] - 1] = follows[-1] = True
+        if follows.all():  # each had ended before the next began
+            return found
+        count = np.diff(edges, append=len(rank))
+        number = np.repeat(np.arange(len(edges)), count)
+        base = np.repeat(np.minimum.reduceat(left, edges), count)
+        ended, begun = left - base, np.maximum(start - base, -1)
+        wide = int(max(ended.max(), begun.max())) + 2
+        a_time = max(_MOST // wide, 1)
+        for first in range(0, len(edges), a_time):
+            low = int(edges[first])
+            high = len(rank) if first + a_time >= len(edges) else int(edges[first + a_time])
+            part = slice(low, high)
+            shift = (number[part] - first) * wide
+            keys = ended[part] + shift
+            order = None
+            if (keys[1:] < keys[:-1]).any():
+                order = np.argsort(keys, kind="stable")
+                keys = keys[order]
+            place = np.searchsorted(keys, begun[part] + shift, side="right") - 1
+            # One that took no time is not before itself.
+            itself = np.arange(high - low) if order is None else np.argsort(order)
+            place -= place == itself
+            known: Integers = (place >= 0) & (np.where(place >= 0, keys[place], -1) >= shift)
+            own = place if order is None else order[place]
+            found[part] = np.where(known, own + low, -1)
+        return found
+
+
+def _later(
+    at: Integers, values: Integers, is_last: Integers, first: Integers, size: Integers
+) -> Integers:
+    """Return of each meeting how much more its last has than the low median of the others."""
+    found = np.zeros(len(first), np.int64)
+    placed = np.zeros(int(size.sum()), np.int64)
+    lasts = np.zeros(len(placed), bool)
+    placed[at], lasts[at] = values, is_last
+    there = np.logical_or.reduceat(lasts, first)
+    for many in np.unique(size[there]).tolist():
+        some = np.flatnonzero(there & (size == many))
+        rows = first[some][:, None] + np.arange(many)
+        table, last = placed[rows], lasts[rows]
+        mine = np.where(last, table, 0).sum(1)
+        if many == 1:
+            continue
+        table[last] = np.iinfo(np.int64).max
+        middle = (many - 2) // 2
+        found[some] = mine - np.partition(table, middle, axis=1)[:, middle]
+    return found
