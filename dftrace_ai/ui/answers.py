@@ -83,14 +83,11 @@ class Row(TypedDict):
 
 
 class Strip(TypedDict):
-    """The whole of a run in 400 stretches, by the rank that is shown."""
+    """The whole of a run by the rank that is shown; what it did is among the figures."""
 
     rank: int
     wall_s: float
     zero_s: float
-    phases: list[dict[str, float | str]]  # begin_s, end_s, kind, name
-    phases_left_out: int
-    lane: dict[str, list[float]]
 
 
 LoggedPicture: TypeAlias = tuple[int, float, str, str]

@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
@@ -31,7 +31,6 @@ from dftrace_ai.analysis.report.figures.series import further_maps
 from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.run import Run
 from dftrace_ai.analysis.steps import Job, measure
-from dftrace_ai.analysis.steps.timeline import PARTS, covered_within
 from dftrace_ai.analysis.why.model import DriftSince, figures_of
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.ui.answers import WORDS
@@ -55,9 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.report.figures.steps import MeasuredRank
-    from dftrace_ai.analysis.report.model import ReportFigures, StepFigures
+    from dftrace_ai.analysis.report.model import ReportFigures
     from dftrace_ai.analysis.steps import Steps
     from dftrace_ai.analysis.steps.job import Named
     from dftrace_ai.analysis.why import Verdict
@@ -66,12 +64,6 @@ if TYPE_CHECKING:
     from dftrace_ai.ui.step_table import Values
 
 STRETCHES: Final = 30
-LANE_STRETCHES: Final = 400
-MOST_PHASES: Final = 1500
-MOST_LOOPS: Final = 300
-# Between two steps for so many medians and so long nothing that is annotated: a stall.
-STALL_MEDIANS: Final = 20.0
-STALL_NS: Final = 50e6
 # Of fewer steps some stretches have none.
 FEW_STEPS: Final = 90
 MOST_MAPS: Final = 500
@@ -184,17 +176,12 @@ class _Making:
         strip: answers.Strip | None = None
         measures: list[str] = []
         if shown is not None and figures.steps is not None:
-            rank, steps = shown
             write_table(folder, self._ranks, shown, origin_ns)
             measures = StepTable(folder).measures
-            phases, left_out = phases_of(steps, figures.steps, origin_ns, last_ns)
             strip = {
-                "rank": rank,
+                "rank": shown[0],
                 "wall_s": figures.wall_s,
                 "zero_s": (origin_ns - shown_base_us(self._traces.files) * 1000) / 1e9,
-                "phases": phases,
-                "phases_left_out": left_out,
-                "lane": lane_of(steps, origin_ns, last_ns),
             }
         logged = self._logged(origin_ns, last_ns)
         metrics = logged.series(origin_ns / 1e9)
@@ -361,79 +348,3 @@ def _times_of(kept: str) -> Values:
         return StepTable(Path(kept)).times_us()
     except (OSError, ValueError):
         return np.zeros(0)
-
-
-def lane_of(steps: Steps, first_ns: int, last_ns: int) -> dict[str, list[float]]:
-    """Return the share of each part in stretches of the run, from 0 to 1."""
-    # In whole numbers: floats of times since 1970 are 256 ns apart.
-    length = max(last_ns - first_ns, LANE_STRETCHES)
-    edges = first_ns + np.arange(LANE_STRETCHES + 1) * length // LANE_STRETCHES
-    width = np.diff(edges)
-    lane = {}
-    for part in PARTS:
-        begin, end = steps.timeline.of(part)
-        shares = covered_within(begin, end, edges[:-1], edges[1:]) / width
-        if part != "none" and shares.any():
-            lane[str(part)] = np.round(shares, 3).tolist()
-    return lane
-
-
-def phases_of(
-    steps: Steps, facts: StepFigures, first_ns: int, last_ns: int
-) -> tuple[list[dict[str, float | str]], int]:
-    """Return what the rank did, in the order of time; and how many short phases are left out."""
-    found = sorted(_phases(steps, facts, first_ns, last_ns), key=lambda one: one[0] - one[1])
-    shown = sorted(found[:MOST_PHASES])
-    return [
-        {
-            "begin_s": (low - first_ns) / 1e9,
-            "end_s": (high - first_ns) / 1e9,
-            "kind": kind,
-            "name": n,
-        }
-        for low, high, kind, n in shown
-    ], len(found) - len(shown)
-
-
-def _phases(
-    steps: Steps, facts: StepFigures, first_ns: int, last_ns: int
-) -> Iterator[tuple[int, int, str, str]]:
-    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
-    if begin > first_ns:
-        yield first_ns, begin, "start-up", ""
-    evaluation, checkpoints = steps.evaluation, steps.timeline.of("checkpoint")
-    yield from ((*one, "evaluation", "") for one in _rows(*evaluation))
-    yield from ((*one, "checkpoint", "") for one in _rows(*checkpoints))
-    for number, one in _stalls(steps):
-        yield *one, "stall", f"after step {number}"
-    word, starts = "loop", np.flatnonzero(steps.first).tolist()
-    if facts.split_by == "epoch" and facts.epoch_starts:
-        word, starts = "epoch", facts.epoch_starts
-    bounds = [*sorted({0, *starts}), len(steps)]
-    if len(bounds) <= MOST_LOOPS:
-        for number, (low, high) in enumerate(pairwise(bounds)):
-            begins, ends = int(steps.start_ns[low]), int(steps.end_ns[high - 1])
-            yield begins, ends, "loop", f"{word} {number}"
-    if last_ns > end:
-        yield end, last_ns, "end", ""
-
-
-def _rows(begin: Integers, end: Integers) -> list[tuple[int, int]]:
-    return list(zip(begin.tolist(), end.tolist(), strict=True))
-
-
-def _stalls(steps: Steps) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield where between two steps nothing was annotated for long, with the step before."""
-    least = max(STALL_MEDIANS * float(np.median(steps.time_ns)), STALL_NS)
-    gaps = np.stack([steps.end_ns[:-1], steps.start_ns[1:]])
-    line = steps.timeline
-    for at in np.flatnonzero(gaps[1] - gaps[0] > least).tolist():
-        low, high = gaps[:, at].tolist()
-        here = slice(
-            int(np.searchsorted(line.end_ns, low, "right")),
-            int(np.searchsorted(line.start_ns, high)),
-        )
-        begin = np.append(np.clip(line.start_ns[here], low, high), high)
-        end = np.append(low, np.clip(line.end_ns[here], low, high))
-        for one in np.flatnonzero(begin - end > least).tolist():
-            yield int(steps.number[at]), (int(end[one]), int(begin[one]))

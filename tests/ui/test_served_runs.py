@@ -178,17 +178,18 @@ def test_a_window_has_the_steps_that_lie_in_it(
 def test_the_time_between_steps_is_told(served: Served) -> None:
     whole = served.json("run", id="made/evaluating")
     strip = whole["strip"]
-    kinds = {phase["kind"] for phase in strip["phases"]}
+    found = whole["figures"]["phases"]
+    kinds = {phase["kind"] for phase in found["phases"]}
     assert {"start-up", "loop", "evaluation", "checkpoint"} <= kinds
     seen = served.json("steps", id="made/evaluating", rank=0, a=0, b=strip["wall_s"])
     evaluated = sum(
         phase["end_s"] - phase["begin_s"]
-        for phase in strip["phases"]
+        for phase in found["phases"]
         if phase["kind"] == "evaluation"
     )
     assert seen["outside"]["evaluation"] == pytest.approx(evaluated, rel=0.01)
-    assert all(len(shares) == 400 for shares in strip["lane"].values())
-    assert max(map(max, strip["lane"].values())) <= 1.0
+    assert all(len(shares) == 400 for shares in found["lane"].values())
+    assert max(map(max, found["lane"].values())) <= 1.0
 
 
 def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:

@@ -224,6 +224,59 @@ class StepFigures:
     epoch_starts: list[int]
 
 
+PhaseKind = Literal[
+    "start-up",
+    "warm-up",
+    "steady",
+    "evaluation",
+    "checkpoint",
+    "between",
+    "end",
+    "loop",
+    "stall",
+]
+"""What a rank does; a `loop` is a pass or an epoch, in a `stall` nothing is annotated for long."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a rank did from one moment to another, seconds since the first event of the run.
+
+    Attributes:
+        begin_s: from when on.
+        end_s: until when.
+        kind: what it was.
+        name: more of it: which epoch, how many steps, after which step.
+    """
+
+    begin_s: float
+    end_s: float
+    kind: PhaseKind
+    name: str
+
+
+@dataclass(frozen=True)
+class PhaseFigures:
+    """What the rank that is shown did over the whole run.
+
+    Attributes:
+        rank: its number.
+        spent_s: seconds of each phase: start-up before the first step, the steps of the warm-up,
+            those behind it (`steady`), evaluation outside of steps, checkpoints, what else was
+            between steps, and the end behind the last. Together they are the whole run.
+        phases: from when to when, in the order of time; `loop`, `warm-up` and `steady` lie around
+            others, and what lies between steps is there as stalls, where it is long.
+        phases_left_out: the shortest, where they are very many.
+        lane: by part, its share of each of 400 stretches of the run.
+    """
+
+    rank: int
+    spent_s: dict[str, float]
+    phases: list[Phase]
+    phases_left_out: int
+    lane: dict[str, list[float]]
+
+
 @dataclass(frozen=True)
 class RankFigures:
     """A rank beside the others.
@@ -420,6 +473,7 @@ class ReportFigures:
         verdict: as of `dftrace why`.
         summary: as of `dftrace summary --sort self`, with its first rows.
         steps: the steps of a rank; null where none were found.
+        phases: what that rank did over the whole run.
         ranks: the ranks that have steps, by their numbers; where they are very many, those that are
             odd and the first.
         ranks_left_out: ranks that are not in the list.
@@ -455,6 +509,7 @@ class ReportFigures:
     tensors: TensorFigures | None = None
     processes: list[ProcessFacts] = field(default_factory=list)
     processes_left_out: int = 0
+    phases: PhaseFigures | None = None
     kind: Literal["dftrace report"] = "dftrace report"
     format: Literal[2] = FORMAT
 

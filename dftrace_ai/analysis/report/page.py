@@ -131,6 +131,7 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         yield "steps", "Steps", f"<p id=no-steps>{_no_steps(figures)}</p>"
     else:
         yield "parts", "Where a step goes", _drawn(plots.parts)
+        yield "phases", "Over the run", _drawn(plots.phases)
         yield "steps", "Steps", _drawn(plots.steps)
         yield "slowest", "Slowest steps", _slowest(figures) + _drawn(plots.slowest)
     yield "ranks", "Ranks", _drawn(plots.ranks) + _ranks(figures)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         FlameGraph,
         HeatMap,
         LoaderFigures,
+        PhaseFigures,
         RankFigures,
         ReportFigures,
         SlowStepFigures,
@@ -71,6 +72,15 @@ LEAST_BAR: Final = 1.5
 BAR: Final = 34.0
 MOST_BAR: Final = 110.0
 MARKED_OF: Final = 10
+PHASE_WORDS: Final = {
+    "start-up": "start-up",
+    "warm-up": "warm-up",
+    "steady": "steps",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoints",
+    "between": "between steps",
+    "end": "end",
+}
 LEGEND_ROW: Final = 16.0
 PERCENTILE_ROOM: Final = 48.0
 # The title of the axis stands above the mark of the slowest step, which may be the first.
@@ -125,6 +135,10 @@ class Plots:
                 at_both_widths(partial(times_plot, steps, figures.slowest)),
                 at_both_widths(partial(histogram_plot, steps)),
             ]
+        phases = figures.phases
+        self.phases = (
+            [at_both_widths(partial(phases_plot, phases, figures.wall_s))] if phases else []
+        )
         self.slowest = [
             at_both_widths(partial(slow_step_plot, number, step, several=several))
             for number, step in enumerate(figures.slowest[:MOST_SLOW_PLOTS])
@@ -147,7 +161,8 @@ def plots_of(figures: ReportFigures) -> list[Plot]:
     """Return all plots of a report, in the order of its page."""
     plots = Plots(figures)
     return [
-        *(*plots.parts, *plots.steps, *plots.slowest, *plots.ranks, *plots.flame, *plots.loader),
+        *(*plots.parts, *plots.phases, *plots.steps, *plots.slowest, *plots.ranks),
+        *(*plots.flame, *plots.loader),
         *(*plots.tensors, *plots.layers, *plots.counters),
     ]
 
@@ -424,6 +439,65 @@ def epochs_plot(steps: StepFigures, width: float) -> Plot:
     caption = "Averages over the steps of each bar; the plot of step times shows the single ones."
     title = f"Where a step goes, {titles[steps.split_by]}"
     return plot_of("epochs", title, caption, height, [*parts, *legend], width=width)
+
+
+# The later ones lie on top; what is steady is bare.
+PHASES: Final = {
+    "loop": "var(--grid)",
+    "start-up": "var(--faint)",
+    "warm-up": "var(--first)",
+    "end": "var(--faint)",
+    "evaluation": "var(--part-evaluation)",
+    "checkpoint": "var(--part-checkpoint)",
+    "stall": "var(--loud)",
+}
+PHASE_TALL: Final = 26.0
+
+
+def phases_plot(phases: PhaseFigures, wall_s: float, width: float) -> Plot:
+    """Draw what the rank that is shown did from the first event of the run to the last."""
+    box = Box(8, 8, width - 8, 8 + PHASE_TALL)
+    across = Axis([0.0, max(wall_s, 1e-9)], box.left, box.right)
+    size, unit = unit_of_s(across.high)
+    parts = [_phase_bar(box.left, box.top, box.right - box.left, PHASE_TALL, "var(--none)")]
+    loops = 0
+    for one in sorted(phases.phases, key=lambda one: [*PHASES, "steady"].index(one.kind)):
+        colour = PHASES.get(one.kind)
+        loops += one.kind == "loop"
+        # Epochs that follow each other differ.
+        if colour is None or (one.kind == "loop" and loops % 2):
+            continue
+        left, right = across.at(one.begin_s), across.at(one.end_s)
+        took = f"{time_text((one.end_s - one.begin_s) * 1e9)} from {one.begin_s:.3f} s on"
+        said = one.name if one.kind == "loop" else f"{one.kind} {one.name}".strip()
+        parts.append(
+            _phase_bar(left, box.top, max(right - left, 0.8), PHASE_TALL, colour, tip(said, took))
+        )
+    for mark in across.marks(_marks_within(width)):
+        label = number_text(mark / size)
+        at = across.at(mark)
+        anchor = "start" if at < box.left + 20 else "end" if at > box.right - 20 else "middle"
+        parts.append(text(at, box.bottom + 14, label, "small", anchor))
+    y, columns = box.bottom + 34, 4 if width >= WIDTH else 2
+    spent = [(kind, seconds) for kind, seconds in phases.spent_s.items() if seconds]
+    for at, (kind, seconds) in enumerate(spent):
+        x, line = 8 + at % columns * (width - 16) / columns, y + at // columns * LEGEND_ROW
+        colour = PHASES.get(kind, "var(--none)")
+        parts.append(_phase_bar(x, line - 9, 10, 10, colour))
+        share = percent(seconds / max(wall_s, 1e-9))
+        parts.append(text(x + 15, line, f"{PHASE_WORDS[kind]} {time_text(seconds * 1e9)}, {share}"))
+    height = y + math.ceil(len(spent) / columns) * LEGEND_ROW
+    caption = f"Over the time since the first event ({unit}); each moment counts once."
+    if phases.phases_left_out:
+        caption += f" {counted(phases.phases_left_out, 'short one')} not drawn."
+    return plot_of("phases", "What the run did", caption, height, parts, width=width)
+
+
+def _phase_bar(
+    x: float, y: float, width: float, height: float, colour: str, attribute: str = ""
+) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:g}"'
+    return f'<rect fill="{colour}" {place} {attribute}/>'
 
 
 def ranks_plot(ranks: list[RankFigures], width: float) -> Plot:

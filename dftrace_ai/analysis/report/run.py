@@ -19,6 +19,7 @@ from dftrace_ai.analysis.report.figures.facts import (
     turns_of,
 )
 from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree
+from dftrace_ai.analysis.report.figures.phases import phase_figures
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
     CounterSeries,
@@ -287,6 +288,10 @@ class Run:
         facts, facts_left_out = gathered.processes.facts
         ranks = with_the_odd(gathered.ranks)
         shown_ranks = sorted(ranks, key=lambda one: not one.odd)[:MOST_RANKS]
+        steps = phases = None
+        if shown is not None:
+            steps = step_figures(shown)
+            phases = phase_figures(shown.steps, steps, first_ns, last_ns)
         return ReportFigures(
             title=self._title,
             paths=[escaped(str(path)) for path in self.paths],
@@ -297,7 +302,8 @@ class Run:
             losses=list(self.losses),
             verdict=self.why,
             summary=_first_rows(self.summary),
-            steps=None if shown is None else step_figures(shown),
+            steps=steps,
+            phases=phases,
             ranks=sorted(shown_ranks, key=lambda one: one.rank),
             ranks_left_out=len(ranks) - len(shown_ranks),
             slowest=gathered.slowest.figures,

@@ -174,7 +174,7 @@ class Run {
     fill(this.facts, facts(told), h('span', {className: 'grow'}),
         h('button', {type: 'button', title: 'The window, and of many ranks the one that is shown', onclick: () => this.perfetto()},
             'Open in Perfetto (p)'));
-    this.strip.take(told.strip);
+    this.strip.take(told.figures.phases);
     this.tensors.take(told);
     this.pictures.take(told);
     this.spent.take(told);

@@ -9,12 +9,16 @@ const HANDLE = 7, FINGER = 22;
 const TICKS = [1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
   7200, 21600, 86400];
 // The later ones lie on top.
-const ORDER = ['loop', 'start-up', 'end', 'evaluation', 'checkpoint', 'stall'];
+const ORDER = ['loop', 'start-up', 'warm-up', 'end', 'evaluation', 'checkpoint', 'stall'];
+const PHASES = ['start-up', 'warm-up', 'steady', 'evaluation', 'checkpoint', 'between', 'end'];
+const NOBODY = {spent_s: {}, phases: [], lane: {}};
+const FAINT = new Set(['start-up', 'warm-up', 'end']);
 const STALL = '#a40000';
 
 const paint = {
   'loop': (at) => colour(at % 2 ? 'grid' : 'none'),
   'start-up': () => colour('faint'),
+  'warm-up': () => colour('first'),
   'end': () => colour('faint'),
   'evaluation': () => partColour('evaluation'),
   'checkpoint': () => partColour('checkpoint'),
@@ -25,7 +29,7 @@ const paint = {
 export class Strip {
   constructor(span) {
     this.span = span;
-    this.told = {phases: [], lane: {}};
+    this.told = NOBODY;
     this.drag = null;
     this.canvas = h('canvas', {tabIndex: 0, role: 'slider', 'aria-label': 'Window on the run: arrows move it, + and − zoom'});
     this.outside = h('div', {className: 'legend outside'});
@@ -33,7 +37,7 @@ export class Strip {
   }
 
   take(told) {
-    this.told = told || {phases: [], lane: {}};
+    this.told = told || NOBODY;
     this.tellOutside();
     this.draw();
   }
@@ -77,11 +81,11 @@ export class Strip {
   }
 
   drawPhases(pen) {
-    const drawn = [...this.told.phases].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+    const drawn = this.told.phases.filter((one) => one.kind !== 'steady').sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
     let loop = 0;
     for (const {begin_s: begin, end_s: end, kind, name} of drawn) {
       const x = this.x(begin), wide = Math.max(kind === 'loop' ? .5 : 1.5, this.x(end) - x);
-      const faint = kind === 'start-up' || kind === 'end';
+      const faint = FAINT.has(kind);
       pen.fillStyle = paint[kind](loop);
       if (kind === 'loop') loop += 1;
       pen.globalAlpha = faint ? .4 : 1;
@@ -150,16 +154,13 @@ export class Strip {
   }
 
   tellOutside() {
-    const sums = new Map();
-    for (const {kind, begin_s: begin, end_s: end} of this.told.phases) {
-      if (kind !== 'loop' && kind !== 'end') sums.set(kind, (sums.get(kind) || 0) + end - begin);
-    }
-    const said = ORDER.filter((kind) => sums.has(kind)).map((kind) => h('span', {},
-        h('i', {className: 'swatch', style: {background: kind === 'start-up' ? 'var(--faint)' : paint[kind](0)}}), kind, ' ',
-        h('b', {className: 'num'}, length(sums.get(kind))),
-        h('span', {className: 'faint num'}, ` ${share(sums.get(kind) / this.span.end)}`)));
+    const {spent_s: spent} = this.told;
+    const said = PHASES.filter((kind) => spent[kind]).map((kind) => h('span', {},
+        h('i', {className: 'swatch', style: {background: (paint[kind] || paint.loop)(0), opacity: FAINT.has(kind) ? .4 : 1}}), kind, ' ',
+        h('b', {className: 'num'}, length(spent[kind])),
+        h('span', {className: 'faint num'}, ` ${share(spent[kind] / this.span.end)}`)));
     const more = this.told.phases_left_out;
-    this.outside.replaceChildren(...said.length ? [h('span', {className: 'faint'}, 'Outside of steps:'), ...said] : [],
+    this.outside.replaceChildren(...said.length ? [h('span', {className: 'faint'}, 'The whole run:'), ...said] : [],
         more ? h('span', {className: 'faint'}, `${more} phases are not drawn`) : '');
   }
 

@@ -300,6 +300,39 @@ def test_what_does_not_change_is_told_and_the_darkest_is_zero(tmp_path: Path) ->
     assert len(re.findall("<option value=", text)) == 3
 
 
+def test_each_moment_of_a_run_is_in_one_phase(tmp_path: Path, starved: Path) -> None:
+    saves = Training(steps=40, evaluate=6, checkpoint=(10, 30.0), epochs=2).write(tmp_path, 1)
+    for folder in (starved, saves):
+        report = answer("report", folder)
+        found, steps = report["phases"], report["steps"]
+        assert found["rank"] == steps["rank"]
+        assert sum(found["spent_s"].values()) == pytest.approx(report["wall_s"], abs=1e-6)
+        by_kind: dict[str, list[Any]] = {}
+        for one in found["phases"]:
+            assert 0 <= one["begin_s"] <= one["end_s"] <= report["wall_s"] + 1e-9
+            by_kind.setdefault(one["kind"], []).append(one)
+
+        def length(kind: str) -> float:
+            return sum(one["end_s"] - one["begin_s"] for one in by_kind.get(kind, []))  # noqa: B023
+
+        assert found["spent_s"].get("end", 0.0) <= length("end") + 1e-9
+        for kind in ("start-up", "evaluation", "checkpoint"):
+            assert found["spent_s"].get(kind, 0.0) == pytest.approx(length(kind), abs=1e-6), kind
+        (warm_up,), (steady,) = by_kind["warm-up"], by_kind["steady"]
+        assert warm_up["name"] == f"{steps['warm_up']} step" + "s" * (steps["warm_up"] != 1)
+        assert steady["name"] == f"{steps['count'] - steps['warm_up']} steps"
+        assert warm_up["end_s"] == steady["begin_s"]
+        assert [one["name"] for one in by_kind["loop"]] == [
+            f"epoch {number}" for number in range(len(steps["epoch_starts"]))
+        ]
+        assert {len(shares) for shares in found["lane"].values()} == {400}
+    # Eight of 30 ms, which are in no step here.
+    assert len(by_kind["checkpoint"]) == 8
+    assert found["spent_s"]["checkpoint"] == pytest.approx(0.24, rel=0.01)
+    in_steps = (sum(steps["parts"].values()) - steps["parts"]["checkpoint"]) / 1e9
+    assert found["spent_s"]["steady"] + found["spent_s"]["warm-up"] == pytest.approx(in_steps)
+
+
 def test_a_run_that_grows_has_the_figures_of_one_that_is_read_whole(tmp_path: Path) -> None:
     trace = TraceLines(4100, rank=0)
     for step in range(90):

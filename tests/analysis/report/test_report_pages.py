@@ -293,7 +293,17 @@ def test_ten_thousand_steps_and_two_hundred_layers_can_be_read(
     assert figures["steps"]["count"] == MANY_STEPS
     assert figures["tensors"]["layers"] == MANY_LAYERS
     drawn = [f"plot-{plot}" for plot in Page(text).plots]
-    expected = {"parts", "epochs", "steps", "distribution", "slow-0", "slow-1", "slow-2", "flame"}
+    expected = {
+        "parts",
+        "epochs",
+        "phases",
+        "steps",
+        "distribution",
+        "slow-0",
+        "slow-1",
+        "slow-2",
+        "flame",
+    }
     expected |= {"loader", "tensor-0", "tensor-1", "layer-23", "counter-0"}
     assert {f"plot-{plot}" for plot in expected} <= set(drawn)
     for name, told in opened.crowded:
