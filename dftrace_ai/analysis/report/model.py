@@ -240,40 +240,28 @@ PhaseKind = Literal[
 
 @dataclass(frozen=True)
 class Phase:
-    """What a rank did from one moment to another, seconds since the first event of the run.
-
-    Attributes:
-        begin_s: from when on.
-        end_s: until when.
-        kind: what it was.
-        name: more of it: which epoch, how many steps, after which step.
-    """
+    """What a rank did from one moment to another, seconds since the first event of the run."""
 
     begin_s: float
     end_s: float
     kind: PhaseKind
-    name: str
+    name: str  # more of it: which epoch, how many steps, after which step
 
 
 @dataclass(frozen=True)
 class PhaseFigures:
-    """What the rank that is shown did over the whole run.
-
-    Attributes:
-        rank: its number.
-        spent_s: seconds of each phase: start-up before the first step, the steps of the warm-up,
-            those behind it (`steady`), evaluation outside of steps, checkpoints, what else was
-            between steps, and the end behind the last. Together they are the whole run.
-        phases: from when to when, in the order of time; `loop`, `warm-up` and `steady` lie around
-            others, and what lies between steps is there as stalls, where it is long.
-        phases_left_out: the shortest, where they are very many.
-        lane: by part, its share of each of 400 stretches of the run.
-    """
+    """What the rank that is shown did over the whole run."""
 
     rank: int
+    # Seconds of each phase: start-up before the first step, the steps of the warm-up, those behind
+    # it (`steady`), evaluation outside of steps, checkpoints, what else was between steps, and the
+    # end behind the last. Together they are the whole run.
     spent_s: dict[str, float]
+    # In the order of time; `loop`, `warm-up` and `steady` lie around others, and what is between
+    # steps is there as stalls, where it is long. Of very many the shortest are left out.
     phases: list[Phase]
     phases_left_out: int
+    # By part, its share of each of 400 stretches of the run.
     lane: dict[str, list[float]]
 
 
