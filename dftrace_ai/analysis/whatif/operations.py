@@ -75,10 +75,11 @@ def first_ends(
     last = np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(first, at, end_ns[members])
     np.maximum.at(last, at, start_ns[members])
-    # The first that is seen to have left tells when all did: after the last had come, and no more
-    # before it was seen than the error allows.
-    least = np.maximum(first[at], end_ns[members] - late_ns[members])
-    ends[members] = np.minimum(np.maximum(least, last[at]), end_ns[members])
+    # Where ends are seen late, the first that is seen to have left tells when all did, after the
+    # last had come.
+    seen_late = late_ns[members] > 0
+    first_end = np.minimum(np.maximum(first[at], last[at]), end_ns[members])
+    ends[members] = np.where(seen_late, first_end, end_ns[members])
     return ends
 
 
