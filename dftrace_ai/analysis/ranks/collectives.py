@@ -155,7 +155,7 @@ class _Collecting:
         groups = self._matching.groups
         self._links = Links(job.ranks, groups)
         self._rows = _Rows.of(groups.groups, self._links.across)
-        self._roots = Roots(len(job.ranks))
+        self._roots = Roots(self._matching.ranks)
         self._unmatched = Unmatched()
         self._left_out: set[int] = set()
         self._known: dict[_Row, int] = {}

@@ -16,6 +16,7 @@ from dftrace_ai.analysis.ranks.ordering import begins
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 
 if TYPE_CHECKING:
+    from dftrace_ai.analysis.ranks.calls import RanksInOrder
     from dftrace_ai.analysis.ranks.meetings import Meetings
     from dftrace_ai.analysis.reading.event_columns import Integers
 
@@ -31,15 +32,17 @@ class _LastOf(NamedTuple):
 
     left_ns: Integers
     held_ns: Integers
+    group: Integers
     root: Integers  # `UNTOLD` for none
 
 
 class Roots:
     """Follows who held up whom, a part of a run after the other."""
 
-    def __init__(self, ranks: int) -> None:
-        none = np.zeros(ranks, np.int64)
-        self._last = _LastOf(none, none.copy(), np.full(ranks, UNTOLD))
+    def __init__(self, ranks: RanksInOrder) -> None:
+        none = np.zeros(len(ranks.place), np.int64)
+        self._place = ranks.place
+        self._last = _LastOf(none, none.copy(), none.copy(), none + UNTOLD)
 
     def of(self, meetings: Meetings) -> Integers:
         """Return of each collective the rank, its index in the job, on whom all waited."""
@@ -58,15 +61,26 @@ class Roots:
         carried = ~inside & (self._last.root[rank] != UNTOLD)
         ended = np.where(inside, left[before], self._last.left_ns[rank])
         held = np.where(inside, (left - start)[before], self._last.held_ns[rank])
-        own = np.where(inside | carried, start - ended, 0)
+        has = inside | carried
         # What follows goes by meetings: the row of each one's last, and its others.
         is_last = rank == meetings.last[meeting[at]]
         late = _later(at, start - left, is_last, matches.first, matches.size)
-        more = _later(at, own, is_last, matches.first, matches.size)
-        rows = np.flatnonzero(is_last)
+        rows = np.flatnonzero(is_last & has)
         mine = meeting[at[rows]]
-        passed = (2 * more[mine] < late[mine]) & (2 * held[rows] > late[mine]) & (late[mine] > 0)
-        goes = rows[passed & (inside | carried)[rows]]
+        # Those that were in the same group left the one before together.
+        group = np.where(inside, calls.group[at[before]], self._last.group[rank])
+        may = (group[rows] != matches.group[mine]) & (late[mine] > 0)
+        rows = rows[may & (2 * held[rows] > late[mine])]
+        mine = meeting[at[rows]]
+        through = np.full(len(root), UNTOLD)
+        through[mine] = np.where(inside[rows], meeting[at[before[rows]]], UNTOLD)
+        of_these = np.zeros(len(root), bool)
+        of_these[mine] = True
+        some = np.flatnonzero(of_these[meeting[at]])
+        together = self._left_with(meetings, through[meeting[at[some]]], rank[some])
+        own = start[some] - np.maximum(np.where(has[some], ended[some], start[some]), together)
+        more = _later(at[some], own, is_last[some], matches.first, matches.size)
+        goes = rows[2 * more[mine] < late[mine]]
         parent = np.arange(len(root))
         within = goes[inside[goes]]
         parent[meeting[at[within]]] = meeting[at[before[within]]]
@@ -78,8 +92,17 @@ class Roots:
         ends = np.append(edges[1:], len(at)) - 1
         self._last.left_ns[rank[ends]] = left[ends]
         self._last.held_ns[rank[ends]] = (left - start)[ends]
+        self._last.group[rank[ends]] = calls.group[at[ends]]
         self._last.root[rank[ends]] = root[meeting[at[ends]]]
         return root
+
+    def _left_with(self, meetings: Meetings, others: Integers, rank: Integers) -> Integers:
+        """Return when ranks left other meetings, by their clocks; long ago for not at all."""
+        calls, ranks = meetings.matches.calls, len(self._place)
+        keys = meetings.matches.meeting * ranks + self._place[calls.rank]
+        wanted = others * ranks + self._place[rank]
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[at] == wanted, meetings.left_ns[at], np.iinfo(np.int64).min)
 
     def _before(self, rank: Integers, left: Integers, start: Integers, edges: Integers) -> Integers:
         """Return of each call that of its rank that had ended last when it began; -1 for none."""

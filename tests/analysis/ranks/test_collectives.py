@@ -116,6 +116,19 @@ def test_who_was_held_up_by_another_is_not_to_blame():
     assert found.waited_in([1]).group == "0"
 
 
+def test_buckets_that_are_under_way_together_hold_nobody_up():
+    # Rank 1 sleeps between its first and its second bucket. The others launched both at once, so
+    # what ended before their second is of the step before.
+    ranks = [Rank(rank) for rank in range(3)]
+    group = Group("0", "", (0, 1, 2))
+    for step in range(30):
+        joint(ranks, group, step, {0: 10, 1: 10, 2: 10}, took=8 * MS, seq=2 * step)
+        joint(ranks, group, step, {0: 10.5, 1: 24, 2: 10.4}, seq=2 * step + 1)
+    row = row_of(collectives_of(job(ranks)), "all_reduce")
+    assert [(one.rank, one.share) for one in row.last] == [(1, 1.0)]
+    assert [(one.rank, one.share) for one in row.root] == [(1, 1.0)]
+
+
 def test_roots_go_on_from_one_part_of_the_run_to_the_next(monkeypatch):
     import dftrace_ai.analysis.ranks.matching as subject
 
