@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.calls import RanksInOrder
 from dftrace_ai.analysis.ranks.groups import MESSAGE, ROOTED_FROM, SEND
-from dftrace_ai.analysis.ranks.matching import matched
+from dftrace_ai.analysis.ranks.matching import in_order, matched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins, sorted_by
 from dftrace_ai.analysis.ranks.partials import UNTIL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dftrace_ai.analysis.ranks.calls import RanksInOrder
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.ranks.partials import RankPartial
@@ -142,7 +142,7 @@ def _far(one: ClockOfHost) -> int:
 
 def clocks_of(job: RanksOfJob, order: RanksInOrder | None = None) -> Clocks:
     """Bring the clocks of a job's hosts to one; of a long run some stretches are read for it."""
-    order = order or RanksInOrder.of(job.ranks)
+    order = order or in_order(job.ranks)
     samples = ClockSamples(job.ranks, order)
     numbers = sorted(job.ranks[0].chunks) if len(order.clocks) > 1 else []
     chosen = np.linspace(0, len(numbers) - 1, min(len(numbers), _STRETCHES)).round().astype(int)

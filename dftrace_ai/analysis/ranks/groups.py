@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -37,6 +37,30 @@ class GroupsOfJob:
     of_rank: Integers
     first_name: Integers  # where the names of each rank begin in `calls`
     first_group: Integers  # where its groups begin in `of_rank`
+
+    def with_ranks(
+        self, group: int, cells: Sequence[Sequence[int]], numbers: Integers
+    ) -> GroupsOfJob:
+        """Return these with groups, by indices of ranks, for one of which nobody tells these."""
+        old, count = self.groups[group], len(self.groups)
+        inside = np.zeros((len(cells), self.inside.shape[1]), bool)
+        of_rank = self.of_rank.copy()
+        ends = np.append(self.first_group[1:], len(of_rank))
+        for at, ranks in enumerate(cells):
+            inside[at, list(ranks)] = True
+            for rank in ranks:
+                mine = of_rank[self.first_group[rank] : ends[rank]]
+                mine[mine == group] = count + at
+        sizes = np.array([len(ranks) for ranks in cells], np.int64)
+        called = [tuple(numbers[list(ranks)].tolist()) for ranks in cells]
+        return replace(
+            self,
+            groups=(*self.groups, *(old._replace(ranks=ranks) for ranks in called)),
+            size=np.append(self.size, sizes),
+            seen=np.append(self.seen, sizes),
+            inside=np.concatenate((self.inside, inside)),
+            of_rank=of_rank,
+        )
 
     @classmethod
     def of(cls, ranks: Sequence[RankPartial]) -> GroupsOfJob:

@@ -9,13 +9,15 @@ member has not in a block of steps it may have in the next.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.ranks.calls import Calls, RanksInOrder
 from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
+from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.model import Unmatched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, sorted_by
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.ranks.groups import GroupsOfJob
-    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.job import Block
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
@@ -33,6 +35,11 @@ CALLS_AT_ONCE: Final = 1 << 19
 
 MOST_ODD: Final = 0.05
 """Where more than this of a group's meetings are odd, its ranks or numbers are not what is said."""
+
+# Whose ranks are sought, these start so much of a step apart, and ends that are so close are alike.
+_LEAST_SPREAD: Final = 1e-4
+_CLOSE_NS: Final = 50_000
+_MOST_DIMENSIONS: Final = 5
 
 # Members of these tell other sizes: each its part, or the root all of them.
 _ANY_SIZE: Final = np.array(
@@ -89,6 +96,73 @@ class Matches:
         return np.repeat(np.arange(len(self.first)), self.size)
 
 
+def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
+    """Put ranks in order; those of a group that nobody tells are those that leave together."""
+    found = RanksInOrder.of(ranks)
+    unknown = np.flatnonzero(found.groups.size == 0)
+    if not len(unknown) or len(ranks) < 2:
+        return found
+    block = next(RanksOfJob(tuple(ranks)).blocks(), None)
+    if block is None:
+        return found
+    calls = found.calls_of(block, 0, len(block.numbers))
+    calls = calls.taken(np.flatnonzero((calls.name != UNTOLD) & (calls.name < ROOTED_FROM)))
+    least = _LEAST_SPREAD * float(np.median(block.time_ns))
+    for group in unknown.tolist():
+        mine = calls.taken(np.flatnonzero(calls.group == group))
+        if len(mine.rank):
+            found = _with_members(found, group, mine, ranks, least)
+    return found
+
+
+def _with_members(
+    found: RanksInOrder, group: int, calls: Calls, ranks: Sequence[RankPartial], least_ns: float
+) -> RanksInOrder:
+    """Return ranks in order with the members of a group, where ends tell them."""
+    some = np.unique(calls.rank).tolist()
+    tried: list[tuple[float, int, RanksInOrder]] = []
+    for cells in _cells(some, ranks):
+        if any(len(set(found.clock[cell].tolist())) > 1 for cell in cells):
+            continue  # whether they leave together is not seen
+        groups = found.groups.with_ranks(group, cells, found.number)
+        of_rank = np.full(len(ranks), group)
+        for at, cell in enumerate(cells):
+            of_rank[cell] = len(found.groups.groups) + at
+        these = replace(found, groups=groups)
+        met = _found(calls._replace(group=of_rank[calls.rank]), these).matches
+        if len(met.calls.rank) < (1 - MOST_ODD) * len(calls.rank) or not len(met.first):
+            continue
+        starts, ends = (
+            float(
+                np.median(np.maximum.reduceat(at, met.first) - np.minimum.reduceat(at, met.first))
+            )
+            for at in (met.calls.start_ns, met.calls.end_ns)
+        )
+        if 4 * ends <= starts and starts >= least_ns:
+            tried.append((ends, max(map(len, cells)), these))
+    if not tried:
+        return found
+    close = max(3 * min(tried, key=itemgetter(0))[0], _CLOSE_NS)
+    return max((one for one in tried if one[0] <= close), key=itemgetter(1))[2]
+
+
+def _cells(some: Sequence[int], ranks: Sequence[RankPartial]) -> list[list[list[int]]]:
+    """Return in what ways ranks are in groups: those that differ in some dimensions are in one."""
+    layouts = [dict(ranks[at].place.layout) for at in some]
+    dimensions = sorted(set.intersection(*map(set, layouts)))[:_MOST_DIMENSIONS]
+    ways = [[list(some)]]
+    for count in range(1, len(dimensions)):
+        for chosen in combinations(dimensions, count):
+            cells: dict[tuple[int, ...], list[int]] = {}
+            for at, layout in zip(some, layouts, strict=True):
+                rest = tuple(layout[name] for name in dimensions if name not in chosen)
+                cells.setdefault(rest, []).append(at)
+            way = [cell for cell in cells.values() if len(cell) > 1]
+            if way and way not in ways:
+                ways.append(way)
+    return ways
+
+
 def matched(block: Block, ranks: RanksInOrder, steps: int) -> Matches:
     """Return what belongs together in the first steps of a block alone."""
     return _found(ranks.calls_of(block, 0, min(steps, len(block.numbers))), ranks).matches
@@ -99,7 +173,7 @@ class MeetingsOfJob:
 
     def __init__(self, job: RanksOfJob) -> None:
         self._job = job
-        self._ranks = RanksInOrder.of(job.ranks)
+        self._ranks = in_order(job.ranks)
         self._chunk = UNTOLD
         self._met: dict[int, tuple[Integers, Integers]] = {}
 
@@ -128,7 +202,7 @@ class Matching:
     """Matches a block of steps after the other."""
 
     def __init__(self, ranks: Sequence[RankPartial]) -> None:
-        self.ranks = RanksInOrder.of(ranks)
+        self.ranks = in_order(ranks)
         self.groups: GroupsOfJob = self.ranks.groups
         self._left: Calls | None = None
 
