@@ -70,6 +70,7 @@ class Gathered:
     call_names: tuple[str, ...]  # names of calls
     call_queue: Integers  # calls of one chain and queue are done one after the other
     call_late_ns: Integers  # the error of their ends
+    call_waited: Integers  # whether it may have ended before: its end is when somebody waited
     call_meeting: Integers  # number of its meeting, from 0; `UNTOLD` for none
     call_direction: Integers  # of messages in a pipeline, 1 for forward and -1 for backward, else 0
     call_track: Integers  # the track that it lies on
@@ -92,6 +93,7 @@ class _Calls(NamedTuple):
     start: Integers
     end: Integers
     late: Integers
+    waited: Integers
     label: Integers
     name: Integers
     queue: Integers
@@ -291,6 +293,7 @@ def _calls_of(
         start=clocks.corrected(rank, calls.start_ns[some]),
         end=clocks.corrected(rank, calls.end_ns[some]),
         late=calls.late_ns[some],
+        waited=calls.until[some] == UNTIL["waited"],
         label=label[at.reshape(-1)],
         name=names[name],
         queue=queue.reshape(-1),
@@ -380,6 +383,7 @@ def _together(
         call_names=tuple(labels.call_names),
         call_queue=calls.queue,
         call_late_ns=calls.late,
+        call_waited=calls.waited,
         call_meeting=_dense(calls.meeting, call_columns.chain // ranks),
         call_direction=calls.direction,
         call_track=calls.track,

@@ -106,6 +106,14 @@ def believed_ends(one: Gathered) -> Integers:
         one.call_meeting,
         _of_names(one, JOINT),
     )
+    # Who sends may wait long after the message is there.
+    received = np.flatnonzero(_of_names(one, frozenset({"receive"})) & (one.call_meeting != UNTOLD))
+    sent = one.call_waited & (one.call_meeting != UNTOLD) & _of_names(one, frozenset({"send"}))
+    there = np.full(int(one.call_meeting.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    there[one.call_meeting[received]] = (ends - offset)[received]
+    sends = np.flatnonzero(sent)
+    last = np.maximum(there[one.call_meeting[sends]], (one.calls.at - offset)[sends])
+    ends[sends] = np.minimum(ends[sends], np.minimum(last, one.axis_ns) + offset[sends])
     return ends
 
 
