@@ -173,7 +173,7 @@ def _stretches(numbers: Integers, skipped: int, most: int) -> Iterator[tuple[int
         pieces += list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
     wanted = len(pieces)
     if total > most:
-        wanted = max(int(most * len(pieces) / total), 1)
+        wanted = max(round(most * len(pieces) / total), 1)
     chosen = np.unique(np.linspace(0, len(pieces) - 1, wanted + 2)[1:-1].round().astype(int))
     for at in range(len(pieces)) if wanted == len(pieces) else chosen.tolist():
         yield pieces[at]

@@ -16,13 +16,15 @@ from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.whatif.causes import (
     CALLED,
+    MANY_RANKS,
     cause_of,
     changes_of,
     excess_of,
     few_of,
+    figures_of,
     shares_of,
+    without,
 )
-from dftrace_ai.analysis.whatif.figures import MANY_RANKS, figures_of, without
 from dftrace_ai.analysis.whatif.gathering import gather
 from dftrace_ai.analysis.whatif.graph import CircleError
 from dftrace_ai.analysis.whatif.model import (

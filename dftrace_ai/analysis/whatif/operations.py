@@ -105,7 +105,8 @@ def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
     try:
         graph = Graph(one.before, one.after, one.meeting, one.gives, waits)
     except CircleError as circle:
-        names = _called(one, circle.operations[:NAMED])
+        calls = circle.operations[one.is_comm[circle.operations]]
+        names = _called(one, calls if len(calls) else circle.operations)
         raise CircleError(circle.operations, names) from None
     return Weighed(
         graph,
@@ -119,5 +120,5 @@ def _called(one: Operations, some: Integers) -> tuple[str, ...]:
     return tuple(
         f"{one.kinds[one.kind[at]]} of rank {one.ranks[one.rank[at]]} "
         f"in step {one.numbers[one.step[at]]}"
-        for at in some.tolist()
+        for at in some[:NAMED].tolist()
     )

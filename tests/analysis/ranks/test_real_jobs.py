@@ -14,6 +14,7 @@ from rank_processes import on_ranks
 from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.whatif import whatif
 
 pytest.importorskip("torch.distributed")
 
@@ -44,6 +45,9 @@ def test_the_rank_that_sleeps_in_its_backward_is_told(tmp_path: Path) -> None:
     assert [one.name for one in late.names] == ["compute/backward"]
     # It sleeps so long at least, and a busy machine lets it wait a little more.
     assert late.late_ns > 0.9 * SLEEP_MS * 10**6
+    even = whatif(job)
+    assert not even.abstained
+    assert max(even.by_rank, key=lambda rank: even.by_rank[rank].without or 0) == SLOW
     spans = [_usual_backward(rank) for rank in job.ranks]
     assert spans[SLOW] < 1.3 * min(spans), "all of them take as long"
 

@@ -1,0 +1,183 @@
+"""Traces of hosts that launch and wait: against closed formulas, and where nothing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_hosts import BUCKETS, MS, MadeHosts
+
+from dftrace_ai.analysis.ranks.job import RanksOfJob
+from dftrace_ai.analysis.ranks.partials import CallRows, RankPartial, SilenceRows, StepsChunk
+from dftrace_ai.analysis.whatif import WhatIf, clocks_of, whatif, whatif_of
+from dftrace_ai.errors import ConfigError
+
+STEPS = 30
+SLOW = 3
+
+
+def _slow(made: MadeHosts) -> None:
+    made.own[SLOW, :, 1:5] += 12 * MS
+
+
+def _host(made: MadeHosts) -> None:
+    made.own[4:8, :, 1:5] += 12 * MS
+
+
+def _pauses(made: MadeHosts) -> None:
+    draw = np.random.default_rng(1)
+    made.own[:, :, 2] += (draw.random(made.own.shape[:2]) < 0.05) * 150 * MS
+
+
+def _data(made: MadeHosts) -> None:
+    lengths = np.random.default_rng(1).lognormal(0, 0.3, made.own.shape[:2])
+    made.own[:, :, 1:5] = (made.own[:, :, 1:5] * lengths[:, :, None]).astype(np.int64)
+
+
+def _links(made: MadeHosts) -> None:
+    made.transfer[::3] *= 30
+
+
+def _nothing(made: MadeHosts) -> None:
+    del made
+
+
+@pytest.mark.parametrize(
+    ("plant", "cause", "ranks"),
+    [
+        (_slow, "worker", (SLOW,)),
+        (_host, "several", ()),
+        (_pauses, "pauses", ()),
+        (_data, "data", ()),
+        (_links, "communication", ()),
+        (_nothing, "none", ()),
+    ],
+)
+def test_what_a_plant_costs_is_what_formulas_say(
+    plant: Callable[[MadeHosts], None], cause: str, ranks: tuple[int, ...]
+) -> None:
+    made = MadeHosts(16, STEPS, hosts=4)
+    plant(made)
+    found = whatif(made.job())
+    assert found.steps is not None
+    assert found.slowdown is not None
+    first = found.steps.first
+    true = made.took(made.own, made.transfer, first) / made.took(*made.even(), first)
+    assert found.replay_error == 0
+    assert abs(found.slowdown / true - 1) < 0.01
+    assert found.form == "host"
+    assert (found.cause.kind, found.cause.ranks) == (cause, ranks)
+
+
+def test_without_a_slow_rank_the_run_takes_what_the_clean_one_does() -> None:
+    slow, clean = MadeHosts(8, STEPS, hosts=2), MadeHosts(8, STEPS, hosts=2)
+    _slow(slow)
+    sets = ({"rank": "3"}, {"host": "node0"}, {"rank": "5", "host": "node1"})
+    found = whatif(slow.job(), without=sets)
+    ratio = found.measured_ns / whatif(clean.job()).measured_ns
+    # The others' median is a little less than the work of one of them.
+    assert abs(found.without[0].ratio / ratio - 1) < 0.02
+    assert found.without[0].ranks == (3,)
+    assert found.without[0].ratio == found.by_rank[3].without
+    assert found.without[1].ranks == (0, 1, 2, 3)
+    assert found.without[1].ratio >= found.without[0].ratio
+    assert abs(found.without[2].ratio - 1) < 0.01
+    assert found.by_host["node0"].recovered == pytest.approx(1, abs=0.01)
+    for asked in ({"rank": "8"}, {"tp": "0"}):
+        with pytest.raises(ConfigError, match="--without"):
+            whatif(slow.job(), without=[asked])
+
+
+def test_of_a_long_run_steps_are_chosen_evenly_over_it() -> None:
+    made = MadeHosts(4, 1200)
+    _slow(made)
+    made.own[SLOW, :600, 1:5] -= 12 * MS
+    found = whatif(made.job())
+    assert found.steps is not None
+    assert found.slowdown is not None
+    assert found.steps.common == 1200
+    assert found.steps.judged < 600
+    assert found.steps.stretches > 8
+    assert found.steps.first < 100
+    assert found.steps.last > 1100
+    true = made.took(made.own, made.transfer, 1) / made.took(*made.even(), 1)
+    assert abs(found.slowdown / true - 1) < 0.02
+
+
+def _with(job: RanksOfJob, change: Callable[[RankPartial, StepsChunk], StepsChunk]) -> RanksOfJob:
+    return RanksOfJob.of(
+        replace(one, chunks={at: change(one, chunk) for at, chunk in one.chunks.items()})
+        for one in job.ranks
+    )
+
+
+def _without_calls(_: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    none = np.zeros(0, np.int64)
+    return chunk._replace(
+        calls=CallRows(*(none for _ in CallRows._fields)),
+        silences=SilenceRows(*(none for _ in SilenceRows._fields)),
+    )
+
+
+def _other_steps(_: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    kept = (chunk.calls.step % 5 != 0) | (chunk.calls.nth % BUCKETS != 1)
+    row = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
+    return chunk._replace(
+        calls=CallRows(*(column[kept] for column in chunk.calls)),
+        silences=chunk.silences._replace(call=row[chunk.silences.call]),
+    )
+
+
+def _turned(one: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    if one.place.rank == 0:
+        return chunk
+    place = chunk.calls.nth % BUCKETS
+    return chunk._replace(
+        calls=chunk.calls._replace(
+            seq=chunk.calls.nth - place + BUCKETS - 1 - place,
+            nth=chunk.calls.nth - place + BUCKETS - 1 - place,
+        )
+    )
+
+
+def _unsaid(found: WhatIf) -> list[str]:
+    assert found.slowdown is None
+    assert found.cause.kind == "abstained"
+    return [one.what for one in found.abstained]
+
+
+def test_where_nothing_can_be_said_the_reason_is() -> None:
+    job = MadeHosts(4, STEPS).job()
+    assert _unsaid(whatif(RanksOfJob.of(job.ranks[:1]))) == ["one rank"]
+    assert _unsaid(whatif(MadeHosts(4, 5).job())) == ["few steps"]
+    assert _unsaid(whatif(_with(job, _without_calls))) == ["no collectives"]
+    assert "structure" in _unsaid(whatif(_with(job, _other_steps)))
+
+
+def test_operations_that_are_matched_in_a_circle_are_named() -> None:
+    made = MadeHosts(2, STEPS)
+    # All are launched before the first is done, so that any match can be believed.
+    made.own[:, :, 2:5] //= 100
+    found = whatif(_with(made.job(), _turned))
+    assert _unsaid(found) == ["circle"]
+    assert "comm/all_reduce all of rank 0 in step" in found.abstained[0].names[0]
+
+
+def test_of_some_steps_the_slowdown_is_told_and_no_cause() -> None:
+    made = MadeHosts(4, 12)
+    _slow(made)
+    found = whatif(made.job())
+    assert found.slowdown is not None
+    assert found.slowdown > 1.1
+    assert found.cause.kind == "abstained"
+    assert [one.what for one in found.abstained] == ["few steps"]
+
+
+def test_what_is_being_worked_out_is_told() -> None:
+    job = MadeHosts(4, STEPS).job()
+    told: list[tuple[int, int]] = []
+    whatif_of(job, clocks_of(job), progress=lambda done, of: told.append((done, of)))
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1]
