@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 114_000,
-    "python": 83_000,
-    "tests": 94_000,
-    "of_one_neighbour": 48,
+    "product": 124_000,
+    "python": 91_000,
+    "tests": 101_000,
+    "of_one_neighbour": 56,
     "untyped": 90,
-    "inner_docstrings": 2_100,
+    "inner_docstrings": 2_500,
 }
 FEWEST_COMMENTS = 2_000
 
