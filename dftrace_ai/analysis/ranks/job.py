@@ -168,10 +168,19 @@ def read_ranks(traces: TraceSet, *, attempt: int | None = None) -> RanksOfJob:
 
 
 def keep_ranks(traces: TraceSet) -> int:
-    """Keep beside their traces what ranks say, for `read_ranks`; returns of how many processes."""
-    reading = _Reading(traces, None, keep="all")
-    reading.job()
-    return reading.kept
+    """Keep what the ranks of jobs say for `read_ranks`; returns of how many processes it was made.
+
+    Raises:
+        TraceError: a rank is there twice.
+    """
+    made = 0
+    for run in traces.owners.known_runs:
+        of_run = TraceSet(run.files)
+        if len({owner.header.rank for owner in of_run.owners.all} - {None}) > 1:
+            reading = _Reading(of_run, None, keep="all")
+            reading.job()
+            made += reading.kept
+    return made
 
 
 class _Reading:

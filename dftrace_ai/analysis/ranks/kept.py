@@ -196,13 +196,7 @@ class Spill:
 def write_kept(
     parts: Sequence[Trace], files: Sequence[TracedFile], partial: RankPartial | None
 ) -> None:
-    """Keep beside traces what their process says for the job, None where it is no rank.
-
-    `files` are the traces as they were before they were read.
-
-    Raises:
-        TraceError: it cannot be written there.
-    """
+    """Keep beside traces, which were `files` before they were read, what their process says."""
     path = rank_path(parts)
     check_place(path, (MARK,))
     content, pieces = ([], {}) if partial is None else _packed(partial)

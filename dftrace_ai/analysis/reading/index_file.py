@@ -142,10 +142,7 @@ def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
 def opened_beside(
     path: Path, parts: Sequence[Trace], most_bytes: int = MOST_BYTES
 ) -> BinaryIO | None:
-    """Open what is kept beside traces; None without any, an IndexFileError for what may be others'.
-
-    Whose it is, is told by the file itself: see `MARK`.
-    """
+    """Open what is kept beside traces; None without any, an IndexFileError for what is others'."""
     try:
         file = _opened(path, most_bytes)
     except (FileNotFoundError, NotADirectoryError):

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from analysis.ranks.test_partials import RANKS, rank_lines, written
 from analysis.trace_lines import TraceLines
+from safety.commands import invoke
 
+from dftrace_ai import _reader
 from dftrace_ai._reader import pack_columns, unpack_columns
 from dftrace_ai.analysis.ranks.job import RanksOfJob, keep_ranks, read_ranks
 from dftrace_ai.analysis.ranks.kept import packed
@@ -59,6 +61,30 @@ def test_columns_come_back_as_they_were() -> None:
             assert len(unpack_columns(bytes(harmed), lengths)) == 8 * sum(lengths)
 
 
+def test_places_among_moments_are_those_of_numpy() -> None:
+    made = np.random.default_rng(0)
+    for size in (0, 1, 2, 50, 3000):
+        moments = np.sort(made.integers(-size, size + 1, size))
+        for asked in (
+            np.sort(made.integers(-size - 2, size + 3, 3000)),
+            made.integers(-9, 9, 3000),
+        ):
+            for right, side in ((False, "left"), (True, "right")):
+                found = np.frombuffer(_reader.places(moments, asked, right), np.int64)
+                assert (found == np.searchsorted(moments, asked, side=side)).all()  # type: ignore[call-overload]
+        first, last = made.integers(-1, size + 1, (2, 200))
+        shown = made.integers(0, 2, size).astype(np.uint8)
+        for ends in (b"", shown.tobytes()):
+            found = np.frombuffer(_reader.longest(moments, first, last, ends), np.int64)
+            for low, high, place in zip(first, last, found, strict=True):
+                steps = [
+                    (moments[at + 1] - moments[at], at)
+                    for at in range(max(low, 0), min(high, size - 1))
+                    if not ends or shown[at + 1]
+                ]
+                assert place == max(steps, default=(0, -1))[1]
+
+
 def a_job(folder: Path) -> Path:
     """Ranks of which one has a worker, which is no rank, in files with an end."""
     lines = [rank_lines(rank) for rank in range(RANKS)]
@@ -74,7 +100,9 @@ def test_what_is_kept_is_what_the_traces_say(tmp_path: Path) -> None:
     folder = a_job(tmp_path)
     from_lines = told(read_ranks(open_traces([folder])))
     assert not [*folder.glob("*.dfrank")]  # such little is read as fast
-    assert keep_ranks(open_traces([folder])) == RANKS + 1
+    done = invoke("index", folder)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == "made: 5 files of what ranks say, for dftrace ranks"
     kept = sorted(folder.glob("*.dfrank"))
     assert len(kept) == RANKS + 1
     assert told(read_ranks(open_traces([folder]))) == from_lines

@@ -1,6 +1,7 @@
-// Packing columns of numbers, and unpacking them.
+// Columns of numbers: packed and unpacked, places among those that rise.
 #include <vector>
 
+#include "dftrace/reading/traces/moments.hpp"
 #include "dftrace/reading/traces/packed_columns.hpp"
 #include "reader/module.hpp"
 
@@ -80,14 +81,62 @@ PyObject* unpack(PyObject*, PyObject* given) {
     return made.release();
 }
 
+template <typename Value>
+std::span<const Value> values_of(const Py_buffer& buffer) {
+    return {static_cast<const Value*>(buffer.buf), static_cast<std::size_t>(buffer.len) / sizeof(Value)};
+}
+
+// As many numbers of 64 bits as there are in a column, which `fill` gives without the GIL.
+template <typename Fill>
+PyObject* numbers_like(const Py_buffer& column, Fill fill) {
+    Ref made(PyBytes_FromStringAndSize(nullptr, column.len));
+    if (!made) return nullptr;
+    auto* const into = reinterpret_cast<std::int64_t*>(PyBytes_AS_STRING(made.get()));
+    Py_BEGIN_ALLOW_THREADS;
+    fill(into);
+    Py_END_ALLOW_THREADS;
+    return made.release();
+}
+
+PyObject* places(PyObject*, PyObject* given) {
+    Py_buffer moments, asked;
+    int right = 0;
+    if (!PyArg_ParseTuple(given, "y*y*p", &moments, &asked, &right)) return nullptr;
+    const Buffers all{{moments, asked}};
+    return numbers_like(asked, [&](std::int64_t* into) {
+        find_places(values_of<std::int64_t>(moments), values_of<std::int64_t>(asked), right != 0, into);
+    });
+}
+
+PyObject* longest(PyObject*, PyObject* given) {
+    Py_buffer moments, first, last, ends;
+    if (!PyArg_ParseTuple(given, "y*y*y*y*", &moments, &first, &last, &ends)) return nullptr;
+    const Buffers all{{moments, first, last, ends}};
+    if (first.len != last.len || (ends.len && ends.len != moments.len / 8)) {
+        PyErr_SetString(PyExc_ValueError, "as many ends as beginnings and moments");
+        return nullptr;
+    }
+    return numbers_like(first, [&](std::int64_t* into) {
+        find_longest(values_of<std::int64_t>(moments), values_of<std::int64_t>(first),
+                     values_of<std::int64_t>(last), values_of<std::uint8_t>(ends), into);
+    });
+}
+
 PyMethodDef functions[] = {
     {"pack_columns", pack, METH_O, "pack_columns(columns, /): columns of 64 bits each in few bytes."},
     {"unpack_columns", unpack, METH_VARARGS,
      "unpack_columns(packed, lengths, /): columns of these lengths, one behind the other."},
+    {"places", places, METH_VARARGS,
+     "places(moments, asked, right, /): how many of moments that rise are less than each asked for, or not "
+     "greater. All of 64 bits."},
+    {"longest", longest, METH_VARARGS,
+     "longest(moments, first, last, ends, /): where in each stretch of moments that rise the longest step "
+     "between "
+     "neighbours begins, the last of several; -1 for none. Those count that end where `ends` is not 0."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
-int add_packing(PyObject* module) { return PyModule_AddFunctions(module, functions); }
+int add_columns(PyObject* module) { return PyModule_AddFunctions(module, functions); }
 
 }  // namespace dftrace::py
