@@ -1,6 +1,6 @@
 # The sources of the core, layer by layer: what stands in one may include what stands above it.
 
-set(system_sources children clock directory held_file host_name)
+set(system_sources children clock directory held_file host_clocks host_name)
 set(index_sources block_facts covered_time durations figures_told set_back)
 set(deflating_sources line_deflate packed_block)
 set(text_sources hash json_check json_string names)
