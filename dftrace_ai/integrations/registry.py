@@ -52,6 +52,7 @@ class Part(NamedTuple):
 OF_FRAMEWORKS = {
     "steps": "options:record_steps",
     "io": "files:install",
+    "gc": "garbage:install",
     "lightning": "lightning:install",
     "transformers": "transformers:install",
     "accelerate": "engines:install_accelerate",

@@ -202,7 +202,9 @@ def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
 
 
 def _end_told(end: TraceEnd) -> tuple[bool, bool, bool, dict[str, Json] | None]:
-    return end.whole, end.bracket, end.damaged, end.footer and end.footer._asdict()
+    footer = end.footer
+    told = footer and {**footer._asdict(), "ntp": footer.ntp and footer.ntp._asdict()}
+    return end.whole, end.bracket, end.damaged, told
 
 
 def check_place(path: Path, marks: tuple[bytes, ...] = (MARK, EARLIER)) -> None:
