@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Final,
-    Literal,
-    NamedTuple,
-    NewType,
-    get_args,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import EventLine, Json, JsonObject
@@ -106,10 +97,6 @@ GivenText = Annotated[str | None, Said(always=True)]
 Count = Annotated[int | None, Said(always=True, least=0)]
 
 
-Signed = NewType("Signed", int)
-"""A whole number that may be below zero."""
-
-
 class Ntp(NamedTuple):
     """How well the kernel says that its wall clock is kept, as adjtimex(2) tells it."""
 
@@ -123,14 +110,8 @@ class Ntp(NamedTuple):
     @classmethod
     def of(cls, said: object) -> Ntp | None:
         """Read the member of a header or closing line; None where it is none."""
-        if not isinstance(said, dict):
-            return None
-        kept = said.get("synchronised")
-        greatest, estimated = (said.get(name) for name in cls._fields[1:3])
-        ppm = said.get("frequency_ppm")
-        if not isinstance(kept, bool) or type(greatest) is not int or type(estimated) is not int:
-            return None
-        return cls(kept, greatest, estimated, float(ppm)) if isinstance(ppm, (int, float)) else None
+        told = [said.get(name) for name in cls._fields] if isinstance(said, dict) else []
+        return cls._make(told) if [*map(type, told)] == [bool, int, int, float] else None
 
 
 class HeaderFacts(NamedTuple):
@@ -183,11 +164,8 @@ class HeaderFacts(NamedTuple):
     pid_namespace: Number = None
     # Ticks since the host began.
     process_start: Number = None
-    # Of the times in this file.
-    clock_offset_ns: Annotated[
-        Signed | None,
-        Said("To add to what CLOCK_BOOTTIME counts for nanoseconds since 1970.", kind=int),
-    ] = None
+    # Below 0 where the wall clock shows less than the host has run for; that is not known then.
+    clock_offset_ns: Annotated[int | None, Said("From CLOCK_BOOTTIME to the file's times.")] = None
     ntp: Annotated[Ntp | None, Said("How well the wall clock was kept; absent if unknown.")] = None
     part: int | None = None
 
@@ -294,8 +272,6 @@ def _of_type(wanted: object, value: object) -> object:
     """Return a value as a member of this type has it; None where it is none of the type."""
     if wanted is int:
         return value if type(value) is int and 0 <= value < 2**63 else None
-    if wanted is Signed:
-        return value if type(value) is int and -(2**63) <= value < 2**63 else None
     if wanted is Ntp:
         return Ntp.of(value)
     if wanted is str:
