@@ -73,6 +73,7 @@ OF_TORCH = {
     "transfer": "torch.transfer:install",
     "checkpoint": "torch.checkpoint:install",
     "collectives": "torch.collectives:install",
+    "pipelining": "torch.pipelining:install",
     "compilations": "torch.compilations:install",
 }
 
