@@ -108,6 +108,23 @@ def test_what_lies_in_no_span_is_told_so() -> None:
     assert (late.ranks, late.names[0].name) == ((3,), NOT_ANNOTATED)
 
 
+def test_each_rank_may_number_its_spans_as_it_will() -> None:
+    job = made(8)
+    job.own[BACKWARD][3] += 0.3 * STEP
+    ranks = [renamed(rank) if rank.place.rank % 2 else rank for rank in job.partials()]
+    assert repr(lateness_of(RanksOfJob.of(ranks))) == repr(lateness_of(job.job()))
+
+
+def renamed(rank: RankPartial) -> RankPartial:
+    """The same rank with its names the other way round, behind one that it never uses."""
+    names = ("all_reduce", *reversed(rank.names))
+    chunks = {
+        number: chunk._replace(spans=chunk.spans._replace(name=len(rank.names) - chunk.spans.name))
+        for number, chunk in rank.chunks.items()
+    }
+    return replace(rank, names=names, chunks=chunks)
+
+
 def unannotated(rank: RankPartial, name: str) -> RankPartial:
     at = rank.names.index(name)
     chunks = {
