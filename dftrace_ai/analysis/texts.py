@@ -23,6 +23,9 @@ UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 ARGUMENT_LETTERS: Final = 60
 """So many letters of a name or an argument are shown."""
 
+GPU_UNSEEN: Final = "the GPU (times are the host's)"
+"""What is said where nothing of a GPU was recorded."""
+
 # Narrower intervals are told to a tenth of a percent.
 NARROW: Final = 0.02
 MOST_RANKS: Final = 8

@@ -32,6 +32,8 @@ COMMANDS = {
     "summary": "Look into a trace",
     "report": "Look into a trace",
     "view": "Look into a trace",
+    "ranks": "Look into a trace",
+    "whatif": "Look into a trace",
     "diff": "Look into a trace",
     "sql": "Look into a trace",
     "convert": "Look into a trace",

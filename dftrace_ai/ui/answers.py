@@ -13,6 +13,7 @@ State = Literal["reading", "running", "ended", "died", "unreadable", "unknown"]
 Severity = Literal["critical", "warning", "note", "none"]
 
 WORDS: Final = {
+    "late-rank": "waits for late ranks",
     "input-bound": "waits for data", "communication-bound": "waits for ranks",
     "transfer-bound": "copies for long", "checkpoint-bound": "checkpoints cost time",
     "optimizer-heavy": "a slow optimizer", "other-heavy": "other work in steps",

@@ -23,7 +23,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "commands.md"
 
 # What is written where a value stands, and the only words that take such a value.
 VALUES = {
-    "N": {"--top", "--epochs", "--workers", "--iterations"},
+    "N": {"--top", "--epochs", "--workers", "--iterations", "--attempt"},
     "SECONDS": {"--idle", "--interval", "--window"},
     "CONDITION": {"--where", "--fail-if"},
     "PATTERN": {"--project", "--name", "--group", "--metric"},

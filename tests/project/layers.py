@@ -88,7 +88,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             (
                 *("convert", "demo", "diff", "index", "info", "inspect", "migrate", "recover"),
                 *("report", "run", "runs", "sql", "stuck", "summary", "top", "ui", "validate"),
-                *("view", "why", "run_end"),
+                *("view", "why", "ranks", "whatif", "run_end"),
             ),
             {
                 *("terminal", "commands", "reading", "summary"),
@@ -141,7 +141,6 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "checkpoints": {"nodes", "steps", "options"},
         "file_operations": {"nodes", "steps", "options", "checkpoints"},
         "files": {"swapping", "options", "checkpoints", "file_operations"},
-        "garbage": {"nodes", "options"},
         "torch": {"swapping", "nodes", "steps", "options", "checkpoints", "files"},
         **dict.fromkeys(
             ("lightning", "transformers", "engines", "keras", "ray", "tensorflow"),

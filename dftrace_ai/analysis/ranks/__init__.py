@@ -1,1 +1,33 @@
-"""Which of many ranks is late, why, and what it costs; and how fast a run would be without it."""
+"""Which of many ranks is late, why, and what it costs.
+
+It needs NumPy. One call judges them::
+
+    from dftrace_ai.analysis import ranks
+
+    verdict = ranks(["out/"])
+    print(verdict.verdict, [(finding.ranks, finding.what) for finding in verdict.findings])
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.limits import Limits
+    from dftrace_ai.analysis.ranks.model import RanksVerdict
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
+
+
+class _Called(ModuleType):
+    """What `from dftrace_ai.analysis import ranks` gives: imports set the name to this package."""
+
+    def __call__(self, paths: TracePaths, limits: Limits | None = None) -> RanksVerdict:
+        # Late: what tells of one rank is part of this package, too.
+        from dftrace_ai.analysis.ranks.verdict import ranks
+
+        return ranks(paths, limits)
+
+
+sys.modules[__name__].__class__ = _Called

@@ -13,8 +13,7 @@ from dftrace_ai.analysis.limits import (
     Severity,
     changed_limits,
 )
-from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
-from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
+from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - pydantic evaluates it
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +57,67 @@ def limits_of(changes: Iterable[str]) -> Limits:
 
 
 @dataclass(frozen=True)
+class Excess:
+    """What ranks do longer than the others in a step, in spans of which name, and its part."""
+
+    name: str
+    ns: int
+    part: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Where others wait, nanoseconds a step."""
+
+    name: str
+    group: str
+    ns: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The figures behind a finding; which of them there are depends on its kind.
+
+    Attributes:
+        step_ns: the usual step, of the rank that takes longest.
+        excess: in which spans something is longer, one or two.
+        waited_in: where the others wait for its ranks most.
+        scale_ns: how far apart ranks usually are.
+        steps: how many steps it is in, of bursts and pauses.
+        step_numbers: the first of these.
+        ranks_hit: how many ranks were last in one of them.
+        correlation: of forward and backward.
+        ranks_of_host: the most ranks that one host has.
+        cpus: the processors of that host, where these are fewer.
+        varies: whether how much longer its ranks work differs much from step to step.
+        collective: of a link, what takes long.
+        group: likewise its process group.
+        transfer_ns: likewise how long it usually takes.
+        usual_ns: likewise how long others of its kind do.
+        peak_bytes: the most memory of its ranks.
+        usual_bytes: that of comparable ranks.
+    """
+
+    step_ns: int
+    excess: tuple[Excess, ...] = ()
+    waited_in: Waiting | None = None
+    scale_ns: int | None = None
+    steps: int | None = None
+    step_numbers: tuple[int, ...] = ()
+    ranks_hit: int | None = None
+    correlation: float | None = None
+    ranks_of_host: int | None = None
+    cpus: int | None = None
+    varies: bool = False
+    collective: str | None = None
+    group: str | None = None
+    transfer_ns: int | None = None
+    usual_ns: int | None = None
+    peak_bytes: int | None = None
+    usual_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """Who is late, or what makes ranks late, and what it costs.
 
@@ -78,9 +138,9 @@ class Finding:
             where it is in none in particular.
         name_part: how much of it is in that.
         without: how many times as fast the job would be without it.
+        evidence: the figures behind it.
         what: it in a sentence.
         next: what to try.
-        evidence: the figures behind it, times in nanoseconds.
     """
 
     kind: Kind
@@ -98,9 +158,9 @@ class Finding:
     name: str
     name_part: float
     without: float
+    evidence: Evidence
     what: str = ""
     next: str = ""
-    evidence: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
@@ -19,7 +19,7 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dftrace_ai.analysis.ranks.model import Finding, Kind, RanksVerdict
+    from dftrace_ai.analysis.ranks.model import Excess, Finding, Kind, RanksVerdict
     from dftrace_ai.analysis.ranks.partials import Place
 
 TITLES: Final[dict[Kind, tuple[str, str]]] = {
@@ -35,6 +35,8 @@ TITLES: Final[dict[Kind, tuple[str, str]]] = {
     "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
 }
 MOST_BESIDE, MOST_NOTES = 3, 2
+# Of fewer not even that is told.
+FEWEST_STEPS: Final = 5
 # Cheaper ones are told to a tenth of a percent.
 CHEAP: Final = 0.1
 # Spans by the beginning of their category; what to look at first where they take longer.
@@ -60,56 +62,11 @@ NEXT: Final[dict[Kind, str]] = {
 }
 
 
-class Excess(TypedDict):
-    """What ranks do longer than the others in a step, in spans of which name, and its part."""
-
-    name: str
-    ns: int
-    part: float
-
-
-class Waiting(TypedDict):
-    """Where others wait, nanoseconds a step."""
-
-    name: str
-    group: str
-    ns: int
-
-
-class Figures(TypedDict, total=False):
-    """Behind a finding; which of them there are depends on its kind."""
-
-    step_ns: int
-    excess: list[Excess]
-    waited_in: Waiting
-    scale_ns: int
-    # In bursts and by turns: how many steps, and the first of them.
-    steps: int
-    step_numbers: list[int]
-    ranks_hit: int
-    correlation: float
-    ranks_of_host: int
-    cpus: int
-    # Of a link.
-    collective: str
-    group: str
-    transfer_ns: int
-    usual_ns: int
-    # Of memory.
-    peak_bytes: int
-    usual_bytes: int
-
-
 class Sentences(NamedTuple):
     """What is found, and what to try."""
 
     what: str
     next: str
-
-
-def figures_of(finding: Finding) -> Figures:
-    """Return the figures behind a finding."""
-    return cast("Figures", finding.evidence)
 
 
 def named(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
@@ -160,8 +117,9 @@ def _all_of(noun: str, names: Sequence[object]) -> str:
 
 
 def _slowest(finding: Finding, who: str, *, several: bool) -> str:
-    figures = figures_of(finding)
-    by = f"by {time_text(finding.late_ns)} of {time_text(figures['step_ns'])}"
+    figures = finding.evidence
+    by = f"by {time_text(finding.late_ns)} of {time_text(figures.step_ns)}"
+    by += ", now more and now less" if figures.varies else ""
     verb = "are" if several else "is"
     if finding.since is not None:
         when = f"since step {finding.since:,} {who} {verb}"
@@ -188,7 +146,7 @@ def _stage(finding: Finding, _: Mapping[int, Place], __: int) -> str:
 
 
 def _bursts(finding: Finding, places: Mapping[int, Place], steps: int) -> str:
-    count = figures_of(finding).get("steps", 0)
+    count = finding.evidence.steps or 0
     return (
         f"{named(finding.ranks, places)} kept the others waiting in {count:,} of {steps:,} steps, "
         f"for {time_text(finding.late_ns)} each."
@@ -196,15 +154,15 @@ def _bursts(finding: Finding, places: Mapping[int, Place], steps: int) -> str:
 
 
 def _pauses(finding: Finding, _: Mapping[int, Place], steps: int) -> str:
-    figures = figures_of(finding)
-    count = figures.get("steps", 0)
+    figures = finding.evidence
+    count = figures.steps or 0
     in_steps = f"in {count:,} of {steps:,} steps " if count else ""
-    by = f", {counted(figures['ranks_hit'], 'rank')} by turns" if "ranks_hit" in figures else ""
+    by = f", {counted(figures.ranks_hit, 'rank')} by turns" if figures.ranks_hit else ""
     return f"{in_steps}all waited for one that paused{by}: {_cost(finding.cost)} of the time."
 
 
 def _data(finding: Finding, _: Mapping[int, Place], __: int) -> str:
-    correlation = figures_of(finding).get("correlation")
+    correlation = finding.evidence.correlation
     how = (
         "" if correlation is None else f": its forward and backward go together ({correlation:.2f})"
     )
@@ -215,9 +173,13 @@ def _data(finding: Finding, _: Mapping[int, Place], __: int) -> str:
 
 
 def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
-    figures = figures_of(finding)
-    ranks, cores = figures.get("ranks_of_host", 0), figures.get("cpus")
-    crowd = f": {ranks} ranks share {counted(cores, 'core')}" if cores and ranks > cores else ""
+    figures = finding.evidence
+    ranks, cores = figures.ranks_of_host, figures.cpus
+    crowd = (
+        f": {ranks} ranks share {counted(cores, 'core')}"
+        if cores and ranks and ranks > cores
+        else ""
+    )
     return (
         f"{_cost(finding.cost)} of the time all wait for the slowest, now this rank and now "
         f"that{crowd}."
@@ -225,19 +187,18 @@ def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
 
 
 def _link(finding: Finding, places: Mapping[int, Place], _: int) -> str:
-    figures = figures_of(finding)
-    return (
-        f"{_call(figures['collective'], figures['group'])} of {named(finding.ranks, places)} takes "
-        f"{time_text(figures['transfer_ns'])}, of others alike {time_text(figures['usual_ns'])}."
-    )
+    figures = finding.evidence
+    call = _call(figures.collective or "", figures.group or "")
+    took, others = (time_text(ns or 0) for ns in (figures.transfer_ns, figures.usual_ns))
+    return f"{call} of {named(finding.ranks, places)} takes {took}, of others alike {others}."
 
 
 def _memory(finding: Finding, places: Mapping[int, Place], _: int) -> str:
-    figures = figures_of(finding)
+    figures = finding.evidence
     verb = "hold" if len(finding.ranks) > 1 else "holds"
     return (
-        f"{named(finding.ranks, places)} {verb} {bytes_text(figures['peak_bytes'])}, the others "
-        f"{bytes_text(figures['usual_bytes'])}."
+        f"{named(finding.ranks, places)} {verb} {bytes_text(figures.peak_bytes or 0)}, the others "
+        f"{bytes_text(figures.usual_bytes or 0)}."
     )
 
 
@@ -263,12 +224,21 @@ def _call(name: str, group: str) -> str:
     return f"{name} of group {shortened(group, ARGUMENT_LETTERS)}" if group else name
 
 
+def title(kind: Kind, count: int, since: int | None) -> str:
+    """Return what stands above a finding.
+
+    Args:
+        kind: what it is.
+        count: of how many ranks; of a node or stage how many of these.
+        since: number of the step from which on.
+    """
+    return TITLES[kind][count > 1] if since is None else f"SLOW SINCE STEP {since:,}"
+
+
 def title_of(finding: Finding) -> str:
     """Return what stands above a finding."""
-    if finding.since is not None:
-        return f"SLOW SINCE STEP {finding.since:,}"
-    who = {"node": finding.hosts, "stage": finding.stages}.get(finding.kind, finding.ranks)
-    return TITLES[finding.kind][len(who) > 1]
+    among = finding.hosts or finding.stages or finding.ranks
+    return title(finding.kind, len(among), finding.since)
 
 
 def sureness(finding: Finding) -> str:
@@ -312,8 +282,12 @@ def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
             yield "also", f"{other.what} {sureness(other)}"
     elif verdict.collectives:
         dearest = max(verdict.collectives, key=lambda row: row.wait_share)
-        where = _call(dearest.name, dearest.group)
-        yield "waits", f"{_cost(dearest.wait_share)} of the steps, in {where}"
+        text = f"{_cost(dearest.wait_share)} of the steps, in {_call(dearest.name, dearest.group)}"
+        # Of few steps it is told who comes last, which is no verdict yet.
+        first = next(iter(dearest.root), None)
+        if verdict.verdict == "abstained" and first and verdict.steps.steady >= FEWEST_STEPS:
+            text += f"; {percent(first.share)} of it for rank {first.rank}"
+        yield "waits", text
     for one in verdict.abstained:
         yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")
     for running in told_of(verdict.running):
@@ -330,26 +304,30 @@ def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
 
 def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     """Yield what shows a finding, what it costs, and what to try."""
-    figures = figures_of(finding)
-    excess = figures.get("excess", [])
-    if excess and finding.kind not in {"link", "memory"}:
-        whose = "its own" if len(finding.ranks) == 1 else "their own"
-        yield whose, _excess(excess)
+    figures = finding.evidence
+    excess = figures.excess
+    if excess and finding.ranks and finding.kind != "memory":
+        yield ("its own" if len(finding.ranks) == 1 else "their own"), excess_text(excess)
+    elif excess:
+        yield (
+            "mostly",
+            ", ".join(f"in {_span(one.name)} ({percent(one.part)} of it)" for one in excess),
+        )
     if finding.cost:
         faster = f"; without it the run would be {finding.without:.3g} times as fast"
         yield "costs", f"{_cost(finding.cost)} of the time{faster}"
     if finding.since is not None:
         yield "since", f"step {finding.since:,} (before: like the others)"
-    if waiting := figures.get("waited_in"):
-        where = _call(waiting["name"], waiting["group"])
-        yield "others", f"wait {time_text(waiting['ns'])} a step in {where}"
+    if (waiting := figures.waited_in) is not None:
+        where = _call(waiting.name, waiting.group)
+        yield "others", f"wait {time_text(waiting.ns)} a step in {where}"
     yield "do next", finding.next
 
 
-def _excess(excess: Iterable[Excess]) -> str:
+def excess_text(excess: Iterable[Excess]) -> str:
+    """Return in which spans something is longer, and how much of it is in each."""
     told = [
-        f"{_span(one['name'])} {time_text(one['ns'])} longer than the others' "
-        f"({percent(one['part'])} of it)"
+        f"{_span(one.name)} {time_text(one.ns)} longer than the others' ({percent(one.part)} of it)"
         for one in excess
     ]
     return ", ".join(told)
@@ -357,6 +335,8 @@ def _excess(excess: Iterable[Excess]) -> str:
 
 def _span(name: str) -> str:
     """Return a span by its name alone, which is what people call it."""
+    if name == NOT_ANNOTATED:
+        return "time in no span"
     return shortened(name.rpartition("/")[2], ARGUMENT_LETTERS)
 
 

@@ -10,6 +10,10 @@ It needs NumPy. One call judges a job::
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from dftrace_ai.analysis.whatif.judging import Answer, clocks_of, whatif, whatif_of
 from dftrace_ai.analysis.whatif.model import (
     Cause,
@@ -21,6 +25,11 @@ from dftrace_ai.analysis.whatif.model import (
     WhatIf,
     Without,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 __all__ = [
     "Answer",
@@ -36,3 +45,16 @@ __all__ = [
     "whatif",
     "whatif_of",
 ]
+
+
+class _Called(ModuleType):
+    """What `from dftrace_ai.analysis import whatif` gives: imports set the name to this package."""
+
+    def __call__(self, paths: TracePaths, *, without: Sequence[Mapping[str, str]] = ()) -> WhatIf:
+        # Late: who looks at the types alone does without the graph.
+        from dftrace_ai.analysis.whatif.judging import whatif
+
+        return whatif(paths, without=without)
+
+
+sys.modules[__name__].__class__ = _Called

@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.limits import severity
-from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, few, in_lines, percent, time_text
+from dftrace_ai.analysis.texts import (
+    ARGUMENT_LETTERS,
+    GPU_UNSEEN,
+    few,
+    in_lines,
+    percent,
+    time_text,
+)
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
@@ -50,6 +57,7 @@ SHARES: Final = {
     "within": "each operation as usual",
     "comm": "communication as usual",
 }
+UNNAMED: Final = frozenset({"none", "abstained"})
 # Fewer are not told of beside the cause.
 LEAST_SLOWDOWN: Final = 1.01
 MOST_RANKS, MOST_KINDS, MOST_ASKED, MOST_NOTES = 4, 3, 4, 2
@@ -82,14 +90,15 @@ def in_words(found: WhatIf, limit: Limit) -> WhatIf:
         found: with its figures.
         limit: from which slowdown on, less 1, it is a warning, and from which critical.
     """
+    silences = tuple(replace(one, why=_why(one, found)) for one in found.abstained)
     if found.slowdown is None:
-        told = tuple(replace(one, why=_why(one, found)) for one in found.abstained)
-        return replace(found, abstained=told)
+        return replace(found, abstained=silences)
     cause = found.cause
     return replace(
         found,
-        abstained=tuple(replace(one, why=_why(one, found)) for one in found.abstained),
-        severity=None if cause.kind == "none" else severity(limit, found.slowdown - 1),
+        abstained=silences,
+        unseen=(GPU_UNSEEN,) if found.form == "host" else (),
+        severity=None if cause.kind in UNNAMED else severity(limit, found.slowdown - 1),
         what=_what(found, found.slowdown),
         next=NEXT[cause.kind].format(who=_who(cause)) if cause.kind in NEXT else "",
     )
@@ -106,7 +115,11 @@ def _what(found: WhatIf, slowdown: float) -> str:
     run = f"The run is {slowdown:.3g} times slower than with even work."
     if cause.kind == "none":
         return f"{run} Less than {found.limits['slowdown']:g} times has no cause."
-    share = percent(cause.share)
+    if cause.kind == "abstained":
+        steps = 0 if found.steps is None else found.steps.judged
+        return f"{run} Of only {counted(steps, 'step')} no cause is named."
+    # What a change brings may be more than all: then others would be faster than the mean, too.
+    share = "All" if cause.share >= 0.995 else percent(cause.share)
     since = "" if cause.since is None else f" since step {cause.since:,}"
     if cause.kind == "several":
         return f"{run} No single cause makes half of that."
@@ -190,7 +203,7 @@ def _figures(found: WhatIf) -> Iterator[tuple[str, str]]:
         ordered = sorted(shares.items(), key=lambda item: -item[1])
         yield (
             "goes with",
-            ", ".join(f"{name} {percent(max(share, 0.0))}" for name, share in ordered),
+            ", ".join(f"{name} {percent(min(max(share, 0.0), 1.0))}" for name, share in ordered),
         )
     ranks = [
         (figures.without, rank)

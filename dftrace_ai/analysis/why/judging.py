@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.limits import Abstention
+from dftrace_ai.analysis.ranks.job import place_of
+from dftrace_ai.analysis.ranks.measured import partial_of
 from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.statistics import BatchSums
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.texts import GPU_UNSEEN
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.findings.counters import is_number, machine_notes
 from dftrace_ai.analysis.why.findings.phases import start_notes
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dftrace_ai.analysis.limits import Limits
+    from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
     from dftrace_ai.analysis.steps.job import Order
@@ -177,6 +181,8 @@ class JudgedRank:
     crowd: _Crowd | None
     steps: JudgedSteps | None
     nonfinite: _Mark | None
+    # What it says for the whole job; None where it is the only rank, or has no steps.
+    partial: RankPartial | None
 
     @property
     def number(self) -> int:
@@ -204,7 +210,16 @@ def judge_rank(rank: Rank, steps: Steps | None, limits: Limits) -> JudgedRank:
         None if steps is None else _crowd_of(process, steps),
         None if steps is None else _judged_steps(rank, steps, limits),
         _first_nonfinite(process, steps),
+        _partial_of(process, steps),
     )
+
+
+def _partial_of(process: Process, steps: Steps | None) -> RankPartial | None:
+    header = process.header
+    if steps is None or header.rank is None or header.world_size == 1:
+        return None
+    # The job is one run, whatever its launcher calls it.
+    return partial_of(process, steps, place_of(process.owner, ""))
 
 
 def _first_nonfinite(process: Process, steps: Steps | None) -> _Mark | None:
@@ -374,7 +389,7 @@ def _unseen_of(evidence: Evidence) -> Iterable[tuple[str, bool]]:
     wrapped = "wrap the loader in ai.dataloader.fetch.iter"
     some = " in many steps" if evidence.rank.process.spans.has("wait").any() else ""
     lines = (
-        ("the GPU (times are the host's)", not seen.gpu, False),
+        (GPU_UNSEEN, not seen.gpu, False),
         (f"the wait for data{some} ({wrapped})", not seen.loader, True),
         ("what the loader does (annotate __getitem__ with ai.data.item)", not seen.data, True),
         ("communication (ai.comm)", world > 1 and not seen.comm, False),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 Kind = Literal[
+    "late-rank",
     "input-bound", "communication-bound", "transfer-bound", "checkpoint-bound", "optimizer-heavy",
     "other-heavy", "periodic", "slower-and-slower", "slower-since", "two-kinds",
     "evaluation-heavy", "start-up-heavy", "slow-warm-up", "slow-loop-start", "slow-step",
@@ -72,7 +73,8 @@ class Finding:
 
     Attributes:
         kind: what it is.
-        cause: why, of `input-bound`; else the part of a step where it is, or empty.
+        cause: why, of `input-bound`; of `late-rank` what `dftrace ranks` calls it; else the part
+            of a step where it is, or empty.
         severity: how much it costs, by the limits.
         confidence: how sure it is.
         share: what it costs, of what `share_of` says; for `memory-creep` and the slower ones the
@@ -88,8 +90,7 @@ class Finding:
         evidence: the figures behind the sentences, times in nanoseconds.
         ranks: whose it is.
         rank: of which of them its figures are: the one in the middle.
-        late_ranks: of time in communication those that keep the others waiting, where few do for
-            certain; they are none of its ranks.
+        late_ranks: of `late-rank` its ranks, with the part of their steps that takes longest.
     """
 
     kind: Kind
@@ -312,6 +313,21 @@ F = TypeVar("F")
 def figures_of(finding: Finding, _: type[F]) -> F:
     """Return the figures behind a finding, whose kind has those of this type."""
     return cast("F", finding.evidence)
+
+
+class Lateness(TypedDict):
+    """Of ranks that the others wait for, as `dftrace ranks` has it."""
+
+    turn: str
+    hosts: list[str]
+    stages: list[int]
+    since: int | None
+    late_ns: int
+    last_share: float
+    without: float
+    name: str
+    name_part: float
+    waits_ns: int
 
 
 class NoFigures(TypedDict):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai.analysis.ranks.words import excess_text
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
-    few,
     part_name,
     percent,
     share_text,
@@ -17,8 +17,9 @@ from dftrace_ai.analysis.why import model as told_by
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
+    from dftrace_ai.analysis.ranks.model import Finding as RankFinding
     from dftrace_ai.analysis.statistics import BatchSums
     from dftrace_ai.analysis.why.judging import JudgedSteps
     from dftrace_ai.analysis.why.model import (
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         Finding,
         Input,
         Kind,
-        LateRank,
         SlowItem,
         SpanShare,
     )
@@ -62,11 +62,15 @@ def in_words(finding: Finding, steps: JudgedSteps) -> Finding:
     if steps.is_short:
         seen = counted(steps.facts.steady, "step")
         what = f"It looks {finding.kind}: only {seen} were seen. {what}"
-    because, following = said.because, said.next
-    if finding.late_ranks:
-        late, following = _of_late_ranks(finding.late_ranks, len(finding.ranks))
-        because = f"{late} {because}".rstrip()
-    return replace(finding, what=what, because=because, next=following)
+    return replace(finding, what=what, because=said.because, next=said.next)
+
+
+def because_of(late: RankFinding, waits_ns: float) -> str:
+    """Return what shows that ranks are late, and how long the others usually wait in a step."""
+    excess = late.evidence.excess
+    told = f"{excess_text(excess)}. " if excess and late.ranks else ""
+    who = "The others wait" if late.ranks else "Ranks wait"
+    return f"{told[:1].upper()}{told[1:]}{who} {time_text(waits_ns)} a step."
 
 
 def _by_share(what: str, following: str) -> Callable[[Finding, _Said], _Sentences]:
@@ -141,25 +145,8 @@ def _spans(spans: Iterable[SpanShare], of: str) -> str:
 def _communication(_: Finding, said: _Said) -> _Sentences:
     return _Sentences(
         f"{said.share} of a step is communication that no computation hides.",
-        "See which rank comes last, in the trace; overlap, larger buckets, fewer synchronisations.",
-    )
-
-
-def _of_late_ranks(late: Sequence[LateRank], waiting: int) -> tuple[str, str]:
-    """Return who keeps how many others waiting, and by what; and where to look first."""
-    first = max(late, key=lambda one: one.ns - one.others_ns)
-    several = len(late) > 1
-    ranks = few(one.rank for one in late)
-    longest = f" of rank {first.rank}" if several else ""
-    what = "time in no span" if first.part == "none" else part_name(first.part)
-    by = f"{'the' if several else 'its'} {what}{longest}, "
-    against = f"{time_text(first.ns)} a step against {time_text(first.others_ns)}"
-    who = f"Ranks {ranks} keep" if several else f"Rank {ranks} keeps"
-    others = counted(waiting, "other")
-    at = OF_LATE.get(first.part, "its machine (clock, temperature, other jobs), then its data")
-    return (
-        f"{who} {others} waiting: {by}{against}.",
-        f"Look at rank {first.rank} first: {at}.",
+        "dftrace ranks tells who comes last and how fast links are; overlap, larger buckets, fewer "
+        "synchronisations.",
     )
 
 

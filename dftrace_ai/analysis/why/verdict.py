@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
 from dftrace_ai.analysis.limits import Abstention
+from dftrace_ai.analysis.ranks.job import RanksOfJob
+from dftrace_ai.analysis.ranks.judging import Judged
+from dftrace_ai.analysis.ranks.lateness import lateness_of
+from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
-from dftrace_ai.analysis.statistics import odd_ranks
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.why.judging import Others, judge_rank
@@ -20,18 +23,20 @@ from dftrace_ai.analysis.why.model import (
     LIMITS,
     Finding,
     Input,
+    Lateness,
     LateRank,
     NotAnnotated,
     PartTime,
     Verdict,
     figures_of,
 )
-from dftrace_ai.analysis.why.sentences import in_words
+from dftrace_ai.analysis.why.sentences import because_of, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.limits import Confidence, Limits
+    from dftrace_ai.analysis.ranks.model import Finding as RankFinding
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
@@ -39,16 +44,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
-# Whom the others wait for waits less than so much of what they do, and what it takes longer is for
-# so much of it what they wait.
-LATE: Final = 0.5
-# By which of its own times a rank is found that the others wait for.
-SHOWS_LATE: Final[dict[Kind, tuple[Literal["usual", "last", "mean"], ...]]] = {
-    "communication-bound": ("usual", "mean"),
-    "slower-since": ("last",),
-    "slower-and-slower": ("last",),
-    "periodic": ("mean",),
-}
+# What is waiting for others is explained by who is late where that costs so much of it.
+EXPLAINED: Final = 0.5
 NO_STEPS: Final = (
     "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
     "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
@@ -223,7 +220,7 @@ def _in_a_crowd(finding: Finding) -> Finding:
 
 def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
     """Return a finding; its advice begins with the others where they crowded most of its ranks."""
-    # Others on the hosts of those that wait are not what they wait for.
+    # By how much others crowd all of its hosts nobody is later than the others.
     if finding.kind in SURE_IN_CROWDS or finding.late_ranks:
         return finding
     others = [one.others_percent for one in judged if one.number in finding.ranks]
@@ -245,7 +242,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
             notes=facts.notes,
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
-    common, rare = _of_ranks(found)
+    common, rare = _of_ranks(found, _late_ranks(job, found))
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
@@ -258,7 +255,10 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     by_number = {one.number: one.steps for one in found}
 
     def told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        worded = (in_words(finding, by_number[finding.rank]) for finding in findings)
+        worded = (
+            finding if finding.what else in_words(finding, by_number[finding.rank])
+            for finding in findings
+        )
         return tuple(_after_the_crowd(finding, found) for finding in worded)
 
     return Verdict(
@@ -278,62 +278,92 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     )
 
 
-def _of_ranks(judged: Sequence[_Of]) -> tuple[list[Finding], list[Finding]]:
-    """Return the findings of at least half of the ranks, and those of fewer."""
+def _of_ranks(
+    judged: Sequence[_Of], late: Sequence[Finding]
+) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings of at least half of the ranks with who is late, and those of fewer."""
     by_kind: dict[str, list[Finding]] = defaultdict(list)
     for one in judged:
         for finding in one.findings:
             by_kind[finding.kind].append(finding)
-    common: list[Finding] = []
+    severe = [one for one in late if one.severity != "info"]
+    dearest = max((one.cost for one in severe), default=0.0)
+    named = {rank for one in severe for rank in one.ranks}
+    common = [*late]
     rare: list[Finding] = []
     for found in by_kind.values():
-        late = _late_ranks(found, judged)
-        numbers = {one.rank for one in late}
-        waiting = [finding for finding in found if finding.rank not in numbers]
-        middle = replace(_middle(waiting, of_waiting=bool(late)), late_ranks=late)
-        (common if 2 * len(waiting) >= len(judged) else rare).append(middle)
-        # What grew or comes again for them is another thing than the waiting for it.
-        theirs = [finding for finding in found if finding.rank in numbers]
-        if theirs and theirs[0].kind != "communication-bound":
-            rare.append(_middle(theirs))
+        # What grew or comes again for who is late is another thing than the waiting for it.
+        own = [one for one in found if not (_waits(one) and EXPLAINED * one.cost <= dearest)]
+        # Of what makes ranks late they are all that are late, be they half of the job.
+        most = 2 * len(own) >= len(judged) and not {one.rank for one in own} <= named
+        if own:
+            (common if most else rare).append(_middle(own))
     if any(finding.kind != "compute-bound" for finding in common):
         common = [finding for finding in common if finding.kind != "compute-bound"]
     rare = [finding for finding in rare if finding.kind != "compute-bound"]
     return _ranked(common), _ranked(rare)
 
 
-def _middle(found: Sequence[Finding], *, of_waiting: bool = False) -> Finding:
-    """Return the finding in the middle, which stands for all; where asked of those that wait."""
+def _middle(found: Sequence[Finding]) -> Finding:
+    """Return the finding in the middle, which stands for all."""
     ordered = sorted(found, key=lambda finding: -finding.share)
-    shown = [one for one in ordered if _waits(one)] if of_waiting else ordered
     ranks = tuple(sorted(finding.rank for finding in found))
-    return replace(shown[(len(shown) - 1) // 2], ranks=ranks)
+    return replace(ordered[(len(ordered) - 1) // 2], ranks=ranks)
 
 
 def _waits(finding: Finding) -> bool:
     return finding.kind == "communication-bound" or finding.cause == "comm"
 
 
-def _late_ranks(found: Sequence[Finding], judged: Sequence[_Of]) -> tuple[LateRank, ...]:
-    """Return the few ranks that all others wait for, by what is their own; none if not certain."""
-    waiting = {finding.rank for finding in found if _waits(finding)}
-    if 2 * len(waiting) < len(judged):
-        return ()
-    for which in SHOWS_LATE.get(found[0].kind, ()):
-        own: list[OwnTime] = [getattr(one.steps.own, which) for one in judged]
-        times = np.array([one.ns for one in own])
-        far = odd_ranks(times) & (times > np.median(times))
-        comm = np.array([one.comm for one in own])
-        # Of who is late the others' waiting is what it does meanwhile, and it waits little itself.
-        usual = float(np.median(comm[~far]))
-        longer = times - float(np.median(times[~far]))
-        late = far & (comm < LATE * usual) & (usual - comm >= LATE * longer)
-        if late.any():
-            others = [one for one, is_far in zip(own, far.tolist(), strict=True) if not is_far]
-            return tuple(
-                _late(judged[at].number, own[at], others) for at in np.flatnonzero(late).tolist()
-            )
-    return ()
+def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> list[Finding]:
+    """Return which ranks the others wait for, as `dftrace ranks` finds them."""
+    partials = [rank.partial for rank in job.ranks if rank.partial is not None]
+    # Processes of one number, or without any, are not to be told apart.
+    if len(partials) < 2 or len({one.place.rank for one in partials}) < len(job.ranks):
+        return []
+    together = RanksOfJob.of(partials)
+    lateness = lateness_of(together, scores=False)
+    found = Judged(together, lateness, RANK_LIMITS).findings() if not lateness.abstains else ()
+    by_number = {one.number: one.steps for one in judged}
+    return [_late_rank(one, by_number) for one in found if one.kind != "memory"]
+
+
+def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
+    figure = "last" if late.since is not None else "mean" if late.turn == "bursts" else "usual"
+    own: dict[int, OwnTime] = {number: getattr(of.own, figure) for number, of in judged.items()}
+    others = [one for number, one in own.items() if number not in late.ranks] or [*own.values()]
+    waits = float(np.median([one.comm for one in others]))
+    shown = [number for number in late.ranks if number in own] or [*own][:1]
+    evidence = Lateness(
+        turn=late.turn,
+        hosts=list(late.hosts),
+        stages=list(late.stages),
+        since=late.since,
+        late_ns=late.late_ns,
+        last_share=late.last_share,
+        without=late.without,
+        name=late.name,
+        name_part=late.name_part,
+        waits_ns=round(waits),
+    )
+    return Finding(
+        "late-rank",
+        late.kind,
+        late.severity,
+        late.confidence,
+        late.cost,
+        late.low,
+        min(2 * late.cost - late.low, 1.0),
+        "training",
+        cost=late.cost,
+        what=late.what,
+        because=because_of(late, waits),
+        next=f"{late.next[:1].upper()}{late.next[1:]}.",
+        evidence=cast("JsonObject", evidence),
+        ranks=late.ranks,
+        rank=shown[0],
+        late_ranks=tuple(_late(number, own[number], others) for number in shown if late.ranks),
+    )
 
 
 def _late(number: int, own: OwnTime, others: Sequence[OwnTime]) -> LateRank:

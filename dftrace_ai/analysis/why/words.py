@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from dftrace_ai.analysis.ranks.words import title
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -14,12 +15,14 @@ from dftrace_ai.analysis.texts import (
     percent,
     time_text,
 )
+from dftrace_ai.analysis.why.model import Lateness, figures_of
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dftrace_ai.analysis.ranks.model import Kind as RankKind
     from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
 
 # Of the lines on a verdict.
@@ -90,14 +93,22 @@ def _head(verdict: Verdict) -> Iterator[str]:
         yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT"
         return
     first = verdict.findings[0]
-    yield first.kind.upper() + ("" if first.severity == "info" else f"  {sureness(first)}")
+    yield _title(first) + ("" if first.severity == "info" else f"  {sureness(first)}")
     yield f"{first.what}{whose(first, verdict)}"
     yield ""
 
 
+def _title(finding: Finding) -> str:
+    if finding.kind != "late-rank":
+        return finding.kind.upper()
+    figures = figures_of(finding, Lateness)
+    among = figures["hosts"] or figures["stages"] or finding.ranks
+    return title(cast("RankKind", finding.cause), len(among), figures["since"])
+
+
 def whose(finding: Finding, verdict: Verdict) -> str:
     """Return on which ranks a finding is, and of which of them its figures are; empty for one."""
-    if verdict.ranks < 2:
+    if verdict.ranks < 2 or finding.kind == "late-rank":
         return ""
     figures = f" The figures are of rank {finding.rank}." if len(finding.ranks) > 1 else ""
     if len(finding.ranks) == verdict.ranks:
@@ -158,9 +169,9 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     if finding.because:
         yield "because", finding.because
     yield "do next", finding.next
-    # As fast as what they wait for may be no rank.
-    if finding.late_ranks:
-        return
+    if finding.kind == "late-rank":
+        times = figures_of(finding, Lateness)["without"]
+        yield "at best", f"{times:.3g} times as fast, without it"
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
         times = 1 / (1 - finding.share)
         # Where steps are not all of the training, it is not the training.

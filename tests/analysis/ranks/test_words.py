@@ -16,12 +16,15 @@ from dftrace_ai.analysis.ranks.model import (
     LIMITS,
     ClocksSeen,
     CollectiveRow,
+    Evidence,
+    Excess,
     Finding,
     Quantiles,
     RankShare,
     RanksSeen,
     RanksVerdict,
     StepsSeen,
+    Waiting,
 )
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, Place
 from dftrace_ai.analysis.ranks.words import sentences_of, title_of, verdict_lines
@@ -44,15 +47,17 @@ PLACES = {
     rank: Place(rank, 64, f"node{rank // 8}", "", rank % 8, (("dp", rank),), "run", 1, 4000 + rank)
     for rank in range(64)
 }
-EXCESS = [{"name": "compute/backward", "ns": 35_900_000, "part": 0.94}]
-WAITING = {"name": "all_reduce", "group": "dp", "ns": 36_400_000}
-FIGURES = {"step_ns": 210 * MS, "excess": EXCESS, "waited_in": WAITING}
+FIGURES = Evidence(
+    210 * MS,
+    (Excess("compute/backward", 35_900_000, 0.94),),
+    Waiting("all_reduce", "dp", 36_400_000),
+)
 ONE = Finding(
     "worker", "persistent", (17,), (), (), None, "critical", "high", 0.17, 0.16, 0.92, 38_200_000,
-    "compute/backward", 0.94, 1.21, evidence=FIGURES,
+    "compute/backward", 0.94, 1.21, FIGURES,
 )  # fmt: skip
 NOBODY = {"ranks": (), "last_share": 0.0}
-LINK = {"step_ns": 1, "collective": "send", "group": "pp", "transfer_ns": 12 * MS, "usual_ns": MS}
+LINK = Evidence(1, collective="send", group="pp", transfer_ns=12 * MS, usual_ns=MS)
 
 # By name: what differs from the one slow rank; its title, and what the sentence and next say.
 FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
@@ -95,7 +100,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "the machine of rank 1 first",
     ),
     "bursts": (
-        {"kind": "bursts", "turn": "bursts", "evidence": {**FIGURES, "steps": 12}},
+        {"kind": "bursts", "turn": "bursts", "evidence": replace(FIGURES, steps=12)},
         "ONE RANK PAUSES",
         "Rank 17 on node2 kept the others waiting in 12 of 498 steps, for 38.2 ms each.",
         "what rank 17 alone does then",
@@ -105,7 +110,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
             **NOBODY,
             "kind": "pauses",
             "turn": "rotating",
-            "evidence": {**FIGURES, "steps": 31, "ranks_hit": 14},
+            "evidence": replace(FIGURES, steps=31, ranks_hit=14),
         },
         "PAUSES",
         "In 31 of 498 steps all waited for one that paused, 14 ranks by turns: 17 % of the time.",
@@ -116,7 +121,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
             **NOBODY,
             "kind": "data",
             "turn": "rotating",
-            "evidence": {**FIGURES, "correlation": 0.93},
+            "evidence": replace(FIGURES, correlation=0.93),
         },
         "UNEVEN DATA",
         "17 % of the time all wait for the one with most to do, now this rank and now that: its",
@@ -127,7 +132,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
             **NOBODY,
             "kind": "jitter",
             "turn": "rotating",
-            "evidence": {**FIGURES, "ranks_of_host": 4, "cpus": 2},
+            "evidence": replace(FIGURES, ranks_of_host=4, cpus=2),
         },
         "JITTER",
         "17 % of the time all wait for the slowest, now this rank and now that: 4 ranks share 2",
@@ -144,7 +149,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
             "kind": "memory",
             "severity": "info",
             "cost": 0.0,
-            "evidence": {"step_ns": 1, "peak_bytes": 31 * 10**9, "usual_bytes": 22 * 10**9},
+            "evidence": Evidence(1, peak_bytes=31 * 10**9, usual_bytes=22 * 10**9),
         },
         "MEMORY UNEVEN",
         "Rank 17 on node2 holds 31 GB, the others 22 GB.",

@@ -15,6 +15,7 @@ import pytest
 from analysis.bad_traces import bad_inputs, loop
 from analysis.trace_lines import TraceLines
 from analysis.why.made_runs import START_NS, Lines, Training, write_ranks
+from analysis.why.test_late_ranks import synchronous
 from conftest import clean_environment
 from typer.testing import CliRunner, Result
 
@@ -229,24 +230,21 @@ def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path
     assert as_json(tmp_path / f"rank{value['rank']}")["parts"] == value["parts"]
 
 
-@pytest.mark.parametrize("own_ms", [0.5, 7])
+@pytest.mark.parametrize("comm_ms", [1, 7])
 def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
-    tmp_path: Path, own_ms: float
+    tmp_path: Path, comm_ms: float
 ) -> None:
     """Also one that communicates for long enough to be told of, were it alone."""
-    waiting = Training(comm_ms=25, world=4, start_ms=4000)
-    late = Training(item_ms=28, comm_ms=own_ms, world=4, start_ms=4000)
-    write_ranks(tmp_path, [waiting, waiting, late, waiting])
+    synchronous(tmp_path, 4, lambda rank, _: {"wait": 28.0} if rank == 2 else {}, comm=comm_ms)
     value = as_json(tmp_path)
     (finding,) = value["findings"]
-    assert (finding["kind"], finding["ranks"]) == ("communication-bound", [0, 1, 3])
+    assert (finding["kind"], finding["cause"]) == ("late-rank", "worker")
+    assert (finding["ranks"], finding["rank"]) == ([2], 2)
     assert [(one["rank"], one["part"]) for one in finding["late_ranks"]] == [(2, "wait")]
-    assert "Rank 2 keeps 3 others waiting: its loader wait, " in finding["because"]
-    assert finding["next"].startswith("Look at rank 2 first: its loader, ")
-    assert "at best" not in dftrace_why(tmp_path).stdout
-    assert len([note for note in value["notes"] if "of this short run" in note]) == 1
+    assert finding["because"].startswith("Fetch.iter ")
+    assert finding["next"].startswith("Its loader: ")
     (late,) = value["of_some_ranks"]
-    assert (late["kind"], late["cause"], late["ranks"]) == ("input-bound", "workers", [2])
+    assert (late["kind"], late["ranks"]) == ("input-bound", [2])
     rows = [line[2:] for line in dftrace_why(tmp_path).stdout.splitlines() if line[:2] == "  "]
     (also,) = [row for row in rows if row.startswith("also")]
     assert " On 1 of 4 ranks: 2. " in also

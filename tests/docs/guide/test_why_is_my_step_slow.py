@@ -92,7 +92,7 @@ def test_what_is_fixed_is_as_the_page_says() -> None:
             patterns.MOST_SPREAD,
         ),
         *(patterns.ONE_PART, patterns.NEARLY_ALL, patterns.LEAST_TURNS, patterns.MOST_BY_CUT),
-        verdict.LATE,
+        verdict.EXPLAINED,
         *(counters.FEWEST_SAMPLES, counters.LEAST_TAU_OF_MEMORY),
     ]
     assert [float(value) for _, value in table(between(PAGE, "fixed"))] == wanted
@@ -121,9 +121,9 @@ def test_the_table_of_real_runs_has_a_row_for_all_that_is_planted() -> None:
     planted = {row_of(label) for label, _ in real_runs.PLANTED.values()}
     assert [row[0] for row in rows][-1] == "nothing"
     assert {row[0] for row in rows[:-1]} == planted
-    # Every kind that a training on processors can have in less than a minute.
+    # Every kind that a training of one process can have in less than a minute.
     kinds = {label.partition("/")[0] for label, _ in real_runs.PLANTED.values()}
-    assert kinds == set(KINDS) - {"host-bound", "start-up-heavy"}
+    assert kinds == set(KINDS) - {"host-bound", "start-up-heavy", "late-rank"}
     assert len(real_runs.PLANTED) + len(real_runs.CLEAN) >= 50
     runs = sum(int(row[1]) for row in rows[:-1])
     assert f" of {runs}, " in between(PAGE, "verdicts of real runs")

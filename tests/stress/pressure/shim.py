@@ -28,7 +28,6 @@ WORDS = (
     "no_tmpfile",
     "spool_kills",
     "unlink_kills",
-    "kept_within_us",
 )
 UNLIMITED = -1
 

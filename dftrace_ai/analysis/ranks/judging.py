@@ -1,0 +1,157 @@
+"""Who is late, as findings: how sure that is, in what order they are told, and in sentences."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.ranks.model import (
+    KINDS,
+    Evidence,
+    Excess,
+    Finding,
+    RanksSeen,
+    Waiting,
+)
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
+from dftrace_ai.analysis.ranks.words import sentences_of
+from dftrace_ai.analysis.texts import few, percent, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dftrace_ai.analysis.limits import Confidence, Limits
+    from dftrace_ai.analysis.ranks.collectives import WaitedIn
+    from dftrace_ai.analysis.ranks.findings import Late, Lateness
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
+    from dftrace_ai.analysis.ranks.links import SlowLink
+
+SEVERITIES: Final = ("critical", "warning", "info")
+# Of more ranks without a trace the last may well be one.
+MOST_MISSING: Final = 0.1
+# No job is a hundred times as fast without a link.
+MOST_FASTER: Final = 0.01
+
+
+class Judged:
+    """Makes findings of who is late.
+
+    Args:
+        job: the ranks.
+        lateness: what own work says of them.
+        limits: how many steps are needed to be sure.
+        waited_in: tells where others wait for ranks; None for nowhere that is known.
+    """
+
+    def __init__(
+        self,
+        job: RanksOfJob,
+        lateness: Lateness,
+        limits: Limits,
+        waited_in: Callable[[Sequence[int]], WaitedIn | None] = lambda _: None,
+    ) -> None:
+        self._lateness = lateness
+        self._limits = limits
+        self._waited_in = waited_in
+        self._places = {rank.place.rank: rank.place for rank in job.ranks}
+        self.seen = ranks_seen(job)
+
+    def findings(self, links: Iterable[SlowLink] = ()) -> tuple[Finding, ...]:
+        """Return all of them, with those of links, the dearest first."""
+        found = [self._of_late(late) for late in self._lateness.found]
+        found += map(self._of_link, links)
+        worded: list[Finding] = []
+        for finding in found:
+            what, following = sentences_of(finding, self._places, self._lateness.steady)
+            worded.append(replace(finding, what=what, next=following))
+        return tuple(sorted(worded, key=_order))
+
+    def slight(self) -> Iterator[str]:
+        """Yield who is late as a rule and costs little."""
+        for late in self._lateness.slight:
+            several = len(late.ranks) > 1
+            who = f"ranks {few(late.ranks)} are" if several else f"rank {late.ranks[0]} is"
+            yield (
+                f"{who} {time_text(late.late_ns)} late as a rule; without "
+                f"{'them' if several else 'it'} the run would win {percent(late.cost)}"
+            )
+
+    def _of_late(self, late: Late) -> Finding:
+        first = late.names[0] if late.names else None
+        is_waited_for = bool(late.ranks) and late.kind != "memory"
+        waited = self._waited_in(late.ranks) if is_waited_for else None
+        return Finding(
+            kind=late.kind,
+            turn=late.turn,
+            ranks=late.ranks,
+            hosts=late.hosts,
+            stages=late.stages,
+            since=late.since,
+            severity=late.severity,
+            confidence=self._confidence(
+                named=first is None or first.name != NOT_ANNOTATED,
+                members=() if waited is None else waited.members,
+            ),
+            cost=round(late.cost, 6),
+            low=round(late.low, 6),
+            last_share=round(late.last_share, 6),
+            late_ns=late.late_ns,
+            name="" if first is None else first.name,
+            name_part=0.0 if first is None else first.part,
+            without=round(late.without, 6),
+            evidence=Evidence(
+                self._lateness.step_ns,
+                tuple(Excess(*one) for one in late.names),
+                None if waited is None else Waiting(waited.name, waited.group, waited.ns),
+                **asdict(late.figures),
+            ),
+        )
+
+    def _of_link(self, link: SlowLink) -> Finding:
+        return Finding(
+            kind="link",
+            turn="persistent",
+            ranks=link.ranks,
+            hosts=(),
+            stages=(),
+            since=None,
+            severity="warning",
+            confidence=self._confidence(named=True, members=link.ranks),
+            cost=round(link.cost, 6),
+            low=round(link.low, 6),
+            last_share=0.0,
+            late_ns=link.transfer_ns - link.usual_ns,
+            name=link.name,
+            name_part=1.0,
+            without=round(1 / max(1 - link.cost, MOST_FASTER), 6),
+            evidence=Evidence(
+                self._lateness.step_ns,
+                collective=link.name,
+                group=link.group,
+                transfer_ns=link.transfer_ns,
+                usual_ns=link.usual_ns,
+            ),
+        )
+
+    def _confidence(self, *, named: bool, members: Iterable[int]) -> Confidence:
+        missing = {*self.seen.missing}
+        if not named or len(missing) > MOST_MISSING * self.seen.world or missing & {*members}:
+            return "low"
+        many = self._limits["steps"].critical or 0.0
+        return "high" if self._lateness.steady >= many and not missing else "medium"
+
+
+def ranks_seen(job: RanksOfJob) -> RanksSeen:
+    """Return which ranks there are, and which have no trace."""
+    world = max((rank.place.world_size or 0 for rank in job.ranks), default=0)
+    seen = len(job.ranks)
+    return RanksSeen(max(world, seen + len(job.missing)), seen, job.missing)
+
+
+def _order(finding: Finding) -> tuple[int, bool, float, int]:
+    return (
+        SEVERITIES.index(finding.severity),
+        finding.confidence == "low",
+        -finding.cost,
+        KINDS.index(finding.kind),
+    )

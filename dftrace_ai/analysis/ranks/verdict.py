@@ -1,0 +1,154 @@
+"""From what ranks say to the verdict on their job: who is late, how sure that is, and silence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dftrace_ai.analysis.limits import Abstention
+from dftrace_ai.analysis.ranks.collectives import collectives_of
+from dftrace_ai.analysis.ranks.job import read_ranks
+from dftrace_ai.analysis.ranks.judging import Judged
+from dftrace_ai.analysis.ranks.lateness import lateness_of
+from dftrace_ai.analysis.ranks.model import (
+    LIMITS,
+    ClocksSeen,
+    Offset,
+    RankShare,
+    RanksVerdict,
+    StepsSeen,
+)
+from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.texts import GPU_UNSEEN, few
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.limits import Limits
+    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.collectives import Collectives
+    from dftrace_ai.analysis.ranks.findings import Lateness, Silence
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
+    from dftrace_ai.analysis.ranks.model import RanksSeen
+    from dftrace_ai.analysis.reading.trace_set import TracePaths
+
+
+def ranks(paths: TracePaths, limits: Limits | None = None) -> RanksVerdict:
+    """Judge which rank of a job is late.
+
+    Args:
+        paths: files and directories, as for `open_traces`.
+        limits: from which costs on something is a finding, see `limits_of`; by default `LIMITS`.
+
+    Returns:
+        The verdict; with too little to say, why it is silent.
+
+    Raises:
+        TraceError: a path is missing or is no trace, nothing can be read, or traces are of
+            two runs.
+
+    Example::
+
+        from dftrace_ai.analysis import ranks
+
+        verdict = ranks(["out/"])
+        for finding in verdict.findings:
+            print(finding.ranks, finding.what, finding.next)
+    """
+    return judge_ranks(read_ranks(open_traces(paths)), limits)
+
+
+def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
+    """Judge which rank is late by what each says; as `ranks`."""
+    limits = LIMITS if limits is None else limits
+    lateness = lateness_of(job, limits)
+    met = collectives_of(job)
+    judged = Judged(job, lateness, limits, met.waited_in)
+    chunks = (chunk for rank in job.ranks for chunk in rank.chunks.values())
+    has_calls = any(len(chunk.calls.name) for chunk in chunks)
+    why = _silence(lateness, judged.seen, limits, has_calls=has_calls)
+    findings = () if why else judged.findings(met.links)
+    slowest = None if why or lateness.slowest is None else RankShare(*lateness.slowest)
+    return RanksVerdict(
+        "abstained" if why else findings[0].kind if findings else "none",
+        ranks=judged.seen,
+        steps=StepsSeen(lateness.common, lateness.steady, lateness.step_ns),
+        clocks=_clocks(met.clocks),
+        findings=findings,
+        slowest=slowest,
+        collectives=met.table,
+        by_rank=lateness.scores,
+        unmatched=met.unmatched,
+        abstained=(*why, *_silences(met)),
+        unseen=tuple(_unseen(job, judged.seen)),
+        notes=(*job.notes, *(() if why else judged.slight())),
+        limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
+    )
+
+
+def _silence(
+    lateness: Lateness, seen: RanksSeen, limits: Limits, *, has_calls: bool
+) -> tuple[Abstention, ...]:
+    """Return why there is no verdict; nothing where there is one."""
+    why: Silence | str = lateness.abstains
+    if why == "one rank":
+        others = f"; {_without_trace(seen)}" if seen.missing else ""
+        why = f"one rank has a trace, and there is nothing to compare it with{others}"
+    elif not has_calls:
+        why = (
+            "no collectives were found, so that work cannot be told from waiting; dftrace run "
+            "records them, by hand ai.comm"
+        )
+    elif why == "no common steps":
+        why = "the ranks have no step in common"
+    elif why == "few steps":
+        needed = f"{limits['steps'].warning:g} are needed"
+        why = f"{counted(lateness.steady, 'steady step')} that all ranks have, {needed}"
+    elif why == "nobody waits":
+        why = (
+            "some ranks work longer, and nobody waits for them: what they wait in is not in "
+            "these traces, or they go on by themselves"
+        )
+    return (Abstention("run", why),) if why else ()
+
+
+def _silences(met: Collectives) -> Iterator[Abstention]:
+    """Yield what else is not said."""
+    if met.all_enqueued:
+        yield Abstention(
+            "who is late on the GPU",
+            "collectives end when they are enqueued here: this tells who launches late",
+        )
+    if met.clocks.unjoined:
+        hosts = ", ".join(met.clocks.unjoined[:3])
+        yield Abstention(
+            "who arrives last across hosts",
+            f"no collective tells how the clock of {hosts} stands to the others'",
+        )
+
+
+def _without_trace(seen: RanksSeen) -> str:
+    missing = f"{len(seen.missing):,} of {counted(seen.world, 'rank')}"
+    return f"{missing} have no trace: {few(seen.missing)}"
+
+
+def _unseen(job: RanksOfJob, seen: RanksSeen) -> Iterator[str]:
+    if seen.missing and seen.seen > 1:
+        yield f"{_without_trace(seen)}; the last may be one of them"
+    if all(rank.peak_bytes == UNTOLD for rank in job.ranks):
+        yield "memory (system_counters_s)"
+    yield GPU_UNSEEN
+
+
+def _clocks(clocks: Clocks) -> ClocksSeen:
+    return ClocksSeen(
+        hosts=len(clocks.hosts),
+        uncertainty_ns=clocks.uncertainty_ns,
+        offsets={
+            one.host: Offset(one.offset_ns, one.ppm or 0.0)
+            for one in clocks.hosts
+            if one.offset_ns is not None
+        },
+        unjoined=tuple(clocks.unjoined),
+    )

@@ -1,0 +1,227 @@
+"""`dftrace ranks` and `dftrace whatif`: options, exit status, JSON, and input of which no rank may be accused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.trace_lines import TraceLines
+from printed_json import checked
+from safety.commands import Done, invoke
+
+from dftrace_ai.analysis import ranks
+from dftrace_ai.errors import TraceError
+
+MS = 1_000_000
+Lines = Callable[[int], TraceLines]
+
+
+def job(
+    folder: Path,
+    count: int = 4,
+    *,
+    steps: int = 60,
+    late: int | None = 2,
+    late_ms: float = 30,
+    has_group: bool = True,
+    has_calls: bool = True,
+    members: Callable[[int], list[int]] | None = None,
+    seq: Callable[[int, int], int] = lambda _, step: step,
+    skipped: Callable[[int, int], bool] = lambda _, __: False,
+    **header: Any,
+) -> Path:
+    """Ranks that do 10 ms of work in a step, one of them more, and meet in an all_reduce."""
+    for rank in range(count):
+        facts = {"rank": rank, "world_size": count, "local_rank": rank, "node": "node0", **header}
+        trace = TraceLines(4000 + rank, **facts)
+        if has_group:
+            ranks_of = members(rank) if members else [*range(count)]
+            told = f'{{"name":"0","description":"default_pg","ranks":{ranks_of}}}'
+            trace.custom("process_group", told.replace(" ", ""))
+        at = 1000 * MS
+        for step in range(steps):
+            own = 10 + 0.1 * ((7 * rank + 3 * step) % 5) + (late_ms if rank == late else 0)
+            longest = 10.4 + (0 if late is None else late_ms)
+            end = at + int((longest + 2) * MS)
+            if not skipped(rank, step):
+                trace.span("backward", "compute", at, int(own * MS), step=step)
+                if has_calls:
+                    call = {"group": "0", "seq": seq(rank, step), "bytes": 1 << 20}
+                    begin = at + int(own * MS)
+                    trace.span("all_reduce", "comm", begin, end - begin, step=step, **call)
+                trace.span("step", "pipeline", at, end - at, step=step)
+            at = end + MS // 10
+        trace.footer()
+        trace.write(folder / f"t-host-{4000 + rank}.pfw.gz")
+    return folder
+
+
+def answer(folder: Path, *words: str, command: str = "ranks") -> Any:
+    done = invoke(command, folder, *words, "--json")
+    assert done.status == 0, done.err
+    return checked(done.out, command)
+
+
+def lines(done: Done) -> list[str]:
+    assert done.status in {0, 1}, done.err
+    return done.out.splitlines()
+
+
+def test_the_late_rank_is_named_in_words_and_in_json(tmp_path: Path) -> None:
+    job(tmp_path)
+    told = lines(invoke("ranks", tmp_path))
+    assert told[0] == "ONE SLOW RANK  (critical, high confidence)"
+    assert told[1].startswith("Rank 2 was the slowest in 100 % of the steps, by 29.9 ms of ")
+    assert len(told) <= 15
+    value = answer(tmp_path)
+    (finding,) = value["findings"]
+    assert (value["verdict"], finding["ranks"], finding["name"]) == (
+        "worker",
+        [2],
+        "compute/backward",
+    )
+    assert value["ranks"] == {"world": 4, "seen": 4, "missing": []}
+    assert [row["rank"] for row in value["by_rank"]] == [0, 1, 2, 3]
+    (row,) = value["collectives"]
+    assert (row["name"], row["ranks"], row["root"][0]["rank"]) == ("all_reduce", [0, 1, 2, 3], 2)
+    assert finding["evidence"]["waited_in"]["name"] == "all_reduce"
+    assert ranks([tmp_path]).findings[0].what == finding["what"]
+
+
+def test_a_job_of_even_work_accuses_nobody(tmp_path: Path) -> None:
+    told = lines(invoke("ranks", job(tmp_path, late=None), "--fail-on", "warning"))
+    assert told[0] == "NOBODY IS LATE"
+    assert told[1].startswith("The slowest of 4, rank ")
+    assert answer(tmp_path)["verdict"] == "none"
+
+
+def test_status_says_whether_there_is_a_finding(tmp_path: Path) -> None:
+    job(tmp_path)
+    assert invoke("ranks", tmp_path, "--fail-on", "critical").status == 1
+    assert invoke("ranks", tmp_path, "--threshold", "cost=0.9", "--fail-on", "warning").status == 0
+    wrong = invoke("ranks", tmp_path, "--threshold", "costs=0.9")
+    assert (wrong.status, "there is no threshold 'costs'" in wrong.err) == (2, True)
+    assert invoke("whatif", tmp_path, "--fail-on", "warning").status == 1
+
+
+def test_some_steps_alone_are_judged(tmp_path: Path) -> None:
+    job(tmp_path)
+    assert answer(tmp_path, "--steps", "10:40")["steps"]["common"] == 30
+    few = answer(tmp_path, "--steps", "10:20")
+    assert few["verdict"] == "abstained"
+    assert "20 are needed" in few["abstained"][0]["why"]
+    assert invoke("ranks", tmp_path, "--steps", "b").status == 2
+
+
+def test_ranks_are_put_together_by_what_they_have_in_common(tmp_path: Path) -> None:
+    job(tmp_path, layout="dp=0,pp=0")
+    for words, name in ((["rank"], "2 *"), (["host"], "node0 *"), (["dp"], "0 *")):
+        told = lines(invoke("ranks", tmp_path, "--by", *words, "--table"))
+        assert any(line.split("  ")[1:2] == [name] for line in told), told
+        assert any(line.strip().startswith("all_reduce") for line in told)
+    wrong = invoke("ranks", tmp_path, "--by", "tp")
+    assert wrong.status == 2
+    assert "there are: dp, pp" in wrong.err
+
+
+def test_what_if_a_rank_did_as_much_as_the_others(tmp_path: Path) -> None:
+    value = answer(
+        job(tmp_path), "--without", "rank=2", "--without", "host=node0", command="whatif"
+    )
+    assert value["cause"]["ranks"] == [2]
+    first, second = value["without"]
+    assert (first["asked"], first["ranks"]) == ([["rank", "2"]], [2])
+    assert first["saved_ns"] == pytest.approx(30 * MS, rel=0.1)
+    assert second["ranks"] == [0, 1, 2, 3]
+    for words, said in (("rank=9", "no such rank"), ("tp=1", "tells its tp"), ("2", "rank=17")):
+        wrong = invoke("whatif", tmp_path, "--without", words)
+        assert (wrong.status, said in wrong.err) == (2, True), wrong.err
+
+
+# By name: what is odd of the input, what has the answer of `ranks`, and whether whatif is silent.
+SILENT: dict[str, tuple[dict[str, Any], str]] = {
+    "one rank": ({"count": 1, "late": 0, "world_size": 4}, "ranks have no trace: 1, 2, 3"),
+    "no number of a rank": ({"count": 1, "late": 0, "rank": None, "world_size": None}, "one rank"),
+    "no collective": ({"has_calls": False}, "no collectives were found"),
+    "few steps": ({"steps": 12}, "20 are needed"),
+    "no step in common": ({"skipped": lambda rank, step: step % 4 != rank}, "no step in common"),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_says_too_little_has_a_reason_and_no_name(tmp_path: Path, name: str) -> None:
+    given, why = SILENT[name]
+    job(tmp_path, **given)
+    told = lines(invoke("ranks", tmp_path))
+    assert told[0] == "NO VERDICT"
+    assert any(line.startswith("  because ") and why in line for line in told), told
+    value = answer(tmp_path)
+    assert (value["verdict"], value["findings"]) == ("abstained", [])
+    nothing = answer(tmp_path, command="whatif")
+    assert (nothing["severity"], nothing["cause"]["kind"]) == (None, "abstained")
+    # Of few steps it is told how much slower they are, and no cause.
+    assert (nothing["slowdown"] is None) == (name != "few steps")
+    if name == "few steps":
+        assert nothing["what"].endswith("Of only 11 steps no cause is named.")
+    else:
+        assert nothing["abstained"][0]["why"]
+
+
+# What is odd, and leaves the late rank as it is; what is said beside.
+NAMED: dict[str, tuple[dict[str, Any], str]] = {
+    "no group lines": ({"has_group": False}, ""),
+    "members that differ": (
+        {"members": lambda rank: [0, 1, 2, 3] if rank < 3 else [0, 3]},
+        "",
+    ),
+    "numbers of calls that differ": ({"seq": lambda rank, step: step * (1 + rank)}, ""),
+    "steps that some lack": ({"skipped": lambda rank, step: rank == 1 and step % 7 == 0}, ""),
+    "ranks without a trace": ({"world_size": 40}, "36 of 40 ranks have no trace"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_is_odd_makes_no_wrong_name(tmp_path: Path, name: str) -> None:
+    given, said = NAMED[name]
+    value = answer(job(tmp_path, **given))
+    assert [finding["ranks"] for finding in value["findings"]] == [[2]]
+    assert said in "; ".join(value["unseen"])
+    if said:
+        assert value["findings"][0]["confidence"] == "low"
+    answer(tmp_path, command="whatif")
+
+
+def test_traces_of_two_runs_are_refused(tmp_path: Path) -> None:
+    job(tmp_path / "one", run="aa11")
+    job(tmp_path / "two", late=1, run="bb22")
+    for command in ("ranks", "whatif"):
+        both = invoke(command, tmp_path / "one", tmp_path / "two", "--run", "all")
+        assert both.status == 2
+        assert "aa11" in both.err
+        assert "bb22" in both.err
+    with pytest.raises(TraceError, match="2 runs"):
+        ranks([tmp_path])
+
+
+def test_a_rank_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    job(tmp_path)
+    other = TraceLines(9000, rank=2, world_size=4)
+    for step in range(30):
+        other.span("step", "pipeline", (1000 + 40 * step) * MS, 30 * MS, step=step)
+    other.footer()
+    other.write(tmp_path / "t-host-9000.pfw.gz")
+    done = invoke("ranks", tmp_path)
+    assert (done.status, "rank 2 is there twice" in done.err) == (2, True), done.err
+
+
+def test_of_two_starts_the_last_is_judged_or_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    job(tmp_path / "first", restarts=0)
+    job(tmp_path / "second", late=1, restarts=1, time_base_us=1_762_570_000_000_000)
+    for path in (tmp_path / "first").iterdir():
+        shutil.copy(path, tmp_path / "second" / f"again-{path.name}")
+    assert answer(tmp_path / "second")["findings"][0]["ranks"] == [1]
+    assert answer(tmp_path / "second", "--attempt", "1")["findings"][0]["ranks"] == [2]
+    assert invoke("ranks", tmp_path / "second", "--attempt", "3").status == 2
