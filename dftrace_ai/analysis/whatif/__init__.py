@@ -25,6 +25,7 @@ from dftrace_ai.analysis.whatif.model import (
     WhatIf,
     Without,
 )
+from dftrace_ai.analysis.whatif.timeline import write_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ __all__ = [
     "clocks_of",
     "whatif",
     "whatif_of",
+    "write_timeline",
 ]
 
 

@@ -71,7 +71,7 @@ def pipeline_operations(all_ranks: Gathered) -> Operations:
     tracks = np.concatenate((np.full(spans, UNTOLD), one.call_track))
     pairs = [
         _one_after_the_other(starts, chain, tracks, is_comm),
-        *_messages(one, starts, row, directed, spans),
+        *_messages(one, starts, chain, row, directed, spans),
         *_collectives(
             starts, ends, chain, row, kind, nth, is_comm, collective, np.bincount(one.steps.chain)
         ),
@@ -153,7 +153,12 @@ def _one_after_the_other(
 
 
 def _messages(
-    one: Gathered, starts: Integers, row: Integers, directed: Integers, spans: int
+    one: Gathered,
+    starts: Integers,
+    chain: Integers,
+    row: Integers,
+    directed: Integers,
+    spans: int,
 ) -> list[tuple[Integers, Integers]]:
     """Return pairs of computes and the messages that are sent of them or that they need."""
     found = []
@@ -173,10 +178,16 @@ def _messages(
                 found.append((compute, call))
             else:
                 found.append((call, compute))
-                # It is posted when the compute before is through.
+                # It is posted when the compute before is through, the first of a step after all
+                # of the one before.
                 later = nth[there] > 0
                 at = (first[row[calls]] + nth)[there][later] - 1
                 found.append((computes[at], call[later]))
+                earliest = call[~later]
+                before = np.searchsorted(row[:spans], row[earliest]) - 1
+                known = before >= 0
+                known &= chain[before] == chain[earliest]
+                found.append((before[known], earliest[known]))
     return found
 
 
