@@ -22,6 +22,9 @@ MESSAGE: Final = len(JOINT) + len(ROOTED)
 """Numbers of calls from this on are messages, those from `ROOTED_FROM` on before them rooted."""
 SEND: Final = CALLS.index("send")
 
+# What torch calls the group that all ranks are in.
+_WORLD: Final = "default_pg"
+
 
 @dataclass(frozen=True, repr=False)
 class GroupsOfJob:
@@ -113,6 +116,8 @@ def _with_ranks(
     if group.ranks:
         return group._replace(ranks=tuple(sorted(set(group.ranks))))
     mine = [some for some in told.get(group.name, ()) if one.place.rank in some]
+    if not mine and group.description == _WORLD and one.place.world_size:
+        return group._replace(ranks=tuple(range(one.place.world_size)))
     if not mine:
         return group._replace(ranks=lines.along((group.name,), one))
     return group._replace(ranks=mine[0] if len(mine) == 1 else ())

@@ -268,6 +268,15 @@ def test_members_that_nobody_tells_are_those_that_leave_together(together):
     assert told == ([(0, 2), (4, 6)] if together in {"tp", "all"} else [])
 
 
+def test_the_default_group_has_all_ranks():
+    ranks = [Rank(rank, host=f"node{rank}") for rank in range(3)]
+    group = Group("0", "default_pg", ())
+    for step in range(20):
+        joint(ranks, group, step, {0: 1, 1: 2, 2: 5}, seq=step)
+    row = collectives_of(job(ranks, world=4)).table[0]
+    assert (row.ranks, row.last[0].rank) == ((0, 1, 2, 3), 2)
+
+
 def test_many_groups_alike_are_a_row():
     ranks = [Rank(rank) for rank in range(12)]
     groups = [Group(f"{number}", "tp", (2 * number, 2 * number + 1)) for number in range(6)]
