@@ -18,6 +18,7 @@ from dftrace_ai.live.model import (
     RankStatus,
     Snapshot,
     ThreadStatus,
+    WaitedFor,
 )
 from dftrace_ai.live.observer import Observer, snapshot
 from dftrace_ai.live.saved import read_snapshot, snapshot_json
@@ -35,6 +36,7 @@ __all__ = [
     "Snapshot",
     "ThreadStatus",
     "Verdict",
+    "WaitedFor",
     "find_stuck",
     "jobs_of",
     "judge",

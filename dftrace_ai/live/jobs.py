@@ -119,6 +119,7 @@ def of_one_job(snapshot: Snapshot, which: str) -> OneJob:
             snapshot,
             processes=jobs[at].processes,
             hidden=[one for one in snapshot.hidden if one.run not in others],
+            waited_for=[one for one in snapshot.waited_for if one.run in jobs[at].runs],
         ),
         called[at],
         len(jobs) - 1,

@@ -31,6 +31,10 @@ Number = Annotated[int, Limits(ge=-(2**63), lt=2**63)]
 
 NS = 1_000_000_000
 
+# That others wait for a rank for less is as usual.
+LEAST_WAITED: Final = 0.05
+LEAST_WAITED_S: Final = 1.0
+
 
 def place_text(label: str) -> str:
     """Return how people are told of the innermost open span, by its label.
@@ -256,6 +260,43 @@ class HiddenProcess:
 
 
 @dataclass(frozen=True)
+class WaitedFor:
+    """A rank that others of its host waited for, in collectives that all leave together.
+
+    Attributes:
+        run: the run of its process, hexadecimal digits.
+        host: name of the host.
+        rank: its rank.
+        now: the collective in which the others stand that it has not begun; empty for none.
+        now_s: seconds since the last of the others came there.
+        last: collectives of the last `covered_s` to which it came last.
+        of: of so many.
+        alone_s: of these seconds those in which all the others were there and it was not.
+        covered_s: so far back is known what all of them did.
+    """
+
+    run: str
+    host: str
+    rank: Number
+    now: str
+    now_s: Seconds
+    last: Count
+    of: Count
+    alone_s: Seconds
+    covered_s: Seconds
+
+    @property
+    def share(self) -> float:
+        """The share of the time in which the others waited for it alone."""
+        return self.alone_s / self.covered_s if self.covered_s else 0.0
+
+    @property
+    def is_much(self) -> bool:
+        """Whether it is worth a word."""
+        return self.share >= LEAST_WAITED or self.now_s >= LEAST_WAITED_S
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """What all processes of some directories were doing at one moment.
 
@@ -266,6 +307,7 @@ class Snapshot:
         processes: those whose spools can be read.
         hidden: those whose spools cannot, being on other hosts.
         problems: spools that could not be read: path and reason.
+        waited_for: the ranks that others waited for, those for which they did so longest first.
         kind: ``dftrace snapshot``, by which a file of it is known.
         format: version of that file.
     """
@@ -276,5 +318,6 @@ class Snapshot:
     processes: list[RankStatus]
     hidden: list[HiddenProcess]
     problems: list[str]
+    waited_for: list[WaitedFor] = field(default_factory=list)
     kind: Literal["dftrace snapshot"] = "dftrace snapshot"
     format: Literal[1] = SNAPSHOT_FORMAT

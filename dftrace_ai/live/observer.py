@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.errors import TraceError
-from dftrace_ai.live.jobs import of_one_job, with_workers
+from dftrace_ai.live.jobs import jobs_of, of_one_job, with_workers
 from dftrace_ai.live.model import (
     NS,
     HiddenProcess,
@@ -24,6 +24,7 @@ from dftrace_ai.live.model import (
     ThreadStatus,
 )
 from dftrace_ai.live.saved import merged, plain, read_snapshot
+from dftrace_ai.live.waited import calls_of, waited_for
 from dftrace_ai.live.wording import processes_text
 from dftrace_ai.spools.search import (
     MarkedSpool,
@@ -39,6 +40,7 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from dftrace_ai.live.waited import Calls
     from dftrace_ai.spools.outcome_types import SpanLook, SpanNames, SpoolLook, ThreadLook
     from dftrace_ai.trace_format.json_types import Json
 
@@ -298,6 +300,7 @@ class Observer:
         elsewhere: list[MarkedSpool] = []
         problems: list[str] = []
         stems: set[str] = set()
+        calls: dict[tuple[str, str], Calls] = {}
         for marked in spools:
             if marked.fault:
                 problems.append(f"{marked.marker}: {marked.fault}")
@@ -318,9 +321,12 @@ class Observer:
                 elsewhere.append(marked)
             elif not look["finished"]:
                 processes.append(rank_status(look, marked.spool))
+                calls[processes[-1].identity] = calls_of(look, self.window_s)
                 stems.add(marked.stem.removesuffix(f"-{here}"))
         hidden = [self._hidden(marked, stems) for marked in elsewhere]
-        return Snapshot(here, taken_ns, self.window_s, with_workers(processes), hidden, problems)
+        processes = with_workers(processes)
+        seen = Snapshot(here, taken_ns, self.window_s, processes, hidden, problems)
+        return replace(seen, waited_for=waited_for(jobs_of(seen), calls))
 
     def _hidden(self, marked: MarkedSpool, stems: set[str]) -> HiddenProcess:
         header = self._header(marked)

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.errors import TraceError
-from dftrace_ai.live.model import SNAPSHOT_FORMAT, HiddenProcess, RankStatus, Snapshot
+from dftrace_ai.live.model import (
+    SNAPSHOT_FORMAT,
+    HiddenProcess,
+    RankStatus,
+    Snapshot,
+    WaitedFor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +112,11 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
     newest = max(snapshots, key=lambda one: one.taken_ns)
     processes: dict[tuple[str, str], RankStatus] = {}
     hidden: dict[str, HiddenProcess] = {}
-    for one in snapshots:
+    waited: dict[str, list[WaitedFor]] = {}
+    for one in sorted(snapshots, key=lambda one: one.taken_ns):
+        waited |= {host: [] for host in {each.host for each in one.processes}}
+        for each in one.waited_for:
+            waited.setdefault(each.host, []).append(each)
         for process in one.processes:
             other = processes.get(process.identity)
             if other is None or other.present_ns < process.present_ns:
@@ -119,6 +129,9 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
         processes=list(processes.values()),
         hidden=[process for spool, process in hidden.items() if spool not in seen],
         problems=[problem for one in snapshots for problem in one.problems],
+        waited_for=sorted(
+            (each for found in waited.values() for each in found), key=lambda each: -each.alone_s
+        ),
     )
 
 

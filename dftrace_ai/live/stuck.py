@@ -12,7 +12,7 @@ from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dftrace_ai.live.jobs import is_replaced, jobs_of, ranks_alive
-from dftrace_ai.live.model import NS, HiddenProcess, OpenSpanStatus, place_text
+from dftrace_ai.live.model import NS, HiddenProcess, OpenSpanStatus, WaitedFor, place_text
 from dftrace_ai.live.wording import age_text
 from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, own_category
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.live.jobs import Job
-    from dftrace_ai.live.model import HiddenProcess, RankStatus, Snapshot, ThreadStatus
+    from dftrace_ai.live.model import RankStatus, Snapshot, ThreadStatus
 
 
 # Ranks of a healthy job are at different places for a moment, and a step apart.
@@ -121,6 +121,7 @@ class JobVerdict:
         quietest_s: the longest time that a thread of theirs with an open span has
             recorded nothing.
         findings: the stuck, the dead, and who else the stuck may wait for.
+        waited_for: the ranks that others of their host wait for, now or over the window.
     """
 
     name: str
@@ -130,6 +131,7 @@ class JobVerdict:
     alive: int
     quietest_s: float
     findings: tuple[Finding, ...]
+    waited_for: tuple[WaitedFor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -387,7 +389,7 @@ def find_stuck(snapshot: Snapshot, limit_s: float = 60.0) -> Verdict:
         for job in verdict.jobs:
             print([finding.label for finding in job.findings if finding.cause])
     """
-    jobs = tuple(_judged(job, snapshot.hidden, limit_s) for job in jobs_of(snapshot))
+    jobs = tuple(_judged(job, snapshot, limit_s) for job in jobs_of(snapshot))
     return Verdict(
         stuck=any(job.stuck for job in jobs),
         limit_s=limit_s,
@@ -397,7 +399,7 @@ def find_stuck(snapshot: Snapshot, limit_s: float = 60.0) -> Verdict:
     )
 
 
-def _judged(job: Job, hidden: list[HiddenProcess], limit_s: float) -> JobVerdict:
+def _judged(job: Job, snapshot: Snapshot, limit_s: float) -> JobVerdict:
     alive = [process for process in job.processes if process.state == "alive"]
     dead = [process for process in job.processes if process.state == "dead"]
     dead = [process for process in dead if not is_replaced(process, alive)]
@@ -416,7 +418,8 @@ def _judged(job: Job, hidden: list[HiddenProcess], limit_s: float) -> JobVerdict
         processes=len(job.processes),
         alive=len(alive),
         quietest_s=max((process.quiet_s(thread) for process, thread in waiting), default=0.0),
-        findings=tuple(with_causes(found, job.processes, hidden) if stuck else found),
+        findings=tuple(with_causes(found, job.processes, snapshot.hidden) if stuck else found),
+        waited_for=tuple(one for one in snapshot.waited_for if one.run in job.runs),
     )
 
 
@@ -471,7 +474,7 @@ class Mark(NamedTuple):
     """Why a process is not as the others."""
 
     word: str
-    """``dead``, ``unwritable``, ``drops``, ``elsewhere``, ``behind``, ``slow`` or ``busy``."""
+    """``dead``, ``unwritable``, ``drops``, ``waited for``, ``elsewhere``, ``behind``, ..."""
     detail: str
     """The same with figures, for a wide screen."""
 
@@ -484,10 +487,11 @@ def judge(snapshot: Snapshot) -> dict[tuple[str, str], list[Mark]]:
 
     Returns:
         For each process, by its identity, why it differs; nothing for most of them.
-        ``dead``: it has died. ``unwritable``: its trace cannot be written. ``drops``:
-        it has lost events. And of ranks, not of their workers: ``elsewhere``: it has
-        been for a second where most are not. ``behind``: two steps or more behind the
-        median. ``slow`` or ``busy``: it records unusually few or many events a second.
+        ``dead``: it has died. ``unwritable``: its trace cannot be written. ``drops``: it has lost
+        events. And of ranks, not of their workers: ``waited for``: in collectives, by the others
+        of its host. ``elsewhere``: it has been for a second where most are not. ``behind``: two
+        steps or more behind the median. ``slow`` or ``busy``: it records unusually few or many
+        events a second.
 
     Example::
 
@@ -497,8 +501,13 @@ def judge(snapshot: Snapshot) -> dict[tuple[str, str], list[Mark]]:
     marks: dict[tuple[str, str], list[Mark]] = {
         process.identity: _own_marks(process) for process in snapshot.processes
     }
+    waited = {(one.run, one.host, one.rank): one for one in snapshot.waited_for if one.is_much}
     for job in jobs_of(snapshot):
         ranks = ranks_alive(job.processes)
+        for rank in ranks:
+            if rank.rank is not None and (one := waited.get((rank.run, rank.host, rank.rank))):
+                told = f"{one.share:.0%} of {age_text(one.covered_s)}"
+                marks[rank.identity].append(Mark("waited for", told))
         for rank, mark in (*_elsewhere(ranks), *_behind(ranks), *_unusual(ranks)):
             marks[rank.identity].append(mark)
     return marks

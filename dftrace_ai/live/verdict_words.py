@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.live.wording import age_text, processes_text, ranges_text
 from dftrace_ai.trace_format.names_and_phases import without_loop_part
-from dftrace_ai.wording import escaped, shortened
+from dftrace_ai.wording import counted, escaped, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai.live import Finding, HiddenProcess, JobVerdict, Verdict
+    from dftrace_ai.live.model import WaitedFor
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -20,6 +21,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
         if len(verdict.jobs) > 1:
             yield f"{_shown(job.name)}:", "bold"
         yield from finding_lines(job.findings)
+        yield from ((line, "yellow") for line in waited_lines(job.waited_for))
         if not job.stuck:
             yield _fine(job), "green" if job.alive else "yellow"
     yield from ((line, "yellow") for line in hidden_lines(verdict.hidden))
@@ -32,6 +34,23 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
         cause = group[0].cause
         mark = f"  <- likely cause: {cause}" if cause else ""
         yield _shown(_group_in_words(group) + mark), "bold red" if cause else ""
+
+
+MOST_WAITED = 4
+
+
+def waited_lines(waited: Iterable[WaitedFor]) -> Iterator[str]:
+    """Return a line for each rank that others waited for, of those the first few."""
+    for one in [one for one in waited if one.is_much][:MOST_WAITED]:
+        words = f"rank {one.rank} is waited for"
+        if one.of:
+            words += (
+                f": {age_text(one.alone_s)} of the last {age_text(one.covered_s)}, last to "
+                f"{one.last:,} of {counted(one.of, 'collective')}"
+            )
+        if one.now:
+            words += f"; the others stand in {one.now} for {age_text(one.now_s)}"
+        yield _shown(words)
 
 
 def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:

@@ -78,6 +78,8 @@ class ThreadLook(TypedDict):
     """Time of its own by name and category, these as in `SpanLook.name`."""
     newest_args: list[tuple[int, str]]
     """Arguments of the newest records, as in `SpanLook.args`, with the moment of each."""
+    calls: list[tuple[str, int, int, str]]
+    """The newest collectives that have ended: name, start, end, arguments; newest first."""
 
 
 class SpoolLook(TypedDict):

@@ -200,6 +200,14 @@ class LiveRank(TypedDict):
     dropped: int
 
 
+class LiveWaited(TypedDict):
+    """A rank that others waited for over the last seconds, in collectives."""
+
+    rank: int
+    share: float
+    covered_s: float
+
+
 class LiveAnswer(TypedDict):
     """A running job; `over` says why there is nothing of it any more."""
 
@@ -208,5 +216,6 @@ class LiveAnswer(TypedDict):
     ranks: list[LiveRank]
     hidden: int
     waited_for: list[int]
+    waited: list[LiveWaited]
     stuck: Json
     stuck_lines: list[str]

@@ -53,6 +53,11 @@ class Observers:
             "ranks": list(map(_live_rank, ranks)),
             "hidden": len(seen.hidden),
             "waited_for": _waited_for(ranks),
+            "waited": [
+                {"rank": one.rank, "share": one.share, "covered_s": one.covered_s}
+                for one in seen.waited_for
+                if one.is_much
+            ],
             "stuck": json.loads(json.dumps(asdict(verdict))),
             "stuck_lines": lines,
         }
@@ -60,8 +65,8 @@ class Observers:
 
 def _over(why: str) -> LiveAnswer:
     return {
-        "over": why, "taken_s": 0.0, "ranks": [], "hidden": 0, "waited_for": [], "stuck": None,
-        "stuck_lines": [],
+        "over": why, "taken_s": 0.0, "ranks": [], "hidden": 0, "waited_for": [], "waited": [],
+        "stuck": None, "stuck_lines": [],
     }  # fmt: skip
 
 

@@ -43,6 +43,10 @@ void require_thread(const LiveThread& thread, const LiveSpool& spool) {
     }
     for (const auto& [ns, args] : thread.newest_args)
         if (args.empty() || !is_json_members(args)) fail("no arguments", args);
+    for (const LiveCall& call : thread.calls) {
+        require_name(call.name);
+        if (!is_json_members(call.args)) fail("no arguments", call.args);
+    }
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ from rich.text import Text
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live import jobs_of, judge
 from dftrace_ai.live.model import NS
-from dftrace_ai.live.verdict_words import hidden_lines, problem_lines
+from dftrace_ai.live.verdict_words import hidden_lines, problem_lines, waited_lines
 from dftrace_ai.live.wording import age_text, path_text, processes_text, rate_text
 from dftrace_ai.trace_format.names_and_phases import loop_part
 
@@ -250,7 +250,8 @@ def page(
     """
     jobs = jobs_of(snapshot)
     processes = [process for job in jobs for process in job.processes]
-    notes = [Text(line, style="yellow") for line in hidden_lines(snapshot.hidden)]
+    notes = [Text(line, style="yellow") for line in waited_lines(snapshot.waited_for)]
+    notes += [Text(line, style="yellow") for line in hidden_lines(snapshot.hidden)]
     notes += [Text(line, style="bold red") for line in problem_lines(snapshot.problems)]
     head = _head(snapshot, jobs)
     judged = _verdict(verdict)

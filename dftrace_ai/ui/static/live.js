@@ -5,7 +5,7 @@ import {count, counted, length, share} from './figures.js';
 
 const LOOK_S = 1.5, AGE_S = .5;
 const LOOKS = 30, LEAST_HELD = 3;
-const MOST_TILES = 16;
+const MOST_TILES = 16, MOST_NAMED = 6;
 const OLD_S = 6;
 const PARTS = {dataloader: 'wait', comm: 'comm', compute: 'backward', data: 'data', checkpoint: 'checkpoint', pipeline: 'other',
   device: 'transfer'};
@@ -77,10 +77,13 @@ export class Live {
     for (const rank of this.looks.flat()) often.set(rank, (often.get(rank) || 0) + 1);
     const waits = this.looks.filter((one) => one.length).length;
     const [worst, times] = [...often].sort((a, b) => b[1] - a[1])[0] || [null, 0];
-    this.waited = waits >= LEAST_HELD && times >= waits / 2 ? worst : null;
+    // Who waits in collectives says since when; of other spans only looks tell.
+    const looked = waits >= LEAST_HELD && times >= waits / 2;
+    this.waited = told.waited.length ? told.waited.map((one) => one.rank) : looked ? [worst] : [];
     const stuck = told.stuck?.stuck;
     const words = stuck ? `Stuck: ${told.stuck_lines[0] || 'a rank does not go on'}` :
-      this.waited !== null ? `Rank ${this.waited} is waited for, in ${times} of ${counted(this.looks.length, 'look')}` :
+      told.waited.length ? waitedFor(told.waited) :
+      looked ? `Rank ${worst} is waited for, in ${times} of ${counted(this.looks.length, 'look')}` :
       told.ranks.length > 1 ? 'Nobody is waited for more than others' : 'It runs';
     if (this.title.textContent !== words) this.title.textContent = words;
     this.title.classList.toggle('worse', Boolean(stuck));
@@ -102,8 +105,15 @@ export class Live {
       this.tiles.set(key(one), tile);
       this.grid.append(tile.element);
     }
-    for (const one of ranks) this.tiles.get(key(one))?.take(one, one.rank !== null && one.rank === this.waited);
+    for (const one of ranks) this.tiles.get(key(one))?.take(one, this.waited.includes(one.rank));
   }
+}
+
+function waitedFor(waited) {
+  const [{share: part, covered_s: seconds}] = waited;
+  const ranks = waited.slice(0, MOST_NAMED).map((one) => one.rank).join(', ');
+  return waited.length === 1 ? `Rank ${ranks} is waited for, ${share(part)} of the last ${length(seconds)}` :
+    `Ranks ${ranks}${waited.length > MOST_NAMED ? ', …' : ''} are waited for in turns, ${share(part)} of the last ${length(seconds)} at most`;
 }
 
 const nameOf = (one) => one.rank === null ? `process ${one.pid}` : `rank ${one.rank}`;

@@ -60,14 +60,19 @@ PyObject* thread_dict(const LiveThread& thread) {
     const auto arguments = [](const auto& one) {
         return Py_BuildValue("(KN)", static_cast<Number>(one.first), text(one.second));
     };
+    const auto call = [](const LiveCall& one) {
+        return Py_BuildValue("(NKKN)", text(one.name.name), static_cast<Number>(one.start_ns),
+                             static_cast<Number>(one.end_ns), text(one.args));
+    };
     return Py_BuildValue(
-        "{s:k,s:N,s:N,s:K,s:k,s:N,s:N,s:N,s:K,s:K,s:N,s:N}", "tid", static_cast<unsigned long>(thread.tid),
-        "name", text(thread.name), "ended", PyBool_FromLong(thread.ended), "records",
-        static_cast<Number>(thread.records), "depth", static_cast<unsigned long>(thread.depth), "open",
-        list_of(thread.open, span_dict), "tasks", list_of(thread.tasks, span_dict), "last_ns",
-        number_or_none(thread.last_ns), "events", static_cast<Number>(thread.events), "covered_ns",
-        static_cast<Number>(thread.covered_ns), "self_ns", list_of(thread.self_ns, share), "newest_args",
-        list_of(thread.newest_args, arguments));
+        "{s:k,s:N,s:N,s:K,s:k,s:N,s:N,s:N,s:K,s:K,s:N,s:N,s:N}", "tid",
+        static_cast<unsigned long>(thread.tid), "name", text(thread.name), "ended",
+        PyBool_FromLong(thread.ended), "records", static_cast<Number>(thread.records), "depth",
+        static_cast<unsigned long>(thread.depth), "open", list_of(thread.open, span_dict), "tasks",
+        list_of(thread.tasks, span_dict), "last_ns", number_or_none(thread.last_ns), "events",
+        static_cast<Number>(thread.events), "covered_ns", static_cast<Number>(thread.covered_ns), "self_ns",
+        list_of(thread.self_ns, share), "newest_args", list_of(thread.newest_args, arguments), "calls",
+        list_of(thread.calls, call));
 }
 
 PyObject* spool_dict(const LiveSpool& spool) {

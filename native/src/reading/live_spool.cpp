@@ -31,6 +31,10 @@ constexpr std::size_t max_threads = 4096;
 constexpr std::size_t max_links = 64;
 constexpr std::size_t max_lists = 64;
 constexpr std::size_t max_newest_args = 16;
+// Of the spans of a thread that may be collectives, and of its collectives.
+constexpr std::size_t max_maybe_calls = 4096;
+constexpr std::size_t max_calls = 256;
+constexpr std::string_view collectives = "comm";
 
 // Of the clocks that ticks may come from, the one that fits: of this moment it says what the wall clock
 // says, and the others are years off.
@@ -76,6 +80,12 @@ struct SpanBeside {
 // Of what overlaps others of its thread: nothing lies inside of it.
 constexpr std::uint32_t track_alone = UINT32_MAX;
 
+// One that has ended, with arguments: by its name it may be a collective.
+struct MaybeCall {
+    std::uint64_t start, end;
+    std::uint32_t name, args;
+};
+
 // One thread while it is looked at.
 struct Look {
     StackCopy stack;
@@ -85,6 +95,7 @@ struct Look {
     std::vector<CoveringSpan> spans;  // on its own track; keys are numbers of names
     std::vector<SpanBeside> beside;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> args_seen;  // time and number, newest first
+    std::vector<MaybeCall> calls;                                    // newest first
 };
 
 // To the unit that the thread fills now: it may have gone on since the units were listed. False where that
@@ -138,7 +149,7 @@ std::vector<Look> looks_at_threads(const SpoolCopy& copy, const std::vector<Unit
         if (own.empty() || looks.size() == max_threads) continue;
         std::optional<StackCopy> stack = copy.stack(unit);
         if (!stack) continue;
-        Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}, {}};
+        Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}, {}, {}};
         take_newest_listed(look);
         looks.push_back(std::move(look));
     }
@@ -200,9 +211,14 @@ class Window {
             const std::uint64_t end = clock_.to_ns(time_of(r));
             if (!look.thread.last_ns) look.thread.last_ns = std::min(end, to_);
             note_arguments(r, end, look);
-            if (end < from_) return false;
+            if (end < from_) {
+                // What is older only says who has called what.
+                for (std::size_t older = i + 1; older-- > 0;) note_call(records[older], look);
+                return false;
+            }
             known_from_ = end;
             if (end > to_) continue;  // recorded while this is read
+            note_call(r, look);
             ++look.thread.events;
             if (r.kind == Kind::span) put(r, {clock_.to_ns(r.start), end, r.node}, look);
         }
@@ -227,6 +243,10 @@ class Window {
             look.spans.push_back(span);
         else
             look.beside.push_back({span, track, is_outermost(r.parent)});
+    }
+    void note_call(const Record& r, Look& look) const {
+        if (r.kind == Kind::span && r.args && has_tick(r) && look.calls.size() < max_maybe_calls)
+            look.calls.push_back({clock_.to_ns(r.start), clock_.to_ns(r.end), r.node, r.args});
     }
     void note_arguments(const Record& r, std::uint64_t end, Look& look) const {
         auto& seen = look.args_seen;
@@ -268,8 +288,9 @@ void look_back(const SpoolCopy& copy, const ClockMap& clock, std::uint64_t from_
 struct Shown {
     Texts names, args;
 
-    Shown(const SpoolCopy& copy, const std::vector<Look>& looks) {
+    Shown(const SpoolCopy& copy, std::vector<Look>& looks) {
         for (const Look& look : looks) {
+            for (const MaybeCall& call : look.calls) names.try_emplace(call.name);
             for (const auto* spans : {&look.stack.open, &look.stack.tasks})
                 for (const OpenSpan& span : *spans) {
                     if (span.node) names.try_emplace(span.node);
@@ -282,6 +303,11 @@ struct Shown {
         // Listed anew: what was just recorded may stand in a unit that is new.
         const std::vector<UnitFacts> units = copy.units();
         copy.fill_names(units, names);
+        for (Look& look : looks) {
+            std::erase_if(look.calls, [this](const MaybeCall& call) { return !is_collective(call.name); });
+            if (look.calls.size() > max_calls) look.calls.resize(max_calls);
+            for (const MaybeCall& call : look.calls) args.try_emplace(call.args);
+        }
         copy.fill_arguments(units, args);
     }
 
@@ -293,6 +319,17 @@ struct Shown {
     std::string arguments(std::uint32_t number) const { return std::string(text(args, number)); }
 
   private:
+    bool is_collective(std::uint32_t number) {
+        const auto [at, is_new] = collectives_.try_emplace(number);
+        if (is_new) {
+            const std::optional<LiveName> found = name(number);
+            at->second = found && found->category == collectives;
+        }
+        return at->second;
+    }
+
+    std::unordered_map<std::uint32_t, bool> collectives_;
+
     static std::string_view text(const Texts& texts, std::uint32_t number) {
         const auto it = texts.find(number);
         return it == texts.end() ? std::string_view() : it->second;
@@ -346,6 +383,9 @@ LiveThread thread_of(Look& look, const Shown& shown, const ClockMap& clock, std:
          self_times(without_frames(look, shown), now_ns - thread.covered_ns, now_ns))
         by_name[shown.name(number)] += ns;
     thread.self_ns.assign(by_name.begin(), by_name.end());
+    for (const MaybeCall& call : look.calls)
+        if (std::optional<LiveName> name = shown.name(call.name))
+            thread.calls.push_back({call.start, call.end, std::move(*name), shown.arguments(call.args)});
     for (const auto& [ns, number] : look.args_seen)
         if (std::string args = shown.arguments(number); !args.empty())
             thread.newest_args.emplace_back(ns, std::move(args));

@@ -32,6 +32,14 @@ struct LiveSpan {
     std::string args;              // `,"epoch":1,"step":7`, empty when there are none or they are not known
 };
 
+// A collective that has ended.
+struct LiveCall {
+    std::uint64_t start_ns = 0;
+    std::uint64_t end_ns = 0;
+    LiveName name;
+    std::string args;  // as in `LiveSpan`
+};
+
 struct LiveThread {
     std::uint32_t tid = 0;
     std::string name;
@@ -46,6 +54,8 @@ struct LiveThread {
     std::vector<std::pair<std::optional<LiveName>, std::uint64_t>> self_ns;  // by name, as in `LiveSpan`
     // Arguments of the newest records that have some, newest first, with the records' times.
     std::vector<std::pair<std::uint64_t, std::string>> newest_args;
+    // The newest collectives, newest first: those of the window, and of what was read with it.
+    std::vector<LiveCall> calls;
 };
 
 struct LiveSpool {

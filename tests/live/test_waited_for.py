@@ -1,0 +1,93 @@
+"""Whom the ranks of a real group of four wait for, while they do: one that is late, and in turns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from printed_json import checked
+from rank_processes import on_ranks
+from safety.commands import invoke
+
+from dftrace_ai.live import Snapshot, WaitedFor, judge, snapshot, snapshot_json
+from live.made import process, snapshot_of
+from live.programs import until
+
+RANKS = 4
+WINDOW_S = 600.0
+
+
+def of_rank(seen: Snapshot, rank: int) -> WaitedFor | None:
+    return next((one for one in seen.waited_for if one.rank == rank), None)
+
+
+def late_in_turns(rank: int, folder: Path) -> list[Any]:
+    """Reduces; who is late begins when it sees that it alone is waited for."""
+    import torch
+    import torch.distributed as dist
+
+    import dftrace_ai
+
+    t = torch.ones(10)
+    seen: list[Any] = []
+    with dftrace_ai.tracing(log_file=str(folder / "traces" / "t"), rank=rank, world_size=RANKS):
+        dftrace_ai.auto(parts="collectives")
+        for _ in range(2):
+            dist.all_reduce(t)
+        # Rank 2 five times in a row, and then each twice.
+        for late in (2, 2, 2, 2, 2, 0, 1, 2, 3, 0, 1, 2, 3):
+            if rank == late:
+                alone = until(
+                    lambda: snapshot([folder / "traces"], WINDOW_S),
+                    lambda seen: bool((one := of_rank(seen, rank)) and one.now and one.alone_s),
+                )
+                others = [one.rank for one in alone.waited_for if one.now]
+                assert others == [rank], others
+                if len(seen) < 1:
+                    said = invoke("stuck", folder / "traces", "--run", "all")
+                    assert said.status == 0, said
+                    seen += [snapshot_json(alone).decode(), said.out]
+            dist.all_reduce(t)
+        # Until what all have ended is there; the others go on to the barrier.
+        if rank == 0:
+            whole = until(
+                lambda: snapshot([folder / "traces"], WINDOW_S),
+                lambda seen: (
+                    sum(one.last for one in seen.waited_for) == 15
+                    and any(one.now == "comm.barrier" for one in seen.waited_for)
+                ),
+            )
+            seen = [*seen[:2], *map(asdict, whole.waited_for)]
+        dist.barrier()
+    return seen
+
+
+def test_who_is_late_is_waited_for(tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed")
+    (_, _, *every), _, (first, said), _ = on_ranks(late_in_turns, tmp_path, RANKS)
+    checked(first, "snapshot")
+    (now,) = [one for one in json.loads(first)["waited_for"] if one["now"]]
+    assert (now["rank"], now["now"]) == (2, "comm.all_reduce")
+    assert 0 < now["now_s"] <= now["covered_s"]
+    assert "rank 2 is waited for" in said or now["alone_s"] < 1
+    by_rank = {one["rank"]: one for one in every}
+    assert by_rank[0]["now"] == "comm.barrier"
+    assert {one["of"] for one in every} == {15}
+    # Of the first two nobody knows who came last.
+    assert by_rank[2]["last"] >= 7
+    assert all(by_rank[rank]["last"] >= 2 for rank in (0, 1, 3))
+    assert all(0 < one["alone_s"] < one["covered_s"] for one in every)
+
+
+def test_it_is_told_where_it_is_much() -> None:
+    ranks = [process(rank, "comm.all_reduce") for rank in range(3)]
+    one = WaitedFor("", "node1", 1, "comm.all_reduce", 0.5, 30, 36, 2.5, 5.0)
+    waited = [replace(one, run=ranks[1].run), replace(one, run=ranks[1].run, rank=2, alone_s=0.1)]
+    waited[1] = replace(waited[1], now_s=0.1)
+    marks = judge(replace(snapshot_of(*ranks), waited_for=waited))
+    told = {rank: [mark.word for mark in marks[ranks[rank].identity]] for rank in range(3)}
+    assert "waited for" in told[1]
+    assert not any("waited for" in told[rank] for rank in (0, 2))
