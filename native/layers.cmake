@@ -1,6 +1,6 @@
 # The sources of the core, layer by layer: what stands in one may include what stands above it.
 
-set(system_sources children clock directory held_file host_name)
+set(system_sources children clock directory held_file host_clocks host_name)
 set(index_sources block_facts covered_time durations figures_told set_back)
 set(deflating_sources line_deflate packed_block)
 set(text_sources hash json_check json_string names)
@@ -8,8 +8,8 @@ set(spool_sources new_spool settings spool spool_marker tables)
 set(writing_sources block_deflate codec header_and_footer line_formatter open_lines part_index trace_blocks
                     trace_file trace_parts trace_writer tracks)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
-set(reading/traces_sources argument_columns checking general_line hopping labels line_figures line_walk members nested_tracks
-                           passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)
+set(reading/traces_sources argument_columns checking general_line hopping labels line_figures line_walk members moments nested_tracks
+                           packed_columns passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)
 set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)
 set(recording_sources blob_store drain dump_signal flight_recorder record_flow retention runtime session

@@ -8,7 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
+from dftrace_ai.analysis.reading.clocks import (
+    HostClocks,
+    believed,
+    clock_in_lines,
+    clock_notes,
+    host_clocks,
+)
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.reach import LITTLE_BYTES, utc_text
@@ -102,6 +108,7 @@ class TraceFacts:
         events: of all files, by their closing lines.
         runs: how many runs they are of.
         missing_ranks: ranks of a run of which there is no file, by run.
+        clocks: how well the clocks of their hosts were kept.
         notes: what a reader has to know, one line each.
         kind: ``dftrace info``, by which its JSON is known.
     """
@@ -112,6 +119,7 @@ class TraceFacts:
     events: int
     runs: int
     missing_ranks: dict[str, tuple[int, ...]]
+    clocks: HostClocks
     notes: tuple[str, ...]
     kind: Literal["dftrace info"] = "dftrace info"
 
@@ -138,6 +146,7 @@ def facts_of(paths: TracePaths) -> TraceFacts:
         events=sum(file.events or 0 for file in files),
         runs=owners.runs,
         missing_ranks=owners.missing_ranks,
+        clocks=host_clocks(readable),
         notes=(
             *_notes(files),
             *owners.told(""),

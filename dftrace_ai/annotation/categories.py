@@ -157,6 +157,16 @@ class Pipeline(ProfilerNode):
         self.step = self._child("step")
 
 
+class Host(ProfilerNode):
+    """What Python does by itself."""
+
+    gc: ProfilerNode
+    """Collection of garbage, which holds up all threads. An addition to dftracer's names."""
+
+    def _grow(self) -> None:
+        self.gc = self._child("gc")
+
+
 class Other(ProfilerNode):
     """What fits no other category."""
 
@@ -187,6 +197,8 @@ class Categories(ProfilerNode):
     """Saving and restoring of the model."""
     pipeline: Pipeline
     """Phases of the whole job."""
+    host: Host
+    """What Python does by itself."""
     other: Other
     """What fits no other category."""
 
@@ -198,6 +210,7 @@ class Categories(ProfilerNode):
         self.device = self._branch("device", Device)
         self.checkpoint = self._branch("checkpoint", Checkpoint)
         self.pipeline = self._branch("pipeline", Pipeline)
+        self.host = self._branch("host", Host)
         self.other = self._branch("other", Other)
 
 
@@ -210,5 +223,6 @@ CATEGORIES = (
     "device",
     "checkpoint",
     "pipeline",
+    "host",
     "other",
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading import TraceSet
 
 LEFT_OUT = 1
 
@@ -26,7 +30,8 @@ def command(
     For traces of other programs, packed in any way, for those that were cut or
     recovered, and for small ones: what else the recorder writes has its index in
     it. The traces stay as they are. An index is used by summary while its traces do
-    not change, and made again by this command when they have. Exit status: 0 done,
+    not change, and made again by this command when they have. Of jobs with several
+    ranks it keeps what each says for dftrace ranks, too. Exit status: 0 done,
     1 when a trace was left out, as where nothing may be written beside it, 2 when
     the call is wrong or nothing can be read.
     """
@@ -35,13 +40,26 @@ def command(
     reading = Reading(paths, recover=recover, run=run or ("all" if paths else "last"))
     with reading.progress():
         found = index_traces(reading.traces)
+        ranks = _kept_of_ranks(reading.traces)
     if json:
-        write_json(IndexReport(tuple(found)))
+        write_json(IndexReport(tuple(found), ranks))
     for process in found:
         if process.state == "left out":
             complain(f"not indexed: {process.path}: {process.reason}")
         elif not json:
             size = f" ({counted(process.lines, 'line')})" if process.lines else ""
             typer.echo(f"{process.state}: {shown(process.path)}{size}")
+    if ranks and not json:
+        typer.echo(f"made: {counted(ranks, 'file')} of what ranks say, for dftrace ranks")
     if any(process.state == "left out" for process in found):
         raise typer.Exit(LEFT_OUT)
+
+
+def _kept_of_ranks(traces: TraceSet) -> int:
+    """Keep what ranks say, where there are several and what it takes is installed."""
+    ranks = {owner.header.rank for owner in traces.owners.all} - {None}
+    if len(ranks) < 2 or find_spec("numpy") is None:
+        return 0
+    from dftrace_ai.analysis.ranks.job import keep_ranks
+
+    return keep_ranks(traces)

@@ -153,7 +153,9 @@ def _told(facts: TraceFacts) -> str:
     told = f"{counted(len(facts.files), 'file')} of {counted(facts.runs, 'run')}, "
     told += f"{counted(facts.events, 'event')} by their closing lines"
     more = len(facts.files) - MOST_ROWS
-    return f"{told}; {counted(more, 'file')} more than shown, --json has all" if more > 0 else told
+    if more > 0:
+        told += f"; {counted(more, 'file')} more than shown, --json has all"
+    return "\n".join(filter(None, (told, shown(facts.clocks.told))))
 
 
 def collect() -> dict[str, dict[str, Fact]]:

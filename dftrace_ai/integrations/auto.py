@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.late_import import when_imported
 from dftrace_ai.run.lifecycle import initialize
 from dftrace_ai.run.run import current_run
+from dftrace_ai.run.system_counters import sample_rank
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:
@@ -169,6 +171,8 @@ class Auto:
     def _begin_run(self) -> None:
         if self._options is not None:
             self._options.training.begin()
+            if "torch" in sys.modules:
+                sample_rank(current_run())
 
     def _end_run(self) -> None:
         if self._options is not None:
@@ -184,6 +188,7 @@ class Auto:
                 self._removals.update(install_framework_parts(options))
             if framework == "torch":
                 self._removals.update(install_torch_parts(options))
+                sample_rank(current_run())
             else:
                 self._removals.update(install_other_parts(framework, options))
 

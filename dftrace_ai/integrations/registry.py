@@ -52,6 +52,7 @@ class Part(NamedTuple):
 OF_FRAMEWORKS = {
     "steps": "options:record_steps",
     "io": "files:install",
+    "gc": "garbage:install",
     "lightning": "lightning:install",
     "transformers": "transformers:install",
     "accelerate": "engines:install_accelerate",
@@ -72,6 +73,7 @@ OF_TORCH = {
     "transfer": "torch.transfer:install",
     "checkpoint": "torch.checkpoint:install",
     "collectives": "torch.collectives:install",
+    "pipelining": "torch.pipelining:install",
     "compilations": "torch.compilations:install",
 }
 

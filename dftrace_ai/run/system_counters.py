@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Counters = dict[str, dict[str, float]]
 
 LOOK_S = 0.0005
+OF_RANKS_S: Final = 10.0
 # Half of what the system counts the time of processors by: of less nothing is known.
 LEAST_PASSED_S: Final = 0.005
 # Where there is an NVIDIA driver: on Linux, in a virtual machine of Windows.
@@ -42,15 +43,14 @@ HEAT_REASONS: Final = 0x20 | 0x40
 class SystemCounters:
     """A thread that samples the machine at a fixed interval; what it does not tell is left out.
 
-    `beside_others` leaves out samples for as long as the run has recorded nothing else.
+    A sample for which `is_wanted` does not hold is none. `memory_alone`: of nothing else.
     """
 
-    def __init__(self, interval_s: float, *, beside_others: bool) -> None:
-        import psutil
-
-        self._beside_others = beside_others
-
-        self._psutil = psutil
+    def __init__(
+        self, interval_s: float, is_wanted: Callable[[], object], *, memory_alone: bool = False
+    ) -> None:
+        self._is_wanted = is_wanted
+        self._psutil: Any = None
         self._process: Any = None
         self._interval_s = interval_s
         # Without locks of Python's: a signal's handler that ends the run while its thread does
@@ -62,19 +62,17 @@ class SystemCounters:
         self._children: tuple[float, float] | None = None
         self._processors: tuple[float, float, float] | None = None
         self._readings: dict[str, Callable[[], Counters]] = {
-            "CPU": self._cpu,
             "memory": self._memory,
-            "disk": self._disk,
-            "network": self._network,
             "GPU memory": _gpu_memory,
         }
-        gpus = _Gpus.found()
-        if gpus is not None:
-            self._readings["GPUs"] = gpus.read
+        if not memory_alone:
+            rates = {"CPU": self._cpu, "disk": self._disk, "network": self._network}
+            gpus = _Gpus.found()
+            self._readings |= rates if gpus is None else {**rates, "GPUs": gpus.read}
+            self._read()  # from here on rates and shares are counted
 
     def start(self) -> None:
         """Begin sampling."""
-        self._read()  # from here on rates and shares are counted
         self._thread.start()
         self._is_started = True
 
@@ -107,12 +105,15 @@ class SystemCounters:
 
     def sample(self) -> None:
         """Record one sample of everything there is."""
-        if self._beside_others and not _native.stats():
+        if not self._is_wanted():
             return
         for name, values in self._read().items():
             counter(name, values)
 
     def _read(self) -> Counters:
+        import psutil
+
+        self._psutil = psutil
         found: Counters = {}
         for what, reading in list(self._readings.items()):
             try:
@@ -267,14 +268,37 @@ def _begin(run: Run) -> None:
     # Of the processes of a run, the one that was told to sample is enough.
     if run._config is not None and run._config.system_counters_s is not None:
         # A program that was launched may be none that records anything, as a launcher of ranks is.
-        launched = LAUNCH_VARIABLE in os.environ
-        _sampling = SystemCounters(run._config.system_counters_s, beside_others=launched)
+        is_wanted = _native.stats if LAUNCH_VARIABLE in os.environ else lambda: True
+        _sampling = SystemCounters(run._config.system_counters_s, is_wanted)
         _sampling.start()
 
 
+def sample_rank(run: Run | None) -> None:
+    """Sample the memory of what is a rank of several now and then, unless it was said how often."""
+    global _sampling
+    given = run and run._config and "system_counters_s" in run._config._values_given()
+    if run is None or run._config is None or given or _sampling is not None:
+        return
+    world_size = run._settings["rank"]["world_size"] if run._settings else None
+    launched = isinstance(world_size, int) and world_size > 1
+    _sampling = SystemCounters(OF_RANKS_S, lambda: launched or _is_rank(), memory_alone=True)
+    _sampling.start()
+
+
+def _is_rank() -> bool:
+    distributed: Any = getattr(loaded_torch(), "distributed", None)
+    is_begun = getattr(distributed, "is_initialized", None)
+    try:
+        return bool(is_begun and is_begun() and distributed.get_world_size() > 1)
+    except (RuntimeError, ValueError):  # its groups are taken down just now
+        return False
+
+
 def _end(_: Run) -> None:
+    global _sampling
     if _sampling is not None:
         _sampling.stop()
+        _sampling = None
 
 
 def _forget(_: Run) -> None:

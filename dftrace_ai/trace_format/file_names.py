@@ -24,6 +24,9 @@ MARKER_SUFFIX: Final = ".spool-at"
 INDEX_FILE_SUFFIX: Final = ".dfindex"
 """How the name of the file ends that holds what traces add up to, beside them."""
 
+RANK_FILE_SUFFIX: Final = ".dfrank"
+"""How the name of the file ends that holds what a rank says for the whole job, beside its trace."""
+
 SPOOL_PREFIX: Final = "dftrace-"
 SPOOL_SUFFIX: Final = ".spool"
 
@@ -71,7 +74,7 @@ def is_spool(name: str) -> bool:
 
 def is_beside_traces(name: str) -> bool:
     """Return whether a file is called as what lies beside traces and is none, whoever reads it."""
-    return name.endswith((MARKER_SUFFIX, INDEX_FILE_SUFFIX)) or is_spool(name)
+    return name.endswith((MARKER_SUFFIX, INDEX_FILE_SUFFIX, RANK_FILE_SUFFIX)) or is_spool(name)
 
 
 def is_of_a_run(name: str) -> bool:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_arg
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import EventLine, Json, JsonObject
 
-# The category of the lines that the format itself needs, and the names of three of them.
+# The category of the lines that the format itself needs, and the names of four of them.
 OWN_CATEGORY: Final = "dftrace"
 HEADER: Final = "dftrace"
 FOOTER: Final = "end"
 INDEX: Final = "index"
+CLOCK: Final = "clock"
 
 # The name of a line with a key and a value of the user's; all other `M` lines are the format's.
 CUSTOM_METADATA: Final = "CM"
@@ -96,6 +97,23 @@ GivenText = Annotated[str | None, Said(always=True)]
 Count = Annotated[int | None, Said(always=True, least=0)]
 
 
+class Ntp(NamedTuple):
+    """How well the kernel says that its wall clock is kept, as adjtimex(2) tells it."""
+
+    synchronised: bool
+    # It is within so much of the true time, at most and by estimate.
+    max_error_us: int
+    estimated_error_us: int
+    # By how much it is made to run faster than by itself.
+    frequency_ppm: float
+
+    @classmethod
+    def of(cls, said: object) -> Ntp | None:
+        """Read the member of a header or closing line; None where it is none."""
+        told = [said.get(name) for name in cls._fields] if isinstance(said, dict) else []
+        return cls._make(told) if [*map(type, told)] == [bool, int, int, float] else None
+
+
 class HeaderFacts(NamedTuple):
     """What a file says of its process, in the line's order; None for what it does not say."""
 
@@ -146,6 +164,9 @@ class HeaderFacts(NamedTuple):
     pid_namespace: Number = None
     # Ticks since the host began.
     process_start: Number = None
+    # Below 0 where the wall clock shows less than the host has run for; that is not known then.
+    clock_offset_ns: Annotated[int | None, Said("From CLOCK_BOOTTIME to the file's times.")] = None
+    ntp: Annotated[Ntp | None, Said("How well the wall clock was kept; absent if unknown.")] = None
     part: int | None = None
 
     @classmethod
@@ -204,6 +225,7 @@ class FooterFacts(NamedTuple):
         int | None, Said("A process that died is known to have lived then.", least=1)
     ] = None
     layout: Annotated[str | None, Said("As in the header, known later.")] = None
+    ntp: Annotated[Ntp | None, Said("As in the header, at the end.")] = None
 
     @classmethod
     def of(cls, args: dict[str, Json]) -> FooterFacts:
@@ -250,6 +272,8 @@ def _of_type(wanted: object, value: object) -> object:
     """Return a value as a member of this type has it; None where it is none of the type."""
     if wanted is int:
         return value if type(value) is int and 0 <= value < 2**63 else None
+    if wanted is Ntp:
+        return Ntp.of(value)
     if wanted is str:
         return value if isinstance(value, str) else None
     words = isinstance(value, list) and all(isinstance(word, str) for word in value)

@@ -31,9 +31,10 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from dftrace_ai.trace_format.header_and_footer import FooterFacts, HeaderFacts
+from dftrace_ai.trace_format.header_and_footer import FooterFacts, HeaderFacts, Ntp
 
 __all__ = [
+    "ClockLine",
     "Counter",
     "CustomMetadata",
     "EventLine",
@@ -398,6 +399,17 @@ class ThreadName(Line):
     args: NameArgs
 
 
+class NtpArgs(OpenArgs):
+    """How well the wall clock of the host is kept, as adjtimex(2) tells it."""
+
+    synchronised: bool
+    max_error_us: Count
+    estimated_error_us: Count
+    frequency_ppm: Annotated[
+        int | Finite, Field(description="It is made to run so much faster than by itself.")
+    ]
+
+
 def _arguments_of(facts: type[HeaderFacts | FooterFacts], name: str, about: str) -> Any:
     """Make the model of the arguments of a line of what is said beside its facts."""
     members: dict[str, Any] = {}
@@ -411,7 +423,8 @@ def _arguments_of(facts: type[HeaderFacts | FooterFacts], name: str, about: str)
             le=said.most,
             pattern=said.pattern or None,
         )
-        kind: Any = Annotated[said.kind or get_args(optional)[0], rules]
+        fact = get_args(optional)[0]
+        kind: Any = Annotated[said.kind or (NtpArgs if fact is Ntp else fact), rules]
         members[member] = (kind, ...) if said.always else (kind | None, None)
     return create_model(name, __base__=OpenArgs, __doc__=about, __module__=__name__, **members)
 
@@ -465,6 +478,24 @@ class CustomMetadata(Line):
     args: HashArgs
 
 
+class ClockArgs(OpenArgs):
+    """Both clocks at one moment."""
+
+    hhash: Hash
+    boottime_ns: Annotated[Int64, Field(description="By CLOCK_BOOTTIME.")]
+    realtime_ns: Annotated[Int64, Field(description="By the wall clock, since 1970.")]
+    width_ns: Annotated[Int64, Field(ge=0, description="How long it took to read them.")]
+
+
+class ClockLine(Line):
+    """How the clocks of the host stood; no event."""
+
+    name: Literal["clock"]
+    cat: Literal["dftrace"]
+    ph: Literal["M"]
+    args: ClockArgs
+
+
 class Footer(Line):
     """The last line of a file that was closed."""
 
@@ -475,7 +506,7 @@ class Footer(Line):
 
 
 Metadata: TypeAlias = Annotated[
-    ProcessName | ThreadName | Header | HashLine | CustomMetadata | IndexLine | Footer,
+    ProcessName | ThreadName | Header | HashLine | ClockLine | CustomMetadata | IndexLine | Footer,
     Field(discriminator="name"),
 ]
 EventLine: TypeAlias = Annotated[

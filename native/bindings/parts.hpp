@@ -34,6 +34,7 @@ PyObject* show_method(PyObject* module, PyObject* arguments);
 
 // instrumentation/ and training/
 int add_instrumentation_types(PyObject* module);
+int add_collections_type(PyObject* module);
 int prepare_inner_calls();
 extern PyMethodDef inner_call_functions[];
 int add_training_types(PyObject* module);

@@ -83,11 +83,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
         formatter.track_name(out, input.ConsumeIntegral<std::uint32_t>(),
                              input.ConsumeRandomLengthString(40));
     }
-    formatter.header(out, 1, "tsc", 7, {});
+    const auto number = [&] { return input.ConsumeIntegral<std::int64_t>(); };
+    const ClockKeeping keeping{1, 0, number(), number(), number()};
+    formatter.header(out, 1, "tsc", 7, {}, keeping);
+    formatter.clocks(out, {number(), number(), input.ConsumeIntegral<std::uint64_t>(), keeping});
     LineCounts lines{};
     lines.fill(UINT64_MAX);
     formatter.footer(out, lines, {UINT64_MAX, 1, 2, 3, 4}, UINT64_MAX, 0,
-                     {"exception", std::string(reinterpret_cast<const char*>(data), bytes), 9, 255, 7, 8}, 3);
+                     {"exception", std::string(reinterpret_cast<const char*>(data), bytes), 9, 255, 7, 8}, 3,
+                     keeping);
     require_lines(out.view());
     out.clear();
     formatter.opening(out);

@@ -64,7 +64,7 @@ def test_torch_is_as_it_was_and_a_second_call_changes_nothing(traced: Traced, au
     with traced(perfetto=False) as run:
         before = snapshot()
         assert auto() is auto
-        assert set(auto.parts) == set(BUILT_IN) - {"io"}  # that has to be asked for
+        assert set(auto.parts) == set(BUILT_IN) - {"io", "gc"}  # one has to be asked for
         during = snapshot()
         assert sum(a is not b for a, b in zip(before, during)) == CHANGED
         assert auto() is auto
@@ -218,7 +218,7 @@ def test_a_part_that_fails_stops_nobody(
     before = snapshot()
     with traced(perfetto=False) as run, caplog.at_level(logging.WARNING):
         auto()
-        assert set(auto.parts) == set(BUILT_IN) - {"io", "optimizer", "data"} | {"good"}
+        assert set(auto.parts) == set(BUILT_IN) - {"io", "gc", "optimizer", "data"} | {"good"}
         model = net()
         F_loss = model(torch.randn(2, 16)).sum()
         F_loss.backward()
@@ -356,7 +356,7 @@ def test_a_part_of_another_package_needs_no_torch(
 def test_a_part_that_nobody_brings_is_named(
     traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "auto_parts: there is no part 'forwrad'; there are steps, io, lightning"
+    said = "auto_parts: there is no part 'forwrad'; there are steps, io, gc, lightning"
     for parts in ("forwrad", ["steps", "-forwrad"]):
         with pytest.raises(ConfigError, match=said):
             auto(parts=parts)

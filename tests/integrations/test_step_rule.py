@@ -305,6 +305,9 @@ def test_spans_by_hand_have_the_numbers_of_the_step_unless_they_are_given_others
             decorated()
         with ai.comm.receive(args={"step": "late"}), ai.pipeline.test, ai.comm.barrier(sizes=[1]):
             pass
+        ai.comm.gather.start()
+        ai.comm.gather.stop()
+        list(ai.comm.scatter.iter([number]))
 
     with traced(perfetto=False) as run:
         auto()
@@ -324,7 +327,8 @@ def test_spans_by_hand_have_the_numbers_of_the_step_unless_they_are_given_others
         return [
             *[("send", args), ("reduce", args), ("all_reduce", args | {"step": 100 + number})],
             *[("comm.decorated", args), ("receive", args | {"step": "late"})],
-            *[("test", {}), ("barrier", {})],
+            *[("test", {}), ("barrier", {}), ("gather", args)],
+            *[("scatter.iter", args), ("scatter.block", args)],
         ]
 
     told = [

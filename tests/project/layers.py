@@ -141,6 +141,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "checkpoints": {"nodes", "steps", "options"},
         "file_operations": {"nodes", "steps", "options", "checkpoints"},
         "files": {"swapping", "options", "checkpoints", "file_operations"},
+        "garbage": {"nodes", "options"},
         "torch": {"swapping", "nodes", "steps", "options", "checkpoints", "files"},
         **dict.fromkeys(
             ("lightning", "transformers", "engines", "keras", "ray", "tensorflow"),

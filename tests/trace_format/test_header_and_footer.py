@@ -25,6 +25,7 @@ from dftrace_ai.trace_format.header_and_footer import (
     LOSSES,
     FooterFacts,
     HeaderFacts,
+    Ntp,
     footer_of,
     header_of,
 )
@@ -54,6 +55,7 @@ def test_the_facts_know_all_that_the_core_writes(traced: Traced) -> None:
         assert isinstance(said, dict)
         assert set(said) <= set(names(type(facts)))
         read = {key: value for key, value in facts._asdict().items() if key in said}
+        read |= {key: value._asdict() for key, value in read.items() if isinstance(value, Ntp)}
         assert json.loads(json.dumps(read)) == said
     (trace,) = open_traces([rec.trace.path])
     assert trace.header == header_of(header)
@@ -69,7 +71,8 @@ def test_the_core_writes_no_other_member_and_no_other_ending() -> None:
     text = (NATIVE / "writing" / "header_and_footer.cpp").read_text(encoding="utf-8")
     footer = text[text.index("LineFormatter::footer(") :]
     members = re.findall(r'member\("(\w+)"', footer) + re.findall(r',\\"(\w+)\\":', footer)
-    assert {"hhash", *members} - {"cat", "ph"} == set(names(FooterFacts))
+    # What is told of the clock is told in the header by the same function.
+    assert {"hhash", "ntp", *members} - {"cat", "ph"} == set(names(FooterFacts))
     sources = "".join(path.read_text(encoding="utf-8") for path in NATIVE.rglob("*.cpp"))
     made = set(re.findall(r'"(rotated|loader|died|reboot|adopted)"', sources))
     assert made == set(ENDINGS) - {"finalize", "exit", "exception"}

@@ -14,6 +14,9 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+# Which says what to do where the native reader cannot be loaded.
+import dftrace_ai.analysis.reading  # noqa: F401
+
 if TYPE_CHECKING:
     from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.ranks.model import RanksVerdict

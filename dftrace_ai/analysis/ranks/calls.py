@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.groups import GroupsOfJob
-from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.ranks.partials import UNTOLD, CallRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.ranks.job import Block
-    from dftrace_ai.analysis.ranks.partials import CallRows, RankPartial
+    from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 # Columns that are taken over as they are.
@@ -74,7 +74,7 @@ class RanksInOrder:
         number = np.array([one.place.rank for one in ranks], np.int64)
         names = tuple(clocks.tolist())
         return cls(
-            GroupsOfJob.of(ranks),
+            GroupsOfJob.of(ranks, order),
             tuple(order.tolist()),
             place,
             clock,
@@ -90,40 +90,57 @@ class RanksInOrder:
             none = np.zeros(0, np.int64)
             return Calls(*(none for _ in Calls._fields))
         counts = [one.end - one.first for one in stretches]
-        rank = np.repeat(np.array([one.rank for one in stretches]), counts)
-        shift = np.repeat(self.shift_ns[[one.rank for one in stretches]], counts)
-        number = np.concatenate([_numbers(block, one) for one in stretches])
-        at = np.minimum(np.searchsorted(block.numbers, number), len(block.numbers) - 1)
-        common = block.numbers[at] == number
+        parts = [slice(one.first, one.end) for one in stretches]
+        columns = dict(
+            zip(CallRows._fields, zip(*(one.calls for one in stretches), strict=True), strict=True)
+        )
+
+        def column(name: str) -> Integers:
+            return np.concatenate(
+                [one[part] for one, part in zip(columns[name], parts, strict=True)]
+            )
+
+        ranks = np.array([one.rank for one in stretches])
+        rank, shift = np.repeat(ranks, counts), np.repeat(self.shift_ns[ranks], counts)
+        skipped = np.cumsum(counts) - counts - [one.first for one in stretches]
+        # Steps of the chunks, those of all ranks in a row; the last is of calls without one.
+        steps = [block.chunks[one.rank].steps.number for one in stretches]
+        numbers = np.concatenate([*steps, [UNTOLD]])
+        lengths = [len(number) for number in steps]
+        step = column("step")
+        starts = np.repeat(np.cumsum(lengths) - lengths, counts)
+        at = np.where(step == UNTOLD, len(numbers) - 1, starts + step)
+        place = np.minimum(np.searchsorted(block.numbers, numbers), len(block.numbers) - 1)
+        place[block.numbers[place] != numbers] = UNTOLD
+        step = place[at]
         groups = self.groups
-        group = _column(stretches, "group")
+        group = column("group")
         # Of a call without a group: the last one of its rank.
         ends = np.append(groups.first_group[1:], len(groups.of_rank)) - 1
         group = np.where(group == UNTOLD, ends[rank], groups.first_group[rank] + group)
         return Calls(
             rank=rank,
-            row=np.concatenate([np.arange(one.first, one.end) for one in stretches]),
-            step=np.where(common, at, UNTOLD),
-            number=number,
-            common=common,
+            row=np.arange(len(rank)) - np.repeat(skipped, counts),
+            step=step,
+            number=numbers[at],
+            common=step != UNTOLD,
             group=groups.of_rank[group],
-            name=groups.calls[groups.first_name[rank] + _column(stretches, "name")],
-            start_ns=_column(stretches, "start_ns") + shift,
-            end_ns=_column(stretches, "end_ns") + shift,
-            **{name: _column(stretches, name) for name in _SAME},
+            name=groups.calls[groups.first_name[rank] + column("name")],
+            start_ns=column("start_ns") + shift,
+            end_ns=column("end_ns") + shift,
+            **{name: column(name) for name in _SAME},
             left=np.zeros(len(rank), bool),
         )
 
     def _stretches(self, block: Block, first: int, end: int) -> Iterator[_Stretch]:
         for rank in self.order:
             calls, rows = block.chunks[rank].calls, block.rows[rank]
-            # What lies in no step follows the one before it.
-            reached = np.maximum.accumulate(calls.step) if len(calls.step) else calls.step
-            start, stop = 0, len(reached)
-            if first:
-                start = int(np.searchsorted(reached, rows[first]))
-            if end < len(rows):
-                stop = int(np.searchsorted(reached, rows[end]))
+            start, stop = 0, len(calls.step)
+            if first or end < len(rows):
+                # What lies in no step follows the one before it.
+                reached = np.maximum.accumulate(calls.step)
+                start = int(np.searchsorted(reached, rows[first])) if first else 0
+                stop = int(np.searchsorted(reached, rows[end])) if end < len(rows) else stop
             if start < stop:
                 yield _Stretch(rank, calls, start, stop)
 
@@ -145,14 +162,3 @@ class _Stretch(NamedTuple):
     calls: CallRows
     first: int
     end: int
-
-
-def _column(stretches: Sequence[_Stretch], name: str) -> Integers:
-    return np.concatenate([getattr(one.calls, name)[one.first : one.end] for one in stretches])
-
-
-def _numbers(block: Block, stretch: _Stretch) -> Integers:
-    """Return what the steps of calls are called."""
-    numbers = np.append(block.chunks[stretch.rank].steps.number, UNTOLD)
-    found: Integers = numbers[stretch.calls.step[stretch.first : stretch.end]]
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ class GroupsOfJob:
     seen: Integers  # how many of them have a trace
     # ``(groups, ranks)``: which ranks are in which; of ranks their index in the job
     inside: Integers
+    order: Integers  # the ranks, those with one clock beside each other
     calls: Integers  # what the names of each rank are in `CALLS`, those of all ranks in a row
     # what the groups of each rank are in `groups`; its last is of calls without one
     of_rank: Integers
@@ -65,8 +67,16 @@ class GroupsOfJob:
             of_rank=of_rank,
         )
 
+    @cached_property
+    def place(self) -> Integers:
+        """How many of each group stand before each rank, ``(groups, ranks)``."""
+        before = np.cumsum(self.inside[:, self.order], axis=1, dtype=np.int32)
+        place = np.empty_like(before)
+        place[:, self.order] = before - self.inside[:, self.order]
+        return place
+
     @classmethod
-    def of(cls, ranks: Sequence[RankPartial]) -> GroupsOfJob:
+    def of(cls, ranks: Sequence[RankPartial], order: Integers) -> GroupsOfJob:
         """Put the groups of ranks together."""
         told, lines = _told(ranks), Lines(ranks)
         numbers: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -93,7 +103,7 @@ class GroupsOfJob:
             inside[number, [at[rank] for rank in group.ranks if rank in at]] = True
         names = (np.array(one, np.int64) for one in (calls, of_rank, first_name, first_group))
         size = np.array([len(group.ranks) for group in groups], np.int64)
-        return cls(tuple(groups), size, inside.sum(1), inside, *names)
+        return cls(tuple(groups), size, inside.sum(1), inside, order, *names)
 
 
 _CALL: Final = {name: number for number, name in enumerate(CALLS)}

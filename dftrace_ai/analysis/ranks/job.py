@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.kept import Kept, Spill, read_kept, write_kept
 from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
-from dftrace_ai.analysis.ranks.partials import Place
+from dftrace_ai.analysis.ranks.partials import Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
-from dftrace_ai.analysis.steps import Job, Rank, measure
+from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
+from dftrace_ai.analysis.steps import Job, Process, Rank, measure
+from dftrace_ai.analysis.steps.processes import STEP_ROLES
 from dftrace_ai.analysis.texts import few
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
@@ -21,9 +25,13 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dftrace_ai.analysis.ranks.partials import RankPartial, StepsChunk
+    from dftrace_ai.analysis.ranks.partials import StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.identity import Owner
+
+# Of so many bytes on it is worth it to keep what ranks say: they are read in seconds.
+LARGE_BYTES: Final = 32 * 1024 * 1024
+THREADS: Final = min(8, os.cpu_count() or 1)
 
 
 class Block(NamedTuple):
@@ -156,36 +164,129 @@ def read_ranks(traces: TraceSet, *, attempt: int | None = None) -> RanksOfJob:
     Raises:
         TraceError: there are several runs, a rank twice or none, or none was started so often.
     """
-    owners = traces.owners
-    runs = [run.id for run in owners.known_runs]
-    if len(runs) > 1:
-        raise _of_several(runs)
-    if attempt is not None:
-        files = owners.of_start(attempt)
+    return _Reading(traces, attempt, keep="large").job()
+
+
+def keep_ranks(traces: TraceSet) -> int:
+    """Keep what the ranks of jobs say for `read_ranks`; returns of how many processes it was made.
+
+    Raises:
+        TraceError: a rank is there twice.
+    """
+    made = 0
+    for run in traces.owners.known_runs:
+        of_run = TraceSet(run.files)
+        if len({owner.header.rank for owner in of_run.owners.all} - {None}) > 1:
+            reading = _Reading(of_run, None, keep="all")
+            reading.job()
+            made += reading.kept
+    return made
+
+
+class _Reading:
+    """Reads ranks: what is kept beside their traces, and the traces of the others."""
+
+    def __init__(
+        self, traces: TraceSet, attempt: int | None, *, keep: Literal["large", "all"]
+    ) -> None:
+        owners = self._owners = traces.owners
+        runs = [run.id for run in owners.known_runs]
+        if len(runs) > 1:
+            raise _of_several(runs)
+        files = owners.last if attempt is None else owners.of_start(attempt)
         if not files:
             starts = max(owner.start for owner in owners.all)
-            raise TraceError(f"no rank was started {counted(attempt, 'time')}: {starts} at most")
-        traces = TraceSet(files, traces.skipped)
-    job = Job(traces)
-    found: list[RankPartial] = []
-    nameless: list[RankPartial] = []
-    for member in job:
+            raise TraceError(
+                f"no rank was started {counted(attempt or 1, 'time')}: {starts} at most"
+            )
+        self._chosen = files
+        # Of one that is not the last nothing is to be told of others.
+        self._traces = traces if attempt is None else TraceSet(files, traces.skipped)
+        size = sum(trace.file.content.stat().st_size for trace in files)
+        self._keeps = keep == "all" or size >= LARGE_BYTES
+        self._spill = Spill()
+        # The files of processes of which something may be kept, as they were before they were read.
+        self._before: dict[int, list[TracedFile]] = {}
+        self._any_kept = False
+        self._nameless: list[RankPartial] = []
+        self.kept = 0
+
+    def job(self) -> RanksOfJob:
+        """Return all ranks of the job."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        numbers = sorted({self._owners.of(trace).number for trace in self._chosen})
+        chosen = [self._owners.all[number] for number in numbers]
+        with ThreadPoolExecutor(THREADS) as pool:
+            kept = [*pool.map(self._kept, chosen)]
+        self._any_kept = any(kept)
+        rest = [owner for owner, one in zip(chosen, kept, strict=True) if one is None]
+        files = sorted((trace for one in rest for trace in one.files), key=lambda one: one.path)
+        ranks = [one.partial for one in kept if one is not None and one.partial is not None]
+        job = self._job = Job(self._traces, only=files)
+        made = job.each(self._read, THREADS)
+        ranks += filter(None, made)
+        notes = [*job.facts.notes]
+        nameless = len(self._nameless)
+        if nameless == 1 and not ranks:
+            return RanksOfJob.of(self._nameless, notes)  # a training by itself
+        if nameless:
+            told = "a process" if nameless == 1 else f"{nameless:,} processes"
+            notes.append(f"{told} with steps and no rank: left out")
+        if not ranks:
+            raise TraceError("no rank: no trace of a training says which rank it is of")
+        return RanksOfJob.of(ranks, notes)
+
+    def _kept(self, owner: Owner) -> Kept | None:
+        if not owner.is_known or owner.header.run is None:
+            return None
+        try:
+            found = read_kept(owner.files, self._place(owner))
+        except IndexFileError:
+            found = None  # it is made again
+        # What is still written to would be made again each time.
+        if found is None and self._keeps and all(trace.end.footer for trace in owner.files):
+            self._before[owner.number] = [identity_of(trace) for trace in owner.files]
+        return found
+
+    def _place(self, owner: Owner) -> Place:
+        return place_of(owner, self._owners.run_of(owner))
+
+    def _read(self, member: Rank | Process) -> RankPartial | None:
         if not isinstance(member, Rank):
-            continue
-        owner = owners.of(member.process.owner.files[0])
-        place = place_of(owner, owners.run_of(owner))
-        told = partial_of(member.process, measure(member.process), place)
-        (nameless if member.process.header.rank is None else found).append(told)
-        del member
-    if not found and len(nameless) == 1:
-        return RanksOfJob.of(nameless, job.facts.notes)  # a training by itself
-    notes = list(job.facts.notes)
-    if nameless:
-        some = "a process" if len(nameless) == 1 else f"{len(nameless):,} processes"
-        notes.append(f"{some} with steps and no rank: left out")
-    if not found:
-        raise TraceError("no rank: no trace of a training says which rank it is of")
-    return RanksOfJob.of(found, notes)
+            self._keep(member, None)
+            return None
+        for worker in member.workers:
+            self._keep(worker, None)
+        process = member.process
+        # Passes alone tell of a training only where no rank shows more.
+        if self._any_kept and not process.spans.has(*STEP_ROLES).any():
+            return None
+        owner = self._owners.of(process.owner.files[0])
+        place = self._place(owner)
+        partial = partial_of(process, measure(process), place)
+        if process.header.rank is None:
+            self._nameless.append(partial)
+            return None
+        if self._keep(process, partial):
+            kept = read_kept(owner.files, place)
+            if kept is not None and kept.partial is not None:
+                return kept.partial
+        return self._spill.packed(partial)
+
+    def _keep(self, process: Process, partial: RankPartial | None) -> bool:
+        """Keep beside the trace what a process says; False where it cannot be."""
+        owner = self._owners.of(process.owner.files[0])
+        before = self._before.get(owner.number)
+        tells = process.spans.has(*STEP_ROLES, "forward", "backward").any()
+        if before is None or (partial is None and tells) or not self._job.is_sound(process):
+            return False
+        try:
+            write_kept(owner.files, before, partial)
+        except TraceError:
+            return False  # nothing may be written there
+        self.kept += 1
+        return True
 
 
 def place_of(owner: Owner, run: str) -> Place:

@@ -64,8 +64,8 @@ FEWEST_LAST: Final = 20
 LEVELS_APART: Final = 1 / 3
 FITS_BETTER: Final = 0.7
 BATCHES_OF_LEVELS: Final = 200
-# A pause is so much of a step. Pauses hold so much of all straggling: one rank's, where it makes so
-# much of that, in any number of steps, those of several ranks in few.
+# A pause is so much of a step. Pauses hold so much of all straggling: of one rank, which makes so
+# much of theirs, in any number of steps, of several ranks in few.
 PAUSE: Final = 0.25
 FEW_STEPS: Final = 0.25
 MOST_OF_IT: Final = 0.5
@@ -430,7 +430,7 @@ class _Rules:
         scale = max(lower_scale(work.excess_ns[:, ::every]), self._least)
         far = SCALES * scale
         pauses = straggle > max(PAUSE * work.step_ns, far)
-        if pauses.sum() >= FEWEST_PAUSES and _part(straggle, pauses) >= MOST_OF_IT:
+        if pauses.sum() >= FEWEST_PAUSES:
             figures = replace(self._in_steps(pauses), scale_ns=round(scale))
             if self._in_few_steps(straggle, pauses, figures):
                 return
@@ -472,14 +472,15 @@ class _Rules:
         if not work.is_waited_for(steps):
             return False
         # By the waiting that each makes: hiccups of others among the bursts of one are small.
-        more = straggle[steps] - low_median(straggle)
-        of_rank = np.bincount(work.last[steps], more, minlength=work.ranks)
+        more = np.maximum(straggle - low_median(straggle), 0)
+        of_rank = np.bincount(work.last[steps], more[steps], minlength=work.ranks)
         at = int(of_rank.argmax())
         its = steps & (work.last == at)
         late = np.arange(work.ranks) == at
         # A crowded host lets one wait as often as not, and another one the next time.
         most = FEW_STEPS * len(work) if self._crowd(late) else len(work)
-        if FEWEST_PAUSES <= its.sum() <= most and of_rank[at] >= ONE_RANK * more.sum():
+        is_one = of_rank[at] >= max(ONE_RANK * more[steps].sum(), MOST_OF_IT * more.sum())
+        if is_one and FEWEST_PAUSES <= its.sum() <= most:
             cost = work.cost_of(late)
             severe = self._of_few_steps(cost)
             one = _late(
@@ -494,9 +495,10 @@ class _Rules:
             )
             self._drafts.append(_Draft(one, _Where(work, late, its), slight=severe is None))
             return severe is not None
+        few = steps.sum() <= FEW_STEPS * len(work) and _part(straggle, steps) >= MOST_OF_IT
         cost = share_of(np.where(steps, straggle, 0), work.time_ns)
-        severe = self._of_few_steps(cost)
-        if severe is None or steps.sum() > FEW_STEPS * len(work):
+        severe = self._of_few_steps(cost) if few else None
+        if severe is None:
             return False
         one = _late("pauses", "rotating", severe, cost, low_median(straggle[steps]), figures)
         beyond = SCALES * (figures.scale_ns or 0)

@@ -73,6 +73,8 @@ class Matches:
 
     calls: MetCalls  # those of a meeting side by side, ranks with one clock beside each other
     first: Integers  # where each meeting begins in them
+    size: Integers  # how many it has
+    meeting: Integers  # of each call
     group: Integers  # of each meeting, index in the groups of the job
     name: Integers  # of each meeting, index in `groups.CALLS`; of a message that of its first call
     # of each meeting, index in the steps of the block; `UNTOLD` where no call is in one
@@ -85,23 +87,13 @@ class Matches:
     # groups that are, since more than `MOST_ODD` of their meetings are odd
     left_out: tuple[int, ...]
 
-    @property
-    def size(self) -> Integers:
-        """How many calls each meeting has."""
-        return np.diff(self.first, append=len(self.calls.rank))
-
-    @property
-    def meeting(self) -> Integers:
-        """The meeting of each call."""
-        return np.repeat(np.arange(len(self.first)), self.size)
-
 
 def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
     """Put ranks in order; those of a group that nobody tells are those that leave together."""
     found = RanksInOrder.of(ranks)
-    unknown = np.flatnonzero(found.groups.size == 0)
-    if not len(unknown) or len(ranks) < 2:
+    if len(ranks) < 2 or not _some_unknown(found.groups, ranks[0]):
         return found
+    unknown = np.flatnonzero(found.groups.size == 0)
     block = next(RanksOfJob(tuple(ranks)).blocks(), None)
     if block is None:
         return found
@@ -113,6 +105,13 @@ def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
         if len(mine.rank):
             found = _with_members(found, group, mine, ranks, least)
     return found
+
+
+def _some_unknown(groups: GroupsOfJob, one: RankPartial) -> bool:
+    """Return whether there are groups whose ranks nobody tells, or calls without a group."""
+    named = any(group.name and not group.ranks for group in groups.groups)
+    number = min(one.chunks, default=None)
+    return named or (number is not None and bool((one.chunks[number].calls.group == UNTOLD).any()))
 
 
 def _with_members(
@@ -223,7 +222,9 @@ class Matching:
             # What lacks somebody for the second time is not looked for any longer.
             left = calls.taken(found.lacking[~calls.left[found.lacking]])
             self._left = left._replace(left=np.ones(len(left.rank), bool))
-            yield found.matches
+            matches = found.matches
+            del calls, found  # they are as large as what is made of them
+            yield matches
 
     def rest(self) -> Unmatched:
         """Return what is left when all blocks have been taken."""
@@ -279,11 +280,13 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
     matches = Matches(
         calls=met,
         first=first,
+        size=size,
+        meeting=np.repeat(np.arange(len(size)), size),
         group=group,
         name=name,
         step=np.maximum.reduceat(met.step, first) if len(first) else first,
         whole=(name >= MESSAGE) | (groups.seen == groups.size)[group],
-        before=_before(met, by_time),
+        before=_before(met, first, size),
         by_time=by_time,
         unmatched=unmatched,
         left_out=tuple(np.flatnonzero(left_out).tolist()),
@@ -291,15 +294,17 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
     return _Found(matches, np.concatenate(lacking))
 
 
-def _before(met: MetCalls, by_time: Integers) -> Integers:
+def _before(met: MetCalls, first: Integers, size: Integers) -> Integers:
     """Return of each call of a collective the one before it of its rank and group."""
-    at = by_time[met.name[by_time] < MESSAGE]
-    order, first = sorted_by((met.rank[at], met.group[at]))
-    in_order = at[order]
-    before = np.full(len(met.rank), UNTOLD, np.int64)
-    before[in_order[1:]] = in_order[:-1]
-    before[in_order[first]] = UNTOLD
-    return before
+    # All collectives of a group have the same members, in the same order.
+    at = np.flatnonzero(met.name[first] < MESSAGE)
+    order = at[np.lexsort((met.start_ns[first[at]], met.group[first[at]]))]
+    follows = met.group[first[order[1:]]] == met.group[first[order[:-1]]]
+    back = np.zeros(len(first), np.int64)
+    back[order[1:][follows]] = (first[order[1:]] - first[order[:-1]])[follows]
+    rows = np.arange(len(met.rank))
+    back = np.repeat(back, size)
+    return np.where(back == 0, UNTOLD, rows - back)
 
 
 def _by_the_best(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # 64 collectives back at most.
 _DOUBLINGS: Final = 6
 
+_LONG_AGO: Final = np.iinfo(np.int64).min
+
 # Of what orders calls of many ranks in one number.
 _MOST: Final = 1 << 62
 
@@ -41,7 +43,7 @@ class Roots:
 
     def __init__(self, ranks: RanksInOrder) -> None:
         none = np.zeros(len(ranks.place), np.int64)
-        self._place = ranks.place
+        self._groups = ranks.groups
         self._last = _LastOf(none, none.copy(), none.copy(), none + UNTOLD)
 
     def of(self, meetings: Meetings) -> Integers:
@@ -98,11 +100,12 @@ class Roots:
 
     def _left_with(self, meetings: Meetings, others: Integers, rank: Integers) -> Integers:
         """Return when ranks left other meetings, by their clocks; long ago for not at all."""
-        calls, ranks = meetings.matches.calls, len(self._place)
-        keys = meetings.matches.meeting * ranks + self._place[calls.rank]
-        wanted = others * ranks + self._place[rank]
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[at] == wanted, meetings.left_ns[at], np.iinfo(np.int64).min)
+        matches, groups = meetings.matches, self._groups
+        group = matches.group[others]
+        # All members that have a trace are in it, in the order of their clocks.
+        at = matches.first[others] + groups.place[group, rank]
+        inside = (others != UNTOLD) & groups.inside[group, rank]
+        return np.where(inside, meetings.left_ns[np.where(inside, at, 0)], _LONG_AGO)
 
     def _before(self, rank: Integers, left: Integers, start: Integers, edges: Integers) -> Integers:
         """Return of each call that of its rank that had ended last when it began; -1 for none."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import EventBlock
 
+ROWS_AT_ONCE: Final = 32_768
+
 NO_NUMBER: Final = -(2**63)
 """In place of a number, where arguments have none."""
 
@@ -109,6 +111,9 @@ class Taking:
         self._columns = [Column((np.int32, np.int64)) for _ in self._names]
         self._texts: dict[str, int] = {}
         self._text_bytes = 0
+        # Rows and values that came last: many small ones are put into columns together.
+        self._last: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._last_rows = 0
 
     def add(self, block: EventBlock, before: int, labels: Sequence[tuple[str, str]]) -> None:
         """Take those of a block, before which so many rows were read."""
@@ -121,13 +126,22 @@ class Taking:
         if not len(rows):
             return
         values = np.frombuffer(found[1], np.int64).reshape(len(rows), -1)
-        places = np.array([*map(self._place, found[2]), -1], np.int64)
-        self._rows.add(rows + np.int64(before))
-        for at, column in enumerate(self._columns):
-            piece = values[:, at]
-            if at >= len(self._names) - len(self._wanted.texts):
-                piece = places[np.maximum(piece, -1)]
-            column.add(piece)
+        if texts := len(self._wanted.texts):
+            values = values.copy()
+            places = np.array([*map(self._place, found[2]), -1], np.int64)
+            values[:, -texts:] = places[np.maximum(values[:, -texts:], -1)]
+        self._last.append((rows + np.int64(before), values))
+        self._last_rows += len(rows)
+        if self._last_rows >= ROWS_AT_ONCE:
+            self._put()
+
+    def _put(self) -> None:
+        if self._last:
+            rows, values = (np.concatenate(pieces) for pieces in zip(*self._last, strict=True))
+            self._rows.add(rows)
+            for at, column in enumerate(self._columns):
+                column.add(values[:, at])
+        self._last, self._last_rows = [], 0
 
     def _place(self, text: str) -> int:
         if text not in self._texts:
@@ -145,6 +159,7 @@ class Taking:
 
     def members(self, *, kept: bool) -> Members:
         """Return what was taken, copies where more may come."""
+        self._put()
         pairs = zip(self._names, self._columns, strict=True)
         columns = {name: column.whole(kept=kept) for name, column in pairs}
         return Members(self._rows.whole(kept=kept), columns, tuple(self._texts))

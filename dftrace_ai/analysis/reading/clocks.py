@@ -1,8 +1,9 @@
-"""Clocks that were wrong: times that cannot be, set back, or that fit no other of their run."""
+"""Clocks: times that cannot be, set back, or that fit no other of their run, and how well kept."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from dftrace_ai import _reader
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.header_and_footer import Ntp
 
     Times = NDArray[np.int64]
 
@@ -237,6 +239,50 @@ def _ranks_apart(files: Sequence[FileTimes]) -> Iterator[str]:
                 f"run {run[:8]}: {counted(len(others), 'rank')} recorded nothing within "
                 f"{hours_text(gap)} of the other {len(usual)}, as where clocks differ: {named}"
             )
+
+
+@dataclass(frozen=True)
+class HostClocks:
+    """How well the wall clocks of the hosts of some traces were kept, as their kernels have said.
+
+    Attributes:
+        hosts: how many hosts there are; one that was started again is another.
+        not_synchronised: names of those whose clocks nobody kept, or too badly, by name.
+        unknown: of how many nothing is known: their kernels do not say it, or others recorded.
+    """
+
+    hosts: int
+    not_synchronised: tuple[str, ...]
+    unknown: int
+
+    @property
+    def told(self) -> str:
+        """A line about hosts that are not synchronised; empty for none."""
+        names = self.not_synchronised
+        if not names:
+            return ""
+        named = ", ".join(map(quoted, names[:NAMED])) + (", ..." if len(names) > NAMED else "")
+        noun = "host" if self.hosts == 1 else "hosts"
+        return f"clocks: {len(names)} of {self.hosts:,} {noun} not synchronised: {named}"
+
+
+def host_clocks(files: Iterable[Trace]) -> HostClocks:
+    """Return how well the clocks of the hosts were kept, by the last that each file says of it."""
+    # Containers of one start of a host have one clock between them, and names of their own.
+    names: dict[str, str] = {}
+    found: dict[str, list[Ntp]] = {}
+    for file in files:
+        header = file.header
+        if header is None or header.host is None:
+            continue
+        told = (file.end.footer and file.end.footer.ntp) or header.ntp
+        clock = header.boot_id or header.host
+        names.setdefault(clock, header.host)
+        found.setdefault(clock, []).extend([told] if told else [])
+    bad = [
+        names[clock] for clock, told in found.items() if not all(ntp.synchronised for ntp in told)
+    ]
+    return HostClocks(len(found), tuple(sorted(bad)), sum(not told for told in found.values()))
 
 
 def _together(ranks: dict[int, Reach]) -> list[list[int]]:

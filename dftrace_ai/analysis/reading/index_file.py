@@ -26,7 +26,7 @@ from dftrace_ai.trace_format.header_and_footer import FooterFacts
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.index_line import (
@@ -88,11 +88,11 @@ class ProcessFigures(NamedTuple):
     main_thread_ns: int | None
 
 
-def index_path(parts: Sequence[Trace]) -> Path:
+def index_path(parts: Sequence[Trace], suffix: str = INDEX_FILE_SUFFIX) -> Path:
     """Return where the index file of a process is: beside its traces, called as they are."""
     path = parts[0].path
     name = trace_name(path.name)
-    return path.with_name((name.base if name else path.name) + INDEX_FILE_SUFFIX)
+    return path.with_name((name.base if name else path.name) + suffix)
 
 
 def identity_of(trace: Trace) -> TracedFile:
@@ -118,20 +118,10 @@ def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
 
     One that is not to be believed is an IndexFileError.
     """
-    path = index_path(parts)
-    try:
-        file = _opened(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise IndexFileError(f"cannot be read: {error.strerror}") from error
+    file = opened_beside(index_path(parts), parts)
     if file is None:
-        raise IndexFileError("is no index")
+        return None
     with file:
-        status = os.fstat(file.fileno())
-        owners = {os.geteuid(), 0, *(trace.file.content.stat().st_uid for trace in parts)}
-        if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
-            raise IndexFileError("may have been written by somebody else")
         content = file.read(MOST_BYTES + 1)
     if content.startswith(EARLIER):
         raise IndexFileError("is of an earlier version; `dftrace index` makes it again")
@@ -147,6 +137,26 @@ def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
     if files != [identity_of(trace) for trace in parts]:
         raise IndexFileError("was made before the trace changed; `dftrace index` makes it again")
     return figures
+
+
+def opened_beside(
+    path: Path, parts: Sequence[Trace], most_bytes: int = MOST_BYTES
+) -> BinaryIO | None:
+    """Open what is kept beside traces; None without any, an IndexFileError for what is others'."""
+    try:
+        file = _opened(path, most_bytes)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise IndexFileError(f"cannot be read: {error.strerror}") from error
+    if file is None:
+        raise IndexFileError("is no index")
+    status = os.fstat(file.fileno())
+    owners = {os.geteuid(), 0, *(trace.file.content.stat().st_uid for trace in parts)}
+    if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
+        file.close()
+        raise IndexFileError("may have been written by somebody else")
+    return file
 
 
 def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
@@ -192,33 +202,35 @@ def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
 
 
 def _end_told(end: TraceEnd) -> tuple[bool, bool, bool, dict[str, Json] | None]:
-    return end.whole, end.bracket, end.damaged, end.footer and end.footer._asdict()
+    footer = end.footer
+    told = footer and {**footer._asdict(), "ntp": footer.ntp and footer.ntp._asdict()}
+    return end.whole, end.bracket, end.damaged, told
 
 
-def check_place(path: Path) -> None:
-    """Hold that an index file can be written, before anybody works for it."""
-    if os.path.lexists(path) and not _is_ours(path):
+def check_place(path: Path, marks: tuple[bytes, ...] = (MARK, EARLIER)) -> None:
+    """Hold that a file that begins so can be written, before anybody works for it."""
+    if os.path.lexists(path) and not _is_ours(path, marks):
         raise TraceError(f"{quoted(str(path))}: is no index of ours, and is left as it is")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise TraceError(f"{quoted(str(path))}: cannot be written: Permission denied")
 
 
-def _is_ours(path: Path) -> bool:
+def _is_ours(path: Path, marks: tuple[bytes, ...]) -> bool:
     try:
-        file = _opened(path)
+        file = _opened(path, 2**62)
     except OSError:
         return False
     if file is None:
         return False
     with file:
-        return file.read(len(MARK)) in (MARK, EARLIER)
+        return file.read(len(marks[0])) in marks
 
 
-def _opened(path: Path) -> BinaryIO | None:
+def _opened(path: Path, most_bytes: int) -> BinaryIO | None:
     """Open a regular file that may be an index; None for anything else."""
     number = os.open(path, FLAGS)
     status = os.fstat(number)
-    if stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES:
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
         return os.fdopen(number, "rb")
     os.close(number)
     return None
@@ -238,9 +250,13 @@ def write_index(
     )
     if len(text) + len(MARK) + DIGEST_BYTES >= MOST_BYTES:
         raise TraceError(f"{quoted(str(path))}: would be too large: too many names")
-    content = MARK + sha256(text).hexdigest().encode() + b"\n" + text
+    write_beside(path, [MARK + sha256(text).hexdigest().encode() + b"\n" + text], mode)
+
+
+def write_beside(path: Path, pieces: Iterable[bytes], mode: int) -> None:
+    """Write a file that is whole when it gets its name; it can be read as `mode` lets traces be."""
     try:
-        with new_file(path, 0o600 | (mode & 0o444)) as unnamed:
-            unnamed.write_bytes(content)
+        with new_file(path, 0o600 | (mode & 0o444)) as unnamed, unnamed.open("wb") as file:
+            file.writelines(pieces)
     except DftraceError as error:
         raise TraceError(str(error)) from error

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai._reader import longest
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.calls import calls_of
-from dftrace_ai.analysis.steps.spans import common, rising, union
+from dftrace_ai.analysis.steps.spans import common, places, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _waits_from(waits: _Calls, signs: Sequence[Integers]) -> Integers:
     behind = waits.start_ns + 1
     alone = begin - waits.start_ns <= CALL_NS
     for moments in signs:
-        alone &= np.searchsorted(moments, behind) == np.searchsorted(moments, begin)
+        alone &= places(moments, behind) == places(moments, begin)
     return np.where(alone, waits.start_ns, begin)
 
 
@@ -151,29 +152,24 @@ def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, .
     window = int(calls.start_ns.min()), int(calls.end_ns.max()) + SOON_NS + 1
     near = [moments[slice(*np.searchsorted(moments, window))] for moments in of_thread]
     signs, own = rising(*near), rising(*near[:2])
-    by_length = np.argsort(np.append(np.diff(signs), 0), kind="stable")
-    rank = np.empty(len(signs), np.int64)
-    rank[by_length] = np.arange(len(signs))
     found = []
     for within in (False, True):
         some = calls.only(calls.within == within)
+        if not len(some.row):
+            continue
+        shown = b""
         if within:
             # Who calls another one has not waited for this one.
-            after = np.searchsorted(own, signs[1:])
-            other = own[np.minimum(after, len(own) - 1)] != signs[1:] if len(own) else True
-            rank[:-1][other] = UNKNOWN
-        least = np.searchsorted(signs, some.end_ns - some.late_ns) - 1
-        least = np.maximum(least, np.searchsorted(signs, some.start_ns))
-        behind = np.searchsorted(signs, some.end_ns + SOON_NS, side="right") - 1
-        behind = np.minimum(behind, np.searchsorted(signs, some.end_ns))
-        behind = np.minimum(behind, np.searchsorted(signs, some.until_ns, side="right") - 1)
-        there = least < behind
-        pairs = np.stack([least[there], behind[there]], 1).ravel()
-        if not len(pairs):
-            continue
-        best = np.maximum.reduceat(rank, pairs)[::2]
-        ended = some.only(there).only(best >= 0)
-        silence = by_length[best[best >= 0]]
+            after = np.minimum(places(own, signs), len(own) - 1)
+            shown = (own[after] == signs if len(own) else np.zeros(len(signs), bool)).tobytes()
+        least = places(signs, some.end_ns - some.late_ns) - 1
+        least = np.maximum(least, places(signs, some.start_ns))
+        behind = places(signs, some.end_ns + SOON_NS, right=True) - 1
+        behind = np.minimum(behind, places(signs, some.end_ns))
+        behind = np.minimum(behind, places(signs, some.until_ns, right=True) - 1)
+        silence = np.frombuffer(longest(signs, least, behind, shown), np.int64)
+        there = silence >= 0
+        silence, ended = silence[there], some.only(there)
         found.append((signs[silence], np.minimum(signs[silence + 1], ended.end_ns), ended.row))
     if not found:
         return none

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.clocks import clock_notes, lie_apart
+from dftrace_ai.analysis.reading.clocks import NEVER, clock_notes, lie_apart
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.search import deleted_told
@@ -15,7 +15,7 @@ from dftrace_ai.analysis.steps.processes import STEP_ROLES, read_processes
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.reading.identity import Owner
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Of the processes of a host so many rows are held while it is not known yet who works for whom;
 # beyond that a process is let go, and read again when its turn has come.
 MOST_HELD: Final = 1_000_000
+
+Made = TypeVar("Made")
 
 Order: TypeAlias = tuple[int, int, int]
 """In which order ranks are told of: by rank, number of the owner, and that of the process."""
@@ -96,6 +98,10 @@ class _Look:
         return self.number, self.owner.number, self.pid
 
 
+def _made(members: Iterable[Rank | Process], make: Callable[[Rank | Process], Made]) -> list[Made]:
+    return [make(member) for member in members]
+
+
 class Job:
     """The processes of a job, read one after the other: each rank with its workers, and others.
 
@@ -107,6 +113,7 @@ class Job:
             were started again, the last start alone is read, which the notes say.
         events: keep what is not of spans, too, which takes twice the memory.
         all_starts: read all of them.
+        only: read these of the files alone.
 
     Raises:
         TraceError: a file cannot be read any more.
@@ -120,7 +127,14 @@ class Job:
         print(*job.facts.notes)
     """
 
-    def __init__(self, traces: TraceSet, *, events: bool = False, all_starts: bool = False) -> None:
+    def __init__(
+        self,
+        traces: TraceSet,
+        *,
+        events: bool = False,
+        all_starts: bool = False,
+        only: Sequence[Trace] | None = None,
+    ) -> None:
         self._traces = traces
         self._events = events
         self._all_starts = all_starts
@@ -128,8 +142,10 @@ class Job:
         self._chosen = traces if all_starts else TraceSet(self._owners.last)
         self._files: dict[int, FileFacts] = {}
         self._of_owner: dict[int, list[tuple[int, Trace]]] = defaultdict(list)
+        read = None if only is None else {trace.path for trace in only}
         for number, trace in enumerate(self._chosen):
-            self._of_owner[self._owners.of(trace).number].append((number, trace))
+            if read is None or trace.path in read:
+                self._of_owner[self._owners.of(trace).number].append((number, trace))
 
     def __iter__(self) -> Iterator[Rank | Process]:
         """Yield each rank with its workers, and each process that is neither, host by host."""
@@ -138,19 +154,46 @@ class Job:
         faint: list[list[Owner]] = []
         shown = False
         for group in groups:
-            looks = self._looks(group)
-            trains = [look for look in looks if look.trains]
-            passes = [look for look in looks if look.passes]
-            shown = shown or bool(trains)
-            if trains or not passes or len(groups) == 1:
-                yield from self._members(looks, trains or passes)
-            else:
+            looks, trains = self._begun(group, alone=len(groups) == 1)
+            if trains is None:
                 faint.append(group)
+            else:
+                shown = shown or any(look.trains for look in looks)
+                yield from self._members(looks, trains)
         for group in faint:
-            looks = self._looks(group)
-            yield from self._members(
-                looks, [] if shown else [look for look in looks if look.passes]
-            )
+            yield from self._of_faint(group, shown=shown)
+
+    def each(self, make: Callable[[Rank | Process], Made], threads: int) -> list[Made]:
+        """Return what is made of each rank and each other process, of several hosts at a time."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        groups = self._groups()
+
+        def of_group(group: list[Owner]) -> tuple[bool, list[Made] | None]:
+            looks, trains = self._begun(group, alone=len(groups) == 1)
+            shown = any(look.trains for look in looks)
+            if trains is None:
+                return shown, None
+            return shown, _made(self._members(looks, trains), make)
+
+        with ThreadPoolExecutor(threads) as pool:
+            found = [*pool.map(of_group, groups)]
+        shown = any(shows for shows, _ in found)
+        every: list[Made] = []
+        for group, (_, made) in zip(groups, found, strict=True):
+            every += _made(self._of_faint(group, shown=shown), make) if made is None else made
+        return every
+
+    def _begun(self, group: list[Owner], *, alone: bool) -> tuple[list[_Look], list[_Look] | None]:
+        """Return the processes of a host and those that train; None for these if it depends."""
+        looks = self._looks(group)
+        trains = [look for look in looks if look.trains]
+        passes = [look for look in looks if look.passes]
+        return looks, (trains or passes if trains or not passes or alone else None)
+
+    def _of_faint(self, group: list[Owner], *, shown: bool) -> Iterator[Rank | Process]:
+        looks = self._looks(group)
+        return self._members(looks, [] if shown else [look for look in looks if look.passes])
 
     @property
     def ranks(self) -> list[Rank]:
@@ -166,6 +209,16 @@ class Job:
         """
         first, *others = (self._read_one(*name) for name in named)
         return Rank(first, tuple(others))
+
+    def is_sound(self, process: Process) -> bool:
+        """Whether there is nothing to be told of the files of a process that was read."""
+        read = (self._files[number] for number, _ in self._of_owner[process.owner.number])
+        return not any(
+            one.unread
+            or one.without_length
+            or (one.times and (one.times.odd or one.times.clock != NEVER))
+            for one in read
+        )
 
     @property
     def facts(self) -> JobFacts:

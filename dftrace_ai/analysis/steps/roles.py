@@ -95,6 +95,7 @@ ANNOTATED: Final = (
     Rule(r"comm|communication", r".*", "comm"),
     Rule(r"device", r".*", "transfer"),
     Rule(r"checkpoint", r".*", "checkpoint"),
+    Rule(r"host", r"gc", "transparent"),
     Rule(r".*", r".*", "other"),
 )
 

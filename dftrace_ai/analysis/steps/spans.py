@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE: Final = 65_536
 READ_AT_ONCE: Final = 10_000
+
+# Of fewer pairs NumPy finds places as fast.
+LITTLE: Final = 1 << 12
 
 NO_INTEGER: Final = NO_NUMBER
 """In place of a whole number, where arguments have none."""
@@ -222,6 +226,14 @@ def stretches(
     return [slice(*pair) for pair in pairwise(cuts)]
 
 
+def places(moments: Integers, asked: Integers, *, right: bool = False) -> Integers:
+    """Return where moments would stand among some that rise; as NumPy does, but in less time."""
+    if len(moments) * len(asked) < LITTLE:
+        return np.searchsorted(moments, asked, side="right" if right else "left")
+    moments, asked = (np.ascontiguousarray(one, np.int64) for one in (moments, asked))
+    return np.frombuffer(_reader.places(moments, asked, right), np.int64)
+
+
 def rising(*moments: Integers) -> Integers:
     """Return the moments that there are in any of some columns, each once."""
     # NumPy's own goes by hashes, which takes ten times as long for what is nearly in order.
@@ -249,8 +261,8 @@ def common(
     start: Integers, end: Integers, other_start: Integers, other_end: Integers
 ) -> tuple[Integers, Integers]:
     """Return what two rows of stretches, each in order and without overlaps, have in common."""
-    before = np.searchsorted(other_end, start, side="right")
-    met = np.maximum(np.searchsorted(other_start, end) - before, 0)
+    before = places(other_end, start, right=True)
+    met = np.maximum(places(other_start, end) - before, 0)
     each = np.repeat(np.arange(len(start)), met)
     other = np.arange(len(each)) - np.repeat(np.cumsum(met) - met - before, met)
     low = np.maximum(start[each], other_start[other])

@@ -11,7 +11,14 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
-from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, in_pieces, rising, stretches, union
+from dftrace_ai.analysis.steps.spans import (
+    ROWS_AT_ONCE,
+    in_pieces,
+    places,
+    rising,
+    stretches,
+    union,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -153,7 +160,7 @@ class Timeline:
 
 def _holder(at: Integers, start: Integers, end: Integers) -> Integers:
     """Return which of intervals that do not overlap holds each moment; -1 for none."""
-    index = np.searchsorted(start, at, side="right") - 1
+    index = places(start, at, right=True) - 1
     inside = index >= 0
     if len(end):
         inside &= end[np.maximum(index, 0)] > at
@@ -243,10 +250,10 @@ def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
     start, end, role = spans.start_ns[rows], spans.end_ns[rows], spans.role[rows]
     count, ends = len(rows), np.sort(end)
     row = np.arange(count, dtype=kind)
-    depth = row - np.searchsorted(ends, start, side="right").astype(kind)
-    behind = np.searchsorted(start, end).astype(kind)
+    depth = row - places(ends, start, right=True).astype(kind)
+    behind = places(start, end).astype(kind)
     # More are open at its end than were at its start: one that began inside of it.
-    if (behind - np.searchsorted(ends, end, side="right") > depth).any():
+    if (behind - places(ends, end, right=True) > depth).any():
         return None
     del ends
     parent = np.full(count, -1, kind)
@@ -299,7 +306,7 @@ def covered_within(
     np.cumsum(end_ns - start_ns, out=total[1:])
 
     def before(at_ns: Integers) -> Integers:
-        index = np.searchsorted(start_ns, at_ns, side="right")
+        index = places(start_ns, at_ns, right=True)
         beyond = np.maximum(0, end_ns[np.maximum(index - 1, 0)] - at_ns)
         covered: Integers = total[index] - np.where(index > 0, beyond, 0)
         return covered

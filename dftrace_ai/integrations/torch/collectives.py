@@ -22,6 +22,7 @@ from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.integrations.torch.collective_ends import ENQUEUED, Ends, Wait
 from dftrace_ai.integrations.torch.inside import bytes_of, left_alone
+from dftrace_ai.integrations.torch.pipelining import told_of
 from dftrace_ai.run import emitting
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.run import current_run
@@ -185,31 +186,11 @@ class _Seam:
                 operation, needed.process_group.unbox(args[operation.group_at]), args
             )
             span = emitting.begin(operation.name, told, category=CATEGORY, track=TRACK)
-            return span, self._on_stream(operation, span, told, args)
+            times = None if self._stream_times is None else self._stream_times()
+            return span, None if times is None else _on_stream(times, operation, span, told, args)
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
             self._tell(operation, error)
             return None, None
-
-    def _on_stream(
-        self,
-        operation: Operation,
-        span: ApartSpan,
-        told: Mapping[str, int | str],
-        args: tuple[Any, ...],
-    ) -> Callable[[], None] | None:
-        """Begin the interval of the stream that a collective is work of; return what ends it."""
-        at = operation.async_at
-        # What is asynchronous goes to a stream of the backend's, which nobody else reaches.
-        if self._stream_times is None or at is None or len(args) <= at or args[at]:
-            return None
-        tensor = first_tensor([args[at] for at in operation.tensors_at])
-        if tensor is None or tensor.is_cpu:
-            return None
-        times, moment = self._stream_times(), span.moment
-        interval = None if times is None or moment is None else times.begin(moment)
-        if times is None or interval is None:
-            return None
-        return partial(times.end, interval, (CATEGORY, operation.name, told))
 
     def _arguments(
         self, operation: Operation, handle: Any, args: tuple[Any, ...]
@@ -229,7 +210,7 @@ class _Seam:
             peer = None if operation.peer_at is None else group.rank(args[operation.peer_at])
             told |= {"seq": next(group.begun[operation.name, peer, tag]), "tag": tag}
             told |= {"direction": operation.name} | ({} if peer is None else {"peer": peer})
-            return told
+            return told | told_of(first_tensor([args[at] for at in operation.tensors_at]))
         told["nth"] = next(group.begun[operation.name])
         number = group.collectives(handle)
         if number is not None:
@@ -287,6 +268,27 @@ def _stream_times_of(options: AutoOptions | None) -> Callable[[], StreamTimes | 
     from dftrace_ai.device.companions import stream_times
 
     return stream_times
+
+
+def _on_stream(
+    times: StreamTimes,
+    operation: Operation,
+    span: ApartSpan,
+    told: Mapping[str, int | str],
+    args: tuple[Any, ...],
+) -> Callable[[], None] | None:
+    """Begin the interval of the stream that a collective is work of; return what ends it."""
+    at = operation.async_at
+    # What is asynchronous goes to a stream of the backend's, which nobody else reaches.
+    if at is None or len(args) <= at or args[at]:
+        return None
+    tensor, moment = first_tensor([args[at] for at in operation.tensors_at]), span.moment
+    if tensor is None or tensor.is_cpu or moment is None:
+        return None
+    interval = times.begin(moment)
+    if interval is None:
+        return None
+    return partial(times.end, interval, (CATEGORY, operation.name, told))
 
 
 class _Here(threading.local):

@@ -21,6 +21,7 @@ int add_walking_types(PyObject* module);  // `Checking` and `WindowLines`
 int add_hopping(PyObject* module);
 int add_documents_type(PyObject* module);
 int add_capsules(PyObject* module);
+int add_columns(PyObject* module);
 
 // A row of figures behind two columns of what they are of, whose references it takes.
 PyObject* figures_row(PyObject* first, PyObject* second, const SpanFigures& of);

@@ -66,15 +66,22 @@ bool give(const TrainingState* self, const Numbers& numbers) {
         return true;  // what it fetches and computes leads to no step of its own
     if (self->training) put_in_thread(numbers, trainings == 1);
     // Which microbatch a backward pass is of that nobody sees is not known.
-    if (self->unseen && trainings == 1) drop_in_thread(microbatch_key);
+    if (self->unseen && !self->microbatch.known && trainings == 1) drop_in_thread(microbatch_key);
     return trainings > 1 || merge_numbers(self->everyone, numbers);
+}
+
+bool give_microbatch(const TrainingState* self, long long number) {
+    if (!self->gate->recording) return true;
+    Numbers numbers;
+    numbers.put(microbatch_key, number);
+    return give(self, numbers);
 }
 
 // All numbers anew, as a step begins or none is on.
 bool give_all(TrainingState* self) {
     if (!self->between) {
         Numbers numbers = numbers_of_step(self, step_on(self));
-        numbers.put(microbatch_key, 0);
+        numbers.put(microbatch_key, self->microbatch.known ? self->microbatch.value : 0);
         return give(self, numbers);
     }
     const TrainingState* const first = self->first;
@@ -369,10 +376,7 @@ bool decide(TrainingState* self, PyObject* optimizer) {
     self->trained = true;
     self->cleared = self->clears_first = cleared;
     self->backwards = backwards;
-    if (backwards < 2 || !self->gate->recording) return true;
-    Numbers numbers;
-    numbers.put(microbatch_key, backwards - 1);
-    return give(self, numbers);
+    return backwards < 2 || give_microbatch(self, backwards - 1);
 }
 
 }  // namespace
@@ -412,11 +416,17 @@ bool forward(TrainingState* all, bool learns, const void* model) {
         }
     }
     if (model && self->model == model) ++self->forwards;
+    if (self->microbatch.known) return give_microbatch(self, self->microbatch.value);
     const long long before = self->backwards || !self->unseen ? self->backwards : self->forwards - 1;
-    if (before <= 0 || !self->gate->recording) return true;
-    Numbers numbers;
-    numbers.put(microbatch_key, before);
-    return give(self, numbers);
+    return before <= 0 || give_microbatch(self, before);
+}
+
+bool at_microbatch(TrainingState* all, MaybeNumber number) {
+    TrainingState* const self = state_here(all, number.known);
+    if (!self) return !PyErr_Occurred();
+    self->microbatch = number;
+    // The first of a step begins it, which has its number told.
+    return !number.known || self->between || give_microbatch(self, number.value);
 }
 
 bool clears(TrainingState* all, PyObject* optimizer) {

@@ -48,6 +48,7 @@ struct TrainingState {
     const void* model;  // that was called first in this step, and how often it was; or null
     long long forwards;
     bool unseen;  // backward passes: in the step before none was, and its microbatches are forwards
+    MaybeNumber microbatch;  // as a schedule tells it, which computes in an order of its own
     long long optimizers_ended;
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;
@@ -91,6 +92,8 @@ bool close_step(TrainingState* self, long long end);
 // The epoch is recorded, or none.
 void forget_epoch(TrainingState* self);
 bool fetch(TrainingState* all, PyObject* iterator, bool first);
+// A schedule computes a microbatch, or has done so: numbers that it tells win over those counted here.
+bool at_microbatch(TrainingState* all, MaybeNumber number);
 bool forward(TrainingState* all, bool learns, const void* model);
 bool clears(TrainingState* all, PyObject* optimizer);
 bool cleared(TrainingState* all);

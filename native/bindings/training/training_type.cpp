@@ -116,6 +116,12 @@ int set_maybe(PyObject* self, PyObject* value, void*) {
     return 0;
 }
 
+PyObject* is_at_microbatch(PyObject* object, PyObject* given) {
+    MaybeNumber number{0, given != Py_None};
+    if (number.known) number.value = PyLong_AsLongLong(given);
+    return none_if(!PyErr_Occurred() && at_microbatch(of(object), number));
+}
+
 PyObject* follow(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
     if (count != 2 || !PyDict_Check(arguments[0]))
         return PyErr_Format(PyExc_TypeError, "follow(under_way, settle)");
@@ -256,6 +262,8 @@ PyMethodDef training_methods[] = {
      "optimizer_begins(optimizer): it is about to step."},
     {"optimizer_ends", of_optimizer<optimizer_ends>, METH_O,
      "optimizer_ends(optimizer): it has stepped, or its step was left out for its gradients."},
+    {"at_microbatch", is_at_microbatch, METH_O,
+     "at_microbatch(number): a schedule computes a microbatch; None: it has done so."},
     {"follow", fast(follow), METH_FASTCALL,
      "follow(under_way, settle): before a span of torch's ends, `settle` is called if the dict is not "
      "empty."},

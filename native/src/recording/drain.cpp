@@ -168,6 +168,7 @@ void Drain::loop() {
     } catch (const std::bad_alloc&) {
     }
     pthread_setname_np(pthread_self(), "dftrace-drain");
+    spool_.header().look_at_clocks();  // for the header, whoever writes it
     marker_.write(settings_, spool_.path());
     const auto interval = retention_.interval(std::chrono::milliseconds(settings_.flush_interval_ms));
     auto next_write = Clock::now() + interval;

@@ -41,6 +41,7 @@ RecordFlow::RecordFlow(const TraceSettings& settings, Spool& spool, ClockMap& cl
       blobs_(blobs),
       retention_(retention),
       writer_(settings, spool.header(), parent_pid) {
+    writer_.blocks().look_at_clocks();
     writer_.blocks().on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
 }
 

@@ -45,7 +45,6 @@ struct Run {
     pid_t pid = 0;
     std::uint32_t parent_pid = 0;
     std::uint64_t generation = 0;
-    std::uint64_t epoch_offset_ns = 0;
     TraceSettings settings;
     std::shared_ptr<Session> session;
     std::uint64_t number = 0;  // of the run, in this process and its forked children
@@ -98,7 +97,7 @@ void end_session(Listed* ended) noexcept {
 std::shared_ptr<Session> new_session(Run& r) {
     // All memory is taken before the drain thread starts.
     const std::shared_ptr<Listed> held(new Listed, end_session);
-    held->session.emplace(r.settings, r.generation, r.parent_pid, r.epoch_offset_ns);
+    held->session.emplace(r.settings, r.generation, r.parent_pid);
     std::lock_guard lock(r.sessions_mutex);
     held->next = r.sessions;
     r.sessions = held.get();
@@ -204,6 +203,7 @@ std::uint64_t start_run(const TraceSettings& settings) {
     if (r.on) throw std::logic_error("a run is on already");
     // All memory first. In this order: a child may be forked at any moment.
     TraceSettings own = settings;
+    if (!own.epoch_offset_ns) own.epoch_offset_ns = epoch_offset_now();
     Run::Stopped place;
     place.try_emplace(r.number + 1);
     r.settings = std::move(own);
@@ -211,7 +211,6 @@ std::uint64_t start_run(const TraceSettings& settings) {
     r.refused = false;
     r.pid = getpid();
     r.parent_pid = static_cast<std::uint32_t>(getppid());
-    r.epoch_offset_ns = settings.epoch_offset_ns ? settings.epoch_offset_ns : epoch_offset_now();
     ++r.number;
     r.on = true;
     *detail::live_generation = ++r.generation;
@@ -280,7 +279,7 @@ void count_event_without_thread() noexcept {
 std::uint64_t epoch_ns() noexcept {
     const Run& r = run();
     // Like the trace's own clock, this one does not step with the wall clock.
-    return clock_ns(CLOCK_BOOTTIME) + (r.on ? r.epoch_offset_ns : epoch_offset_now());
+    return clock_ns(CLOCK_BOOTTIME) + (r.on ? r.settings.epoch_offset_ns : epoch_offset_now());
 }
 
 void set_thread_namer(ThreadNamer namer) noexcept { thread_namer = namer; }

@@ -16,11 +16,10 @@
 
 namespace dftrace {
 
-Session::Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
-                 std::uint64_t epoch_offset_ns)
+Session::Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid)
     : settings_(settings),
       generation_(generation),
-      clock_(ClockMap::anchored_now(epoch_offset_ns)),
+      clock_(ClockMap::anchored_now(settings_.epoch_offset_ns)),
       spool_(new_spool(settings_, clock_, parent_pid)),
       retention_(make_retention(settings_, spool_, [this](bool write_out) { drain_.wake(write_out); })),
       threads_(this, generation),

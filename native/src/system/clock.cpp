@@ -78,6 +78,7 @@ void calibrate_tick_source() {
             return true;
         }
         ns_per_tick = static_cast<double>(last.ns - first.ns) / static_cast<double>(last.tick - first.tick);
+        tick_source.in_a_millisecond = std::llround(1e6 / ns_per_tick);
         // One part in a thousand more than a nanosecond covers every later correction of the rate.
         tick_source.min_step = static_cast<std::uint64_t>(1.001 / ns_per_tick) + 1;
         return true;

@@ -1,4 +1,8 @@
 // The first and the last lines of a trace: who wrote it, what its names mean, and what became of it.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <string>
@@ -10,6 +14,24 @@
 
 namespace dftrace {
 
+namespace {
+
+// `,"ntp":{...}`; nothing where the kernel has not said it. What a damaged spool says is a number, too.
+std::string json_of(const ClockKeeping& keeping) {
+    if (!keeping.known) return {};
+    constexpr std::int64_t none = 0, most = std::int64_t{1} << 40;
+    const long long thousandths = std::clamp(keeping.frequency, -most, most) * 1000 / 65536;
+    const long long size = std::abs(thousandths);
+    char ppm[32];
+    std::snprintf(ppm, sizeof ppm, "%s%lld.%03lld", thousandths < 0 ? "-" : "", size / 1000, size % 1000);
+    return std::string(",\"ntp\":{\"synchronised\":") + (keeping.synchronised ? "true" : "false") +
+           ",\"max_error_us\":" + std::to_string(std::max(keeping.max_error_us, none)) +
+           ",\"estimated_error_us\":" + std::to_string(std::max(keeping.estimated_error_us, none)) +
+           ",\"frequency_ppm\":" + ppm + "}";
+}
+
+}  // namespace
+
 void LineFormatter::opening(ByteBuffer& out) const {
     out.append("[\n{\"name\":\"process_name\",\"cat\":\"dftrace\"");
     out.append(own_track_);
@@ -19,7 +41,7 @@ void LineFormatter::opening(ByteBuffer& out) const {
 }
 
 void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part,
-                           const ProcessIdentity& process) const {
+                           const ProcessIdentity& process, const ClockKeeping& keeping) const {
     std::string host;
     append_json_string(host, settings_.host);
     std::string text =
@@ -36,11 +58,22 @@ void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char
     }
     if (process.pid_namespace) text += ",\"pid_namespace\":" + std::to_string(process.pid_namespace);
     if (process.start) text += ",\"process_start\":" + std::to_string(process.start);
+    text += ",\"clock_offset_ns\":" + std::to_string(static_cast<std::int64_t>(settings_.epoch_offset_ns));
+    text += json_of(keeping);
     if (part) text += ",\"part\":" + std::to_string(part);
     out.append(text + "}}\n");
     hash_line(out, "HH", host);
     hash_line(out, "FH", settings_.cwd_json);
     hash_line(out, "SH", settings_.command_json);
+}
+
+void LineFormatter::clocks(ByteBuffer& out, const HostClocks& clocks) const {
+    if (!clocks.boottime_ns) return;
+    constexpr std::uint64_t most = INT64_MAX;  // beyond it, as in a damaged spool, viewers take none
+    out.append("{\"name\":\"clock\",\"cat\":\"dftrace\"" + own_track_ + ",\"ph\":\"M\"," + args_open_ +
+               ",\"boottime_ns\":" + std::to_string(clocks.boottime_ns) +
+               ",\"realtime_ns\":" + std::to_string(clocks.realtime_ns) +
+               ",\"width_ns\":" + std::to_string(std::min(clocks.width_ns, most)) + "}}\n");
 }
 
 void LineFormatter::hash_line(ByteBuffer& out, std::string_view kind, std::string_view name_json) const {
@@ -80,7 +113,7 @@ std::uint64_t events_of(const LineCounts& lines) noexcept {
 
 void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses,
                            std::uint64_t plain_bytes, std::uint64_t file_bytes, const Ending& ending,
-                           std::uint32_t part) const {
+                           std::uint32_t part, const ClockKeeping& keeping) const {
     const auto count = [&lines](Kind kind) { return lines[static_cast<std::size_t>(kind)]; };
     const std::uint64_t flows = count(Kind::flow_out) + count(Kind::flow_in);
     std::string text = "{\"name\":\"end\",\"cat\":\"dftrace\"" + own_track_ + ",\"ph\":\"M\"," + args_open_;
@@ -121,6 +154,7 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
         text.append(",\"layout\":");
         append_json_string(text, ending.layout);
     }
+    text += json_of(keeping);
     out.append(text + "}}\n");
 }
 

@@ -48,9 +48,27 @@ void TraceBlocks::enter(TraceStage stage) noexcept {
 
 // What every part begins with.
 void TraceBlocks::begin(ByteBuffer& out, std::uint32_t part) const {
+    const HostClocks& clocks = looks_at_clocks_ ? header_.look_at_clocks() : header_.last_clocks();
     formatter_.opening(out);
-    formatter_.header(out, parent_pid_, tick_source.name(), part, ProcessIdentity::of(header_));
+    formatter_.header(out, parent_pid_, tick_source.name(), part, ProcessIdentity::of(header_),
+                      clocks.keeping);
+    formatter_.clocks(out, clocks);
     tracks_.tell_names(out);
+}
+
+void TraceBlocks::tell_clocks_after_a_minute() {
+    constexpr std::uint64_t minute_ns = 60'000'000'000;
+    const auto last_ns = static_cast<std::uint64_t>(header_.last_clocks().boottime_ns);
+    if (looks_at_clocks_ && clock_ns(CLOCK_BOOTTIME) - last_ns >= minute_ns)
+        formatter_.clocks(gathered_.text, header_.look_at_clocks());
+}
+
+// Who completes the trace of another process does not know how the clocks stood when that ended.
+ClockKeeping TraceBlocks::tell_clocks_at_end(ByteBuffer& out) const {
+    if (!looks_at_clocks_) return {};
+    const HostClocks& clocks = header_.look_at_clocks();
+    formatter_.clocks(out, clocks);
+    return clocks.keeping;
 }
 
 void TraceBlocks::open() {
@@ -119,6 +137,7 @@ int TraceBlocks::flush() {
     if (empty()) return 0;
     if (const int error = parts_.check_file()) return error;
     if (!complete_) {
+        tell_clocks_after_a_minute();
         if (settings_.compression != Compression::none)
             codec_->append(gathered_.compressed, gathered_.text.view(),
                            facts_of_lines(gathered_.text, gathered_.reach));
@@ -187,8 +206,9 @@ int TraceBlocks::next_part() {
     ByteBuffer end;
     Ending ending{"rotated"};
     ending.earlier_events = events_of(parts_.earlier_lines());
-    formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
-                      parts_.file_bytes(), ending, parts_.part());
+    const ClockKeeping keeping = tell_clocks_at_end(end);
+    formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()),
+                      parts_.plain_bytes() + end.size(), parts_.file_bytes(), ending, parts_.part(), keeping);
     std::string footer;
     codec_->append(footer, end.view(), facts_of_lines(end, {}));
     FirstBlock first = first_of_next();
@@ -274,8 +294,10 @@ int TraceBlocks::finish(const Ending& ending, OpenLines& open_lines) {
     }
     Ending told = ending;
     told.earlier_events = events_of(parts_.earlier_lines());
+    const ClockKeeping keeping = tell_clocks_at_end(gathered_.text);
     formatter_.footer(gathered_.text, lines(), difference(header_.losses(), parts_.told()),
-                      parts_.plain_bytes() + gathered_.text.size(), parts_.file_bytes(), told, parts_.part());
+                      parts_.plain_bytes() + gathered_.text.size(), parts_.file_bytes(), told, parts_.part(),
+                      keeping);
     enter(TraceStage::complete);
     return flush();
 }

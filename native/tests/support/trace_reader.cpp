@@ -213,6 +213,7 @@ Footer check_complete(const Trace& trace, std::string_view ended) {
     check_nesting(tracks);
     Footer footer;
     for (const auto& [key, value] : last.args)
-        if (value.front() != '"') footer.numbers[std::string(key)] = whole_number(value);
+        if (value.front() != '"' && value.front() != '{')
+            footer.numbers[std::string(key)] = whole_number(value);
     return footer;
 }

@@ -24,6 +24,7 @@ TraceSettings plain_settings() {
     s.cwd_json = "\"/data\"";
     s.command_json = "\"train.py\"";
     s.time_base_us = base_us;
+    s.epoch_offset_ns = 1'728'000'000'123'456'789;
     return s;
 }
 
@@ -183,12 +184,12 @@ TEST("the opening, the header and the hash lines") {
         R"({"name":"process_name","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"name":"rank 3 · node-7"}})"
         "\n");
     out.clear();
-    formatter.header(out, 41, "tsc", 0, {});
+    formatter.header(out, 41, "tsc", 0, {}, {});
     CHECK_EQ(
         out.view(),
         R"({"name":"dftrace","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
         R"("format":1,"host":"node-7","pid":42,"ppid":41,"run":"00112233445566778899aabbccddeeff",)"
-        R"("time_base_us":1728000000000000,"timestamps":"relative","clock":"tsc","rank":3}})"
+        R"("time_base_us":1728000000000000,"timestamps":"relative","clock":"tsc","rank":3,"clock_offset_ns":1728000000123456789}})"
         "\n"
         R"({"name":"HH","cat":"dftracer","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
         R"("name":"node-7","value":"00000000000000aa"}})"
@@ -217,11 +218,49 @@ TEST("the footer adds up") {
     const LineFormatter formatter(settings, 42);
     ByteBuffer out;
     const LineCounts lines{1, 20, 300, 4000, 50'000, 600'000, 7'000'000, 0};
-    formatter.footer(out, lines, {11, 12, 13, 14, 15}, 16, 17, {"finalize"}, 0);
+    formatter.footer(out, lines, {11, 12, 13, 14, 15}, 16, 17, {"finalize"}, 0, {});
     CHECK_EQ(out.view(),
              R"({"name":"end","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
              R"("events":7654321,"spans":20,"instants":300,"counters":4000,"flows":650000,)"
              R"("metadata":7000000,"unfinished":1,"dropped":11,"waits":12,"unmatched_stops":13,)"
              R"("args_sanitised":14,"bytes":16,"file_bytes":17,"drain_cpu_us":15,"ended":"finalize"}})"
              "\n");
+}
+
+TEST("what is known of the clocks of the host") {
+    TraceSettings settings = plain_settings();
+    settings.epoch_offset_ns = 0 - std::uint64_t{5};  // the wall clock shows less than the host has run for
+    const LineFormatter formatter(settings, 42);
+    ByteBuffer out;
+    formatter.clocks(out, {});
+    CHECK_EQ(out.view(), "");  // nobody has looked
+    formatter.clocks(out, {7'000'000'123, -2, 40, {}});
+    CHECK_EQ(
+        out.view(),
+        R"({"name":"clock","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
+        R"("boottime_ns":7000000123,"realtime_ns":-2,"width_ns":40}})"
+        "\n");
+    struct Case {
+        ClockKeeping keeping;
+        std::string_view told;
+    };
+    constexpr std::int64_t ppm = 65'536;
+    for (const auto& [keeping, told] : {
+             Case{{}, R"("clock_offset_ns":-5}})"},
+             Case{{1, 1, 1500, 20, 12 * ppm + ppm / 4},
+                  R"("clock_offset_ns":-5,"ntp":{"synchronised":true,"max_error_us":1500,)"
+                  R"("estimated_error_us":20,"frequency_ppm":12.250}}})"},
+             Case{{1, 0, 16'000'000, 16'000'000, -ppm / 8},
+                  R"("ntp":{"synchronised":false,"max_error_us":16000000,"estimated_error_us":16000000,)"
+                  R"("frequency_ppm":-0.125}}})"},
+             // As a damaged spool may have it: numbers that viewers take.
+             Case{{7, 7, INT64_MIN, INT64_MAX, INT64_MIN},
+                  R"("ntp":{"synchronised":true,"max_error_us":0,"estimated_error_us":9223372036854775807,)"
+                  R"("frequency_ppm":-16777216.000}}})"},
+         }) {
+        out.clear();
+        formatter.header(out, 41, "tsc", 0, {}, keeping);
+        const std::string_view line = out.view().substr(0, out.view().find('\n'));
+        CHECK(line.ends_with(told));
+    }
 }

@@ -119,7 +119,7 @@ def test_figures_are_those_of_the_lines(
 
 def last_index_says(path: Path, **times: int) -> None:
     """Make the last index line of a plain file one that says these times, or none."""
-    *before, line, footer = path.read_bytes().splitlines(keepends=True)
+    *before, line, clock, footer = path.read_bytes().splitlines(keepends=True)
     event = json.loads(line)
     assert event["name"] == "index"
     args = {
@@ -127,7 +127,7 @@ def last_index_says(path: Path, **times: int) -> None:
     }
     event["args"] = args | times
     text = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
-    path.write_bytes(b"".join([*before, text, b"\n", footer]))
+    path.write_bytes(b"".join([*before, text, b"\n", clock, footer]))
 
 
 def test_plain_files_whose_index_does_not_say_times_or_none_that_can_be(

@@ -154,6 +154,26 @@ def test_several_ranks_are_told_but_of_two_halves_none() -> None:
     assert lateness_of(job.job()).found == ()
 
 
+def test_more_than_a_third_of_the_ranks_may_be_slow_alike() -> None:
+    job = made(32)
+    slow = (*range(1, 24, 2),)
+    job.own[BACKWARD][[*slow]] += 0.15 * STEP
+    assert only(lateness_of(job.job())).ranks == slow
+
+
+def test_only_of_two_levels_one_is_told_since_a_step() -> None:
+    # It was late before, too.
+    job = made(8)
+    job.own[FORWARD][3] += 0.2 * STEP
+    job.own[FORWARD][3, 120:] += 0.2 * STEP
+    assert only(lateness_of(job.job())).turn == "persistent"
+    # It is late in most steps; that it seldom was in the first says little.
+    job = made(8)
+    often = job.random.random(200) < np.where(np.arange(200) < 24, 0.3, 0.8)
+    job.own[FORWARD][3] += often * 0.4 * STEP
+    assert only(lateness_of(job.job())).turn == "persistent"
+
+
 def test_a_host_is_told_since_a_step() -> None:
     job = made(32)
     for ns in job.own.values():
@@ -182,7 +202,7 @@ def test_a_rank_is_beside_those_of_its_stage() -> None:
     job = made(16, stages=2)
     # The last stage has more to do, but not so much that it is slow.
     for ns in job.own.values():
-        ns[1::2] *= 1.03
+        ns[1::2] *= 1.045
     job.own[BACKWARD][3] += 0.2 * STEP
     late = only(lateness_of(job.job()))
     assert (late.kind, late.ranks, late.stages) == ("worker", (3,), ())
@@ -194,11 +214,27 @@ def test_bursts_and_pauses_tell_their_steps() -> None:
     late = only(lateness_of(job.job()))
     assert (late.turn, late.figures.steps) == ("bursts", 9)
     assert late.figures.step_numbers == (*range(20, 200, 20),)
+    # The others' work in other steps counts for nothing.
+    assert late.names[0].ns == pytest.approx(late.late_ns, rel=0.1)
     job, _ = planted_job("few pauses", 8, 1)
     late = only(lateness_of(job.job()))
     assert (late.kind, late.turn, late.ranks, late.last_share) == ("pauses", "rotating", (), 0.0)
     assert late.figures.ranks_hit is not None
     assert late.figures.ranks_hit > 2
+    assert late.names[0].ns == pytest.approx(300 * MS, rel=0.1)
+
+
+def test_two_ranks_that_pause_in_turn_are_not_one() -> None:
+    job = made(8)
+    job.own[OPTIMIZER][1, 10::40] += 3 * STEP
+    job.own[OPTIMIZER][6, 30::40] += 2 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.figures.ranks_hit) == ("pauses", (), 2)
+
+
+def test_bursts_of_one_of_a_thousand_are_told_though_somebody_always_is_late() -> None:
+    job, planted = planted_job("a checkpoint by one rank", 1024, 1002)
+    assert is_told(only(lateness_of(job.job(), scores=False)), planted)
 
 
 def test_ranks_that_differ_by_chance_are_jitter_and_data_goes_together() -> None:
@@ -260,6 +296,7 @@ def test_memory_is_compared_within_stages() -> None:
     job = made(16, stages=2)
     job.peaks[1::2] *= 2
     assert lateness_of(job.job()).found == ()
+    job.peaks[6] *= 1.16
     job.peaks[4] *= 1.5
     late = only(lateness_of(job.job()))
     assert (late.kind, late.ranks, late.severity, late.cost) == ("memory", (4,), "info", 0.0)

@@ -118,8 +118,12 @@ def test_ranks_that_are_missing_twice_or_of_other_runs(tmp_path: Path) -> None:
     job = read_ranks(open_traces([written(tmp_path / "b", rank_lines(1, **few), nameless)]))
     assert len(job.ranks) == 1
     assert "a process with steps and no rank: left out" in job.notes
+    # By itself it is a training of one rank; of two nobody knows which is which.
+    assert len(read_ranks(open_traces([written(tmp_path / "c", nameless)])).ranks) == 1
+    another = TraceLines(8)
+    another.lines += [line.replace('"pid":7', '"pid":8') for line in nameless.lines[4:]]
     with pytest.raises(TraceError, match="which rank it is of"):
-        read_ranks(open_traces([written(tmp_path / "c", nameless)]))
+        read_ranks(open_traces([written(tmp_path / "c", nameless, another)]))
     other = rank_lines(1, **few)
     other.lines = [line.replace('"pid":101', '"pid":201') for line in other.lines]
     with pytest.raises(TraceError, match="rank 1 is there twice: process 101 and 201"):

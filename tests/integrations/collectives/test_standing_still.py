@@ -196,6 +196,21 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
         made = [e for e in trace.named("all_reduce") if e.p_idx in passes]
         assert len(made) >= STEPS
         assert not [e for e in made if e.end_ns > passes[e.p_idx].end_ns]
+    # A schedule has several forwards before it has a backward, and tells which microbatch each is of.
+    stages = sorted(
+        read_all(trace_files(tmp_path / "out" / "pipeline")), key=lambda t: int(t.header["rank"])
+    )
+    for rank, trace in enumerate(stages):
+        # In the first step shapes are asked for as well.
+        last = [e for e in trace.spans if e.user.get("step", 0) > 0]
+        each = [0, 1] * (STEPS - 1)
+        for name in ("forward", "backward"):
+            assert [e.user["microbatch"] for e in last if e.name == name] == each
+        for name, which in (("send", rank), ("receive", 1 - rank)):
+            messages = [e for e in last if e.name == name]
+            assert {e.user["pass"] for e in messages} == {("forward", "backward")[which]}
+            assert {e.user["stage_index"] for e in messages} == {rank}
+            assert sorted(e.user["microbatch"] for e in messages) == sorted(each)
     for trace in read_all(trace_files(tmp_path / "out" / "with a loader")):
         steps = [e for e in trace.named("step") if e.cat == "pipeline"]
         places = [(e.user["epoch"], e.user["step"]) for e in trace.named("all_reduce")[1:]]

@@ -134,3 +134,50 @@ def test_that_gpus_are_not_sampled_is_told_once_where_there_are_some(run_script:
     done = run_script(GPUS, args=["without"])
     assert done.stderr.count("use, power and clocks of GPUs are not sampled") == 1
     assert "pip install 'dftrace_ai[gpu]'" in done.stderr
+
+
+RANKS = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import dftrace_ai
+from dftrace_ai import ai
+
+def recorded(name, auto=True, groups=0, **settings):
+    settings["log_file"] = os.path.dirname(os.environ["DFTRACE_LOG_FILE"]) + "/" + name
+    with dftrace_ai.tracing(**settings):
+        if auto:
+            dftrace_ai.auto()
+        if groups:
+            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=groups)
+        with ai.compute.forward:
+            pass
+    dftrace_ai.auto.remove()
+    if groups:
+        dist.destroy_process_group()
+
+recorded("alone")
+recorded("group", groups=2)
+recorded("group_of_one", groups=1)
+recorded("not_wanted", groups=2, system_counters_s=None)
+recorded("by_hand", auto=False, groups=2)
+recorded("launched", rank=1, world_size=4)
+dftrace_ai.auto(log_file=os.path.dirname(os.environ["DFTRACE_LOG_FILE"]) + "/first")
+dftrace_ai.finalize()
+recorded("again", auto=False, groups=2)
+"""
+
+
+def test_ranks_tell_how_much_memory_they_have(run_script: RunScript) -> None:
+    done = run_script(RANKS)
+    assert done.stderr == ""
+    counters = {
+        trace.path.name.partition("-")[0]: {e.name for e in trace.of("C")}
+        for trace in done.traces(perfetto=False)
+    }
+    told = {"memory bytes"}
+    assert counters == {
+        **dict.fromkeys(("alone", "group_of_one", "not_wanted", "by_hand"), set()),
+        **dict.fromkeys(("group", "launched", "again"), told),
+    }

@@ -28,6 +28,7 @@ WORDS = (
     "no_tmpfile",
     "spool_kills",
     "unlink_kills",
+    "kept_within_us",
 )
 UNLIMITED = -1
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from perfetto.trace_file import Trace
 
+from dftrace_ai.spools.recovery import adopt_dead
+
 if TYPE_CHECKING:
     from stress.pressure.program import Pressed
     from stress.pressure.shim import Shim
@@ -216,3 +218,93 @@ def test_a_machine_that_sleeps(pressed: Pressed) -> None:
         assert event.dur_ns is not None
         assert event.dur_ns < HOUR_NS // 10
     assert min(e.ts_ns or 0 for e in trace.named("backward")) > (train.ts_ns or 0) + HOUR_NS
+
+
+def clocks_of(trace: Trace) -> list[int]:
+    """By how many hours the clocks of the host were further apart than the times of the file are."""
+    offset_ns = trace.header["clock_offset_ns"]
+    told = [event.args for event in trace.meta("clock")]
+    assert all(said["width_ns"] >= 0 for said in told)
+    apart = [said["realtime_ns"] - said["boottime_ns"] - offset_ns for said in told]
+    return [round(ns / HOUR_NS) for ns in apart]
+
+
+def test_a_trace_tells_how_the_clocks_of_its_host_stood(pressed: Pressed, shim: Shim) -> None:
+    """At both ends of each part, and when a minute has passed; a child's times are its parent's."""
+    shim.kept_within_us = 1500
+    done = pressed(
+        f"""
+        shim = Shim()
+        folder = Path(os.environ["DFTRACE_LOG_FILE"]).parent
+        with dftrace_ai.tracing(log_file=folder / "whole", flush_interval_ms=60000) as run:
+            spans(10)
+            run.flush()
+            shim.realtime_ns = {HOUR_NS}
+            spans(10)
+            run.flush()
+            shim.boottime_ns = 61 * 10**9
+            spans(10)
+            run.flush()
+            spans(10)
+            run.flush()
+            shim.kept_within_us = 2500
+            shim.realtime_ns = {2 * HOUR_NS}
+        shim.realtime_ns = shim.boottime_ns = 0
+        shim.kept_within_us = -1
+        parted = dict(compression="none", max_file_bytes=65536, max_files=3, flush_interval_ms=60000)
+        with dftrace_ai.tracing(log_file=folder / "parted", **parted) as run:
+            spans(1)
+            shim.realtime_ns = {HOUR_NS}
+            for _ in range(8):
+                spans(300)
+                run.flush()
+            if not os.fork():
+                spans(5, ai.data.item)
+                dftrace_ai.finalize()
+                os._exit(0)
+            os.wait()
+        shim.kept_within_us = 0
+        if not os.fork():
+            dftrace_ai.initialize(log_file=folder / "killed", flush_interval_ms=60000)
+            spans(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.wait()
+        """
+    )
+    adopt_dead(done.folder)
+    found: dict[str, list[Trace]] = {}
+    for trace in done.traces(perfetto=False):
+        # Right behind what the header tells, and right before the last line.
+        names = [event.name for event in trace.events]
+        assert names[names.index("SH") + 1] == "clock"
+        completed = trace.footer["ended"] in {"died", "loader"}
+        assert (names[-2] == "clock") != completed
+        assert "ntp" not in trace.footer or not completed
+        found.setdefault(trace.path.name.partition("-")[0], []).append(trace)
+    (whole,) = found["whole"]
+    assert clocks_of(whole) == [0, 1, 2]
+    names = [event.name for event in whole.events]
+    assert [names[:at].count("forward") for at, name in enumerate(names) if name == "clock"] == [
+        0,
+        30,
+        40,
+    ]
+    kept = {"synchronised": True, "estimated_error_us": 20, "frequency_ppm": 12.25}
+    assert whole.header["ntp"] == {**kept, "max_error_us": 1500}
+    assert whole.footer["ntp"] == {**kept, "max_error_us": 2500}
+
+    (child,) = [trace for trace in found["parted"] if "item" in trace.names]
+    parts = [trace for trace in found["parted"] if trace is not child]
+    assert len(parts) == 3
+    assert min(part.header["part"] for part in parts) > 0  # the first is deleted
+    offset = child.header["clock_offset_ns"]
+    assert {part.header["clock_offset_ns"] for part in parts} == {offset}
+    assert clocks_of(child) == [1]
+    assert [clocks_of(part) for part in parts] == [[1, 1]] * 3
+    assert not any("ntp" in said for part in parts for said in (part.header, part.footer))
+
+    (killed,) = found["killed"]
+    assert clocks_of(killed) == [0]
+    assert killed.header["boot_id"] == whole.header["boot_id"]
+    assert killed.header["ntp"].keys() == whole.header["ntp"].keys()
+    assert "ntp" not in killed.footer

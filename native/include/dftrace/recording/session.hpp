@@ -45,8 +45,7 @@ namespace dftrace {
 class Session {
   public:
     // Creates the spool and starts the drain thread; throws std::runtime_error.
-    Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
-            std::uint64_t epoch_offset_ns);
+    Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid);
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;

@@ -26,7 +26,7 @@ struct TraceSettings {
     std::string cwd_json;
     std::string command_json;
     std::uint64_t time_base_us = 0;
-    std::uint64_t epoch_offset_ns = 0;  // of the process that began the run, 0 for one's own
+    std::uint64_t epoch_offset_ns = 0;  // of the process that began the run; from the caller 0 for one's own
     Compression compression = Compression::gzip;
     int compression_level = 0;  // 0: the codec's choice here
     bool epoch_us = false;      // integer epoch microseconds instead of relative nanoseconds
@@ -85,7 +85,7 @@ inline constexpr SettingField setting_fields[] = {
     {"cwd_json", &TraceSettings::cwd_json, SettingFrom::caller, SettingKept::in_spool, "cwd"},
     {"command_json", &TraceSettings::command_json, SettingFrom::caller, SettingKept::in_spool, "command"},
     {"time_base_us", &TraceSettings::time_base_us, SettingFrom::caller, SettingKept::in_spool},
-    {"epoch_offset_ns", &TraceSettings::epoch_offset_ns, SettingFrom::caller, SettingKept::nowhere},
+    {"epoch_offset_ns", &TraceSettings::epoch_offset_ns, SettingFrom::caller, SettingKept::in_spool},
     {"compression", &TraceSettings::compression, SettingFrom::caller, SettingKept::in_spool},
     {"compression_level", &TraceSettings::compression_level, SettingFrom::caller, SettingKept::in_spool},
     {"epoch_us", &TraceSettings::epoch_us, SettingFrom::caller, SettingKept::in_spool},

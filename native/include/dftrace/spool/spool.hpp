@@ -21,12 +21,13 @@
 #include "dftrace/system/clock.hpp"
 #include "dftrace/system/directory.hpp"
 #include "dftrace/system/held_file.hpp"
+#include "dftrace/system/host_clocks.hpp"
 
 namespace dftrace {
 
 constexpr std::size_t unit_bytes = 64 * 1024;
 constexpr std::uint64_t spool_magic = 0x314c4f4f50534644;  // "DFSPOOL1"
-constexpr std::uint32_t spool_version = 2;
+constexpr std::uint32_t spool_version = 3;
 constexpr std::uint32_t unit_magic = 0x54494e55;  // "UNIT"
 
 enum class UnitKind : std::uint32_t {
@@ -212,6 +213,9 @@ struct SpoolHeader {
     std::atomic<std::uint32_t> clock_segments;  // total number; the array holds the first and the last ones
     std::atomic<std::uint32_t> write_error;     // errno of the last write to the trace, 0 if it landed
     ClockSegment clock[max_clock_segments];
+    // What was seen of the host's clocks the last time: look number n, from 1, is in [n % 2].
+    std::atomic<std::uint32_t> clock_looks;
+    HostClocks host_clocks[2];
     TracePath trace_paths[2];  // part p of the trace is named in [p % 2]
     std::uint32_t settings_bytes;
     char settings[32 * 1024];  // what a reader needs to write the lines as this process would
@@ -219,6 +223,17 @@ struct SpoolHeader {
     Losses losses() const noexcept {
         return {dropped.load(), waits.load(), unmatched_stops.load(), args_sanitised.load(),
                 drain_cpu_us.load()};
+    }
+    // All is 0 where nobody has looked yet.
+    const HostClocks& last_clocks() const noexcept {
+        return host_clocks[clock_looks.load(std::memory_order_acquire) % 2];
+    }
+    // By the drain thread alone. Killed in between, the look before this one holds.
+    const HostClocks& look_at_clocks() noexcept {
+        const std::uint32_t number = clock_looks.load(std::memory_order_relaxed) + 1;
+        host_clocks[number % 2] = HostClocks::now();
+        clock_looks.store(number, std::memory_order_release);
+        return host_clocks[number % 2];
     }
     const WriteMark& last_mark() const noexcept {
         return marks[write_number.load(std::memory_order_acquire) % 2];

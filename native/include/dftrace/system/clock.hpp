@@ -24,6 +24,7 @@ struct TickSource {
     bool tsc = false;
     // Two readings at least this far apart are never the same nanosecond after conversion.
     std::uint64_t min_step = 1;
+    std::int64_t in_a_millisecond = 1'000'000;
 
     std::uint64_t now() const noexcept {
 #if defined(__x86_64__)

@@ -55,12 +55,15 @@ class LineFormatter {
     // a first gzip member that holds only the bracket.
     void opening(ByteBuffer& out) const;
     void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part,
-                const ProcessIdentity& process) const;
+                const ProcessIdentity& process, const ClockKeeping& keeping) const;
+    // Nothing where nobody has looked.
+    void clocks(ByteBuffer& out, const HostClocks& clocks) const;
     void track_name(ByteBuffer& out, std::uint32_t tid, std::string_view name) const;
     // `members` as they stand behind others, each with a comma in front.
     void index(ByteBuffer& out, std::string_view members) const;
     void footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses, std::uint64_t plain_bytes,
-                std::uint64_t file_bytes, const Ending& ending, std::uint32_t part) const;
+                std::uint64_t file_bytes, const Ending& ending, std::uint32_t part,
+                const ClockKeeping& keeping) const;
 
   private:
     char* put_time(char* at, std::uint64_t start_ns) const;

@@ -121,6 +121,8 @@ class TraceBlocks {
     std::uint64_t spoilt_lines() const noexcept { return spoilt_lines_; }
     TraceParts& parts() noexcept { return parts_; }
     const TraceParts& parts() const noexcept { return parts_; }
+    // This process records: it looks at the clocks of its host now and then, and lines tell of it.
+    void look_at_clocks() noexcept { looks_at_clocks_ = true; }
     // Lets other threads, so many at most, compress blocks of records while this one formats the next.
     // What is written is the same. After an error nothing more can be written.
     void compress_ahead(unsigned threads) noexcept;
@@ -144,6 +146,8 @@ class TraceBlocks {
     };
 
     void begin(ByteBuffer& out, std::uint32_t part) const;
+    void tell_clocks_after_a_minute();
+    ClockKeeping tell_clocks_at_end(ByteBuffer& out) const;
     int write_oldest();
     // When all formatted lines are written. 0, or an errno where the marks of the trace cannot be kept: a
     // file without an index is whole.
@@ -174,6 +178,7 @@ class TraceBlocks {
     bool complete_ = false;  // what is gathered, until it is written
     Head head_;
     bool opened_ = false;
+    bool looks_at_clocks_ = false;
     std::vector<Fact> facts_;
     std::size_t facts_landed_ = 0;  // of them, in a part that is written
     std::uint64_t spoilt_lines_ = 0;

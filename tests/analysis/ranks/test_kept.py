@@ -1,0 +1,144 @@
+"""What ranks say is kept beside their traces, and believed as long as these are what they were."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from analysis.ranks.test_partials import RANKS, rank_lines, written
+from analysis.trace_lines import TraceLines
+from safety.commands import invoke
+
+from dftrace_ai import _reader
+from dftrace_ai._reader import pack_columns, unpack_columns
+from dftrace_ai.analysis.ranks.job import RanksOfJob, keep_ranks, read_ranks
+from dftrace_ai.analysis.ranks.kept import packed
+from dftrace_ai.analysis.ranks.partials import StepsChunk
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.errors import TraceError
+
+EDGES = (0, 1, -1, 255, 256, 2**31, -(2**31), 2**63 - 1, -(2**63))
+
+
+def told(job: RanksOfJob) -> list[object]:
+    """All that ranks say, without their chunks, and each chunk."""
+    found: list[object] = [job.notes, job.missing]
+    for rank in job.ranks:
+        found.append((rank.place, rank.names, rank.groups, rank.found_by, rank.step_count))
+        found += [(number, columns_of(chunk)) for number, chunk in rank.chunks.items()]
+    return found
+
+
+def columns_of(chunk: StepsChunk) -> list[list[int]]:
+    return [column.tolist() for rows in chunk for column in rows]
+
+
+def test_columns_come_back_as_they_were() -> None:
+    made = random.Random(0)
+    for _ in range(200):
+        columns = [
+            np.array(
+                [made.choice((made.choice(EDGES), made.randrange(1000))) for _ in range(size)],
+                np.int64,
+            )
+            for size in (made.randrange(0, 40) for _ in range(made.randrange(1, 9)))
+        ]
+        lengths = tuple(map(len, columns))
+        content = pack_columns(columns)
+        found = np.frombuffer(unpack_columns(content, lengths), np.int64)
+        assert found.tolist() == np.concatenate(columns).tolist()
+        with pytest.raises(ValueError, match="no columns of such lengths"):
+            unpack_columns(content, (*lengths, 3))
+        harmed = bytearray(content[: made.randrange(len(content) + 1)])
+        for _ in range(made.randrange(1, 4)):
+            if harmed:
+                harmed[made.randrange(len(harmed))] = made.randrange(256)
+        with suppress(ValueError):
+            assert len(unpack_columns(bytes(harmed), lengths)) == 8 * sum(lengths)
+
+
+def test_places_among_moments_are_those_of_numpy() -> None:
+    made = np.random.default_rng(0)
+    for size in (0, 1, 2, 50, 3000):
+        moments = np.sort(made.integers(-size, size + 1, size))
+        for asked in (
+            np.sort(made.integers(-size - 2, size + 3, 3000)),
+            made.integers(-9, 9, 3000),
+        ):
+            for right, side in ((False, "left"), (True, "right")):
+                found = np.frombuffer(_reader.places(moments, asked, right), np.int64)
+                assert (found == np.searchsorted(moments, asked, side=side)).all()  # type: ignore[call-overload]
+        first, last = made.integers(-1, size + 1, (2, 200))
+        shown = made.integers(0, 2, size).astype(np.uint8)
+        for ends in (b"", shown.tobytes()):
+            found = np.frombuffer(_reader.longest(moments, first, last, ends), np.int64)
+            for low, high, place in zip(first, last, found, strict=True):
+                steps = [
+                    (moments[at + 1] - moments[at], at)
+                    for at in range(max(low, 0), min(high, size - 1))
+                    if not ends or shown[at + 1]
+                ]
+                assert place == max(steps, default=(0, -1))[1]
+
+
+def a_job(folder: Path) -> Path:
+    """Ranks of which one has a worker, which is no rank, in files with an end."""
+    lines = [rank_lines(rank) for rank in range(RANKS)]
+    worker = TraceLines(900, host="node1", rank=0, world_size=RANKS)
+    worker.meta("note", {})
+    for number in range(20):
+        worker.span("item", "data", 1_000_000_000 + number * 1_000_000, 500_000)
+    worker.footer()
+    return written(folder, *lines, worker)
+
+
+def test_what_is_kept_is_what_the_traces_say(tmp_path: Path) -> None:
+    folder = a_job(tmp_path)
+    from_lines = told(read_ranks(open_traces([folder])))
+    assert not [*folder.glob("*.dfrank")]  # such little is read as fast
+    done = invoke("index", folder)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == "made: 5 files of what ranks say, for dftrace ranks"
+    kept = sorted(folder.glob("*.dfrank"))
+    assert len(kept) == RANKS + 1
+    assert told(read_ranks(open_traces([folder]))) == from_lines
+    job = read_ranks(open_traces([folder]))
+    assert all(rank.chunks.__class__.__name__ == "PackedChunks" for rank in job.ranks)
+    assert keep_ranks(open_traces([folder])) == 0
+    alone = RanksOfJob.of(packed(rank) for rank in job.ranks)
+    assert told(alone) == from_lines
+    (brief,) = {len(packed(rank, calls=False).chunks[0].calls.step) for rank in job.ranks}
+    assert brief == 0
+
+
+def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) -> None:
+    folder = a_job(tmp_path)
+    from_lines = told(read_ranks(open_traces([folder])))
+    keep_ranks(open_traces([folder]))
+    first = sorted(folder.glob("*.dfrank"))[0]
+    whole = first.read_bytes()
+    head = whole.index(b"\n") + 1
+    for content in (
+        b"",
+        whole[:40],
+        whole[:head],
+        whole.replace(b"rank 1", b"rank 9", 1),
+        whole.replace(b'"chunks":[[0,', b'"chunks":[[7,', 1),
+        b"x" * 5000,
+    ):
+        first.write_bytes(content)
+        assert told(read_ranks(open_traces([folder]))) == from_lines
+    first.write_bytes(whole)
+    first.chmod(0o666)
+    os.utime(folder / "t1.pfw.gz", ns=(1, 1))
+    assert told(read_ranks(open_traces([folder]))) == from_lines
+    assert keep_ranks(open_traces([folder])) == 2
+    # Its head is whole, and what it leads to is not.
+    first.chmod(0o600)
+    first.write_bytes(whole[:-20] + bytes(20))
+    with pytest.raises(TraceError, match="is damaged, or was changed"):
+        told(read_ranks(open_traces([folder])))
