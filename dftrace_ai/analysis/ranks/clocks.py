@@ -16,11 +16,11 @@ import numpy as np
 
 from dftrace_ai.analysis.ranks.groups import MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.matching import in_order, matched
-from dftrace_ai.analysis.ranks.ordering import any_in, begins, sorted_by
-from dftrace_ai.analysis.ranks.partials import UNTIL
+from dftrace_ai.analysis.ranks.ordering import any_in, begins
+from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dftrace_ai.analysis.ranks.calls import RanksInOrder
     from dftrace_ai.analysis.ranks.job import RanksOfJob
@@ -38,6 +38,7 @@ _A_CELL: Final = 8
 
 _STRETCHES: Final = 8
 _CALLS: Final = 1 << 20
+_PARTS: Final = 8
 
 # Of a group so many collectives of each block are kept, and so many rows in all.
 _A_BLOCK: Final = 1024
@@ -164,7 +165,8 @@ class ClockSamples:
         self._every = 1
         none = np.zeros(0, np.int64)
         self._rows = _Rows(none, none, none, none)
-        self._messages = _Messages(none, none, none, none)
+        self._messages = _Messages(none, none, none, none, none)
+        self._parts = 0
         self._enqueued: set[int] = set()
 
     def add(self, matches: Matches) -> None:
@@ -215,18 +217,22 @@ class ClockSamples:
         return _Rows(sample[first], clock[at][first], came, left)
 
     def _messages_of(self, matches: Matches, clock: Integers, chosen: Integers) -> _Messages:
-        """Return of each pair of clocks the messages that were under way for the shortest time."""
+        """Return of each pair of clocks the messages that were fastest, of each part of a block."""
         calls, one = matches.calls, matches.first[chosen]
         sends = calls.name[one] == SEND
         send, receive = np.where(sends, one, one + 1), np.where(sends, one + 1, one)
-        told = calls.until[receive] <= UNTIL["waited"]
-        send, receive = send[told], receive[told]
+        told = (calls.until[receive] <= UNTIL["waited"]) & (matches.step[chosen] != UNTOLD)
+        send, receive, step = send[told], receive[told], matches.step[chosen][told]
+        part = step * _PARTS // (int(step.max(initial=0)) + 1) + self._parts
+        self._parts += _PARTS
         took = calls.end_ns[receive] - calls.start_ns[send]
-        order, first = sorted_by((clock[send], clock[receive], took))
-        pair = begins(clock[send][order[first]], clock[receive][order[first]])
-        best = order[first[pair]]
-        send, receive = send[best], receive[best]
-        return _Messages(clock[send], clock[receive], calls.start_ns[send], calls.end_ns[receive])
+        order = np.lexsort((took, part, clock[receive], clock[send]))
+        send, receive, part = send[order], receive[order], part[order]
+        best = begins(clock[send], clock[receive], part) if len(part) else order
+        send, receive, part = send[best], receive[best], part[best]
+        return _Messages(
+            clock[send], clock[receive], part, calls.start_ns[send], calls.end_ns[receive]
+        )
 
     def clocks(self) -> Clocks:
         """Return how the clocks differ by what has been taken."""
@@ -257,6 +263,7 @@ class _Messages(NamedTuple):
 
     sender: Integers  # clock
     receiver: Integers
+    part: Integers  # of the run
     sent_ns: Integers
     there_ns: Integers
 
@@ -376,17 +383,11 @@ class _Calibration:
         _, at, there = np.intersect1d(
             first.sample, second.sample, assume_unique=True, return_indices=True
         )
-        low, high = self._by_messages(one, other)
         if len(at) < FEWEST_IN_COMMON:
             reason: Reason = "few in common" if len(at) else "none in common"
-            if low is None or high is None:
-                return _Pair(_Line(), "not calibrated", reason, len(at))
-            if low > high:
-                return _Pair(
-                    _Line(), "not calibrated", "contradiction", len(at), contradiction=low - high
-                )
-            middle = (low + high) // 2
-            return _Pair(_Line(middle), "bounded", "", len(at), middle, certain=high - middle)
+            return self._by_messages(one, other) or _Pair(
+                _Line(), "not calibrated", reason, len(at)
+            )
         return _fitted(
             first.left_ns[at],
             second.left_ns[there],
@@ -394,14 +395,47 @@ class _Calibration:
             second.left_ns[there] - first.came_ns[at],
         )
 
-    def _by_messages(self, one: int, other: int) -> tuple[int | None, int | None]:
-        """Return between what a clock is ahead of another: a message is there after it was sent."""
+    def _by_messages(self, one: int, other: int) -> _Pair | None:
+        """Return between what a clock is ahead: messages are there after they were sent."""
         told = self._messages
         out = (told.sender == one) & (told.receiver == other)
         back = (told.sender == other) & (told.receiver == one)
+        _, at, there = np.intersect1d(
+            told.part[out], told.part[back], assume_unique=True, return_indices=True
+        )
+        if not len(at):
+            return None
         took = told.there_ns - told.sent_ns
-        high = int(took[out].min()) if out.any() else None
-        return (-int(took[back].min()) if back.any() else None), high
+        time = told.sent_ns[out][at]
+        high, low = took[out][at], -took[back][there]
+        middle, base = int(time[len(time) // 2]), int(low[0])
+        since = (time - middle).astype(float)
+        above, below = (high - base).astype(float), (low - base).astype(float)
+
+        def apart(drift: float) -> float:
+            turn = drift * since
+            return float((below - turn).max() - (above - turn).min())
+
+        drift = 0.0 if apart(0.0) <= 0 else _least(apart)
+        if (far := apart(drift)) > 0:
+            return _Pair(_Line(), "not calibrated", "contradiction", 0, contradiction=round(far))
+        lowest, highest = (below - drift * since).max(), (above - drift * since).min()
+        offset = base + round((lowest + highest) / 2)
+        line = _Line(offset, drift / (1 + drift), middle + offset)
+        certain = int(np.ceil((highest - lowest) / 2)) + 1
+        return _Pair(line, "bounded", "", 0, offset, drift or None, certain=certain)
+
+
+def _least(apart: Callable[[float], float]) -> float:
+    """Return the drift of clocks at which a convex function is least."""
+    low, high = -MOST_DRIFT, MOST_DRIFT
+    for _ in range(60):
+        one, other = low + (high - low) / 3, high - (high - low) / 3
+        if apart(one) < apart(other):
+            high = other
+        else:
+            low = one
+    return (low + high) / 2
 
 
 def _fitted(time: Integers, shown: Integers, low: Integers, high: Integers) -> _Pair:
