@@ -39,6 +39,7 @@ _A_CELL: Final = 8
 _STRETCHES: Final = 8
 _CALLS: Final = 1 << 20
 _PARTS: Final = 8
+_SPARED: Final = 100
 
 # Of a group so many collectives of each block are kept, and so many rows in all.
 _A_BLOCK: Final = 1024
@@ -450,9 +451,10 @@ def _fitted(time: Integers, shown: Integers, low: Integers, high: Integers) -> _
     offset = round(float(np.median(straight)))
     typical = round(float(np.quantile(np.abs(straight - offset), 0.95)))
     turn = (drift or 0.0) * (at - middle)
-    # Rounded outwards.
-    lowest = int(np.floor(((low - base) - turn).max()))
-    highest = int(np.ceil(((high - base) - turn).min()))
+    below, above = np.sort((low - base) - turn), np.sort((high - base) - turn)
+    # Of very many a few may be wrong, as one that was not matched rightly. Rounded outwards.
+    few = len(at) // _SPARED if below[-1] > above[0] else 0
+    lowest, highest = int(np.floor(below[-1 - few])), int(np.ceil(above[few]))
     if lowest > highest:
         apart = lowest - highest
         return _Pair(_Line(), "not calibrated", "contradiction", len(at), contradiction=apart)

@@ -135,6 +135,21 @@ def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
     assert 5_000_000 < jumped.contradiction_ns < 10_000_000
 
 
+def test_a_few_collectives_that_are_wrong_spoil_no_clock():
+    ranks = made(2)
+    for rank in ranks:
+        rank.calls = [
+            replace(call, start=call.start + 9_000_000, end=call.end + 9_000_000)
+            if rank.host == "node1" and call.seq in {100, 500}
+            else call
+            for call in rank.calls
+        ]
+    clocks = clocks_of(job(ranks))
+    for error, told in held(clocks, ranks, 30):
+        assert told.state != "not calibrated"
+        assert error <= told.typical_ns
+
+
 def test_hosts_that_share_nothing_are_joined_by_those_between():
     ranks = made(4, hosts=4, a_host=1, steps=60)
     pairs = [Group(f"{a}", "", (a, a + 1)) for a in range(3)]
