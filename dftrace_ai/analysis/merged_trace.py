@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import orjson
 
+from dftrace_ai.analysis.reading.clocks import on_one_clock
 from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine, event_of
@@ -89,7 +90,7 @@ class MergedTrace:
         tracks: Mapping[Path, Sequence[bytes]] | None = None,
         counters: Mapping[str, str] | None = None,
     ) -> None:
-        self.files = list(files)
+        self.files, self._set = on_one_clock(list(files))
         # Only what touches it, and lines without a time; None for everything.
         self.window = window
         # Further lines, by the trace whose process and time they are of.
@@ -103,7 +104,7 @@ class MergedTrace:
         self._named = NamedTracks()
 
     def __iter__(self) -> Iterator[bytes]:
-        self.notes = []
+        self.notes = [*self._set]
         self._within = _Within(self.window) if self.window else None
         self._numbers = _ProcessNumbers()
         self._named = NamedTracks()

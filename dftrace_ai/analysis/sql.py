@@ -75,11 +75,11 @@ class TraceTables:
         verdict: Callable[[], Verdict] | None = None,
         summary: Callable[[], Report] | None = None,
     ) -> None:
-        self.traces = traces
+        self.traces, told = traces.on_one_clock()
         self._verdict = verdict
         self._summary = summary
-        self._notes: dict[str, None] = {}
-        self._processes = _Processes(traces.files)
+        self._notes: dict[str, None] = dict.fromkeys(told)
+        self._processes = _Processes(self.traces.files)
         self._filled: set[str] = set()
         self._is_told = self._is_untold = False
         self._lines: _Lines | None = None

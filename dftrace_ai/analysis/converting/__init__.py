@@ -58,8 +58,10 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
     """
     directory = to != "perfetto"
     check_place(out, [trace.path for trace in traces], force=force)
+    traces, told = traces.on_one_clock()
     with in_place(out, directory=directory) as unnamed:
         files, notes = _write(traces, to, unnamed, out)
+        notes = [*told, *notes]
         lines = sum(file.lines for file in files)
         made = Converted(REPORT_FORMAT, to, str(out), lines, tuple(files), tuple(notes))
         if directory:

@@ -305,4 +305,5 @@ def place_of(owner: Owner, run: str) -> Place:
         start=owner.start,
         pid=header.pid or 0,
         cpus=header.cpus,
+        clock_offset_ns=header.clock_offset_ns,
     )

@@ -40,6 +40,9 @@ APART_NS: Final = 3_600_000_000_000
 
 NAMED: Final = 8
 
+# Processes of one host that read its wall clock once each differ by less, unless it was set.
+SET_NS: Final = 1_000_000
+
 
 class SetBack(NamedTuple):
     """How the clock of a file was set back: by how much at most, how often in a thread at most."""
@@ -283,6 +286,31 @@ def host_clocks(files: Iterable[Trace]) -> HostClocks:
         names[clock] for clock, told in found.items() if not all(ntp.synchronised for ntp in told)
     ]
     return HostClocks(len(found), tuple(sorted(bad)), sum(not told for told in found.values()))
+
+
+def on_one_clock(files: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
+    """Return files of which those of one host count by one wall clock, and a line if it was set.
+
+    Each run of a process reads it once, when it begins; that of most files is taken.
+    """
+    hosts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for at, file in enumerate(files):
+        header = _header(file)
+        if header.boot_id and header.clock_offset_ns and header.time_base_us:
+            hosts[header.boot_id].append((header.clock_offset_ns, at))
+    found, moved = [*files], []
+    for offsets in hosts.values():
+        usual_ns, _ = sorted(offsets)[(len(offsets) - 1) // 2]
+        for offset_ns, at in offsets:
+            apart_ns = usual_ns - offset_ns
+            if abs(apart_ns) >= SET_NS:
+                found[at] = files[at].moved(round(apart_ns / 1000))
+                moved.append(abs(apart_ns))
+    if not moved:
+        return found, []
+    most = f"{max(moved) / 1e9:,.3f} s" if max(moved) < APART_NS else hours_text(max(moved))
+    told = f"{counted(len(moved), 'file')} moved by up to {most}: the wall clock of a host was set"
+    return found, [f"clocks: {told} between the beginnings of its processes"]
 
 
 def _together(ranks: dict[int, Reach]) -> list[list[int]]:

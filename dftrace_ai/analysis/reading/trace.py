@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,16 @@ class Trace:
     def know_end(self, end: TraceEnd) -> None:
         """Take in how the file ends, for which all of it may have to be read."""
         self.__dict__["end"] = end
+
+    def moved(self, by_us: int) -> Trace:
+        """Return the same file with times that count from so much later."""
+        moved = copy(self)
+        if (header := self.header) is not None:
+            moved.header = header._replace(
+                clock_offset_ns=(header.clock_offset_ns or 0) + by_us * 1000,
+                time_base_us=(header.time_base_us or 0) + by_us,
+            )
+        return moved
 
     def reader(self) -> TraceReader:
         """Return a new reader, which tells afterwards where reading had to stop."""

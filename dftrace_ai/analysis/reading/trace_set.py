@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -178,6 +179,18 @@ class TraceSet:
         from dftrace_ai.analysis.reading.identity import Owners
 
         return Owners(self.files)
+
+    def on_one_clock(self) -> tuple[TraceSet, list[str]]:
+        """Return it with the files of a host counting by one wall clock, and what tells of it."""
+        from dftrace_ai.analysis.reading.clocks import on_one_clock
+
+        files, told = on_one_clock(self.files)
+        if not told:
+            return self, told
+        moved = copy(self)
+        moved.files = tuple(files)
+        moved.__dict__.pop("owners", None)  # they have the headers as they were
+        return moved, told
 
     def __repr__(self) -> str:
         return f"<{counted(len(self.files), 'trace')}: see files>"

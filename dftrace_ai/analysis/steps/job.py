@@ -136,6 +136,8 @@ class Job:
         only: Sequence[Trace] | None = None,
     ) -> None:
         self._traces = traces
+        # Those that are read alone are compared with others by who has asked for them.
+        traces, self._set = (traces, []) if only is not None else traces.on_one_clock()
         self._events = events
         self._all_starts = all_starts
         self._owners = traces.owners
@@ -231,7 +233,7 @@ class Job:
         mended = [note for trace in self._chosen for note in trace.file.notes]
         told = [] if self._all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
         told += deleted_told(recordings_of(self._chosen).values())
-        first = (*mended, *clock_notes(times, owners), *told)
+        first = (*mended, *self._set, *clock_notes(times, owners), *told)
         without_length = (note for file in files for note in file.without_length)
         others = (note for note in unread if note not in mended)
         reach = joined(of_file.reach for of_file in times) or NOWHERE

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from perfetto.trace_file import Trace
 
+from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.sql import TraceTables
+from dftrace_ai.analysis.steps import Job, Rank
 from dftrace_ai.spools.recovery import adopt_dead
 
 if TYPE_CHECKING:
@@ -308,3 +313,62 @@ def test_a_trace_tells_how_the_clocks_of_its_host_stood(pressed: Pressed, shim: 
     assert killed.header["boot_id"] == whole.header["boot_id"]
     assert killed.header["ntp"].keys() == whole.header["ntp"].keys()
     assert "ntp" not in killed.footer
+
+
+def test_processes_of_one_host_are_brought_to_one_clock(pressed: Pressed) -> None:
+    """Three ranks that read a wall clock each; it was set before the third began."""
+    done = pressed(
+        f"""
+        shim = Shim()
+        folder = Path(os.environ["DFTRACE_LOG_FILE"]).parent
+        hears, tells = os.pipe()
+        heard, told = os.pipe()
+
+        def rank(number, work):
+            if not os.fork():
+                dftrace_ai.initialize(log_file=folder / "t", rank=number, world_size=3)
+                work()
+                dftrace_ai.finalize()
+                os._exit(0)
+
+        def outer():
+            with ai.pipeline.train:
+                os.write(tells, b"1")
+                os.read(heard, 1)
+
+        rank(0, outer)
+        rank(1, lambda: spans(3, ai.data.item))
+        os.read(hears, 1)
+        os.waitpid(-1, 0)
+        shim.realtime_ns = {HOUR_NS} // 4
+        rank(2, lambda: spans(3))
+        os.waitpid(-1, 0)
+        os.write(told, b"1")
+        os.waitpid(-1, 0)
+        """
+    )
+    traces = open_traces([done.folder], run="all")
+    with TraceTables(traces) as tables:
+        rows = tables.query(
+            "select name, min(start_ns), max(end_ns) from spans group by name"
+        ).rows()
+    lies = {name: (first, last) for name, first, last in rows}
+    assert lies["train"][0] < lies["forward"][0] < lies["forward"][1] < lies["train"][1]
+    told = (
+        "clocks: 1 file moved by up to 900.000 s: the wall clock of a host was set between the "
+        "beginnings of its processes"
+    )
+    assert told in tables.notes
+    # What was given is as it was.
+    bases = {trace.header.time_base_us for trace in traces if trace.header}
+    assert len(bases) == 1
+    merged = MergedTrace(traces)
+    shown = [json.loads(line) for line in b"".join(merged).splitlines()[1:]]
+    at = {one["name"]: (one["ts"], one["ts"] + one["dur"]) for one in shown if one["ph"] == "X"}
+    assert at["train"][0] < at["forward"][0] < at["forward"][1] < at["train"][1]
+    assert told in merged.notes
+    job = Job(traces, all_starts=True)
+    processes = [one.process if isinstance(one, Rank) else one for one in job]
+    reaches = {process.number: process.spans.reach for process in processes}
+    assert reaches[0].first_ns < reaches[2].first_ns < reaches[2].last_ns < reaches[0].last_ns
+    assert told in job.facts.notes
