@@ -9,6 +9,7 @@
 
 #include "checked_columns.hpp"
 #include "checked_line.hpp"
+#include "dftrace/reading/traces/argument_columns.hpp"
 #include "dftrace/reading/traces/checking.hpp"
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/totals.hpp"
@@ -42,6 +43,28 @@ void require_row(const Labels& labels, const Rows& rows, std::size_t row, const 
     same("other arguments", text.substr(rows.args_at[row], rows.args_bytes[row]) == event.args);
 }
 
+// Whole numbers of arguments by the walk of all members are those that are looked for one by one.
+void require_members(const Labels& labels, const Rows& rows, std::string_view text) {
+    const std::vector<WantedMember> wanted{{"step", WantedMember::Form::whole},
+                                           {"p_idx", WantedMember::Form::whole},
+                                           {"late_us", WantedMember::Form::micros},
+                                           {"name", WantedMember::Form::text}};
+    const std::vector<std::uint8_t> all(labels.size(), 1);
+    const ArgumentColumns found = argument_columns(rows, text, all, wanted);
+    if (found.rows.size() != rows.size) fail("a row was passed over", text);
+    for (std::size_t row = 0; row < rows.size; ++row) {
+        const std::size_t at = rows.args_at[row];
+        const std::string_view args =
+            at ? text.substr(at - 1, std::size_t{rows.args_bytes[row]} + 2) : std::string_view("{}");
+        const std::int64_t* const values = &found.values[row * wanted.size()];
+        if (values[0] != whole_member(args, "\"step\"").value_or(no_time) ||
+            values[1] != whole_member(args, "\"p_idx\"").value_or(no_time))
+            fail("another number in arguments", text);
+        if (values[3] != no_time && static_cast<std::size_t>(values[3]) >= found.texts.size())
+            fail("a text that is not there", text);
+    }
+}
+
 void require_rows(std::string_view text) {
     Budget budget(most_bytes);
     Labels labels(budget);
@@ -61,6 +84,7 @@ void require_rows(std::string_view text) {
         }
         at = end + 1;
     }
+    require_members(labels, rows, plain.view());
     if (row != rows.size || unreadable != rows.unreadable || lines != rows.lines)
         fail("another number of lines", text);
 }

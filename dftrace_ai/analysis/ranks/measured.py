@@ -24,7 +24,7 @@ from dftrace_ai.analysis.ranks.partials import (
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, calls_of
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
-from dftrace_ai.analysis.steps.spans import common, rising
+from dftrace_ai.analysis.steps.spans import common, places, rising
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 
 if TYPE_CHECKING:
@@ -209,14 +209,14 @@ def _silences(process: Process, steps: Steps, rows: Integers) -> SilenceRows:
     comm = line.only(line.part == PART_CODE["comm"])
     # What standstill has of it was told by calls, the rest lies on the thread itself or a GPU.
     rest = _without(comm.start_ns, comm.end_ns, stood.start_ns, stood.end_ns)
-    owner = comm.span[np.searchsorted(comm.start_ns, rest[0], side="right") - 1]
+    owner = comm.span[places(comm.start_ns, rest[0], right=True) - 1]
     on_gpu = process.spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
     thread = np.flatnonzero((process.spans.tid == steps.tid) & ~on_gpu)
     span = np.where(owner >= 0, thread[owner], -1) if len(owner) else owner
     start = np.concatenate([stood.start_ns, rest[0]])
     order = np.argsort(start, kind="stable")
     span = np.concatenate([stood.span, span])[order]
-    at = np.minimum(np.searchsorted(rows, span), len(rows) - 1)
+    at = np.minimum(places(rows, span), len(rows) - 1)
     call = np.where(rows[at] == span, at, UNTOLD) if len(rows) else np.full(len(span), UNTOLD)
     return SilenceRows(start[order], np.concatenate([stood.end_ns, rest[1]])[order], call)
 
@@ -238,14 +238,14 @@ def _spans(steps: Steps, silences: SilenceRows, names: _Names) -> SpanRows:
     outermost = outermost[_is_outermost(thread, outermost)]
     start, end = thread.start_ns[outermost], thread.end_ns[outermost]
     others = np.flatnonzero(thread.has("other"))
-    before = np.searchsorted(end, thread.start_ns[others], side="right")
-    others = others[np.searchsorted(start, thread.end_ns[others]) == before]
+    before = places(end, thread.start_ns[others], right=True)
+    others = others[places(start, thread.end_ns[others]) == before]
     # Work within the outermost lies in them, too.
     chosen = np.sort(np.concatenate([outermost, others[_is_outermost(thread, others)]]))
     spans = thread.at(chosen)
     cuts = rising(steps.start_ns, steps.end_ns, *steps.gaps, *steps.evaluation)
-    first = np.searchsorted(cuts, spans.start_ns, side="right")
-    count = np.searchsorted(cuts, spans.end_ns) - first + 1
+    first = places(cuts, spans.start_ns, right=True)
+    count = places(cuts, spans.end_ns) - first + 1
     piece = np.repeat(np.arange(len(spans)), count)
     number = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
     low = np.where(number > 0, _at(cuts, first[piece] + number - 1), spans.start_ns[piece])

@@ -8,6 +8,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER, Wanted
 from dftrace_ai.analysis.steps.roles import role_of
+from dftrace_ai.analysis.steps.spans import places
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ def calls_of(spans: Spans) -> Calls:
     for place in np.flatnonzero(np.bincount(spans.place)).tolist():
         here = np.flatnonzero(spans.place == place)
         members = spans.columns[place].arguments.members[OF_FILE.index(OF_CALLS)]
-        at = np.searchsorted(members.rows, spans.row[here])
+        at = places(members.rows, spans.row[here])
         for name, column in numbers.items():
             column[here] = members.columns[name][at]
         known = [texts.setdefault(text, len(texts)) for text in members.texts]
-        places = np.array([*known, -1])  # -1 leads to the last
+        of_file = np.array([*known, -1])  # -1 leads to the last
         for name, column in codes.items():
-            column[here] = places[members.columns[name][at]]
+            column[here] = of_file[members.columns[name][at]]
     waited, late = (_time(numbers.pop(name)) for name in TIMES)
     guess = LATE_NS + (spans.end_ns - spans.start_ns) // LATE_SHARE
     seen = (codes["group"] >= 0) & (codes["until"] < 0) & (waited <= 0)

@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.spans import common, union
+from dftrace_ai.analysis.steps.spans import common, places, union
 from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_of
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Steps:
 
     def within(self, at_ns: Integers) -> Integers:
         """Return in which step each moment lies; -1 for none."""
-        step = np.searchsorted(self.start_ns, at_ns, side="right") - 1
+        step = places(self.start_ns, at_ns, right=True) - 1
         step[(step >= 0) & (self.end_ns[np.maximum(step, 0)] <= at_ns)] = -1
         return step
 

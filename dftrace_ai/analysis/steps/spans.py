@@ -71,9 +71,12 @@ class Spans:
 
     def has(self, *roles: Role) -> Integers:
         """Return a mask of those with one of these roles."""
-        asked = np.zeros(len(CODE), bool)
-        asked[[CODE[role] for role in roles]] = True
-        return asked[self.role]
+        if not roles:
+            return np.zeros(len(self), bool)
+        mask: Integers = self.role == CODE[roles[0]]
+        for role in roles[1:]:
+            mask |= self.role == CODE[role]
+        return mask
 
     def pieces(self, which: Integers) -> Iterator[tuple[Integers, EventNames, Integers]]:
         """Yield places in some indices, many at a time, with the file and the rows of these spans.

@@ -267,7 +267,7 @@ def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
         if level == 0:
             part[here] = within[NO_CODE][role[here]]
             continue
-        outer = levels[level - 1][np.searchsorted(levels[level - 1], here) - 1]
+        outer = levels[level - 1][places(levels[level - 1], here) - 1]
         if (end[outer] <= start[here] + near_ns).any():
             return None
         parent[here] = outer

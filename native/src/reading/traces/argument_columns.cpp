@@ -14,7 +14,9 @@ namespace {
 
 class Columns {
   public:
-    explicit Columns(std::span<const WantedMember> wanted) : wanted_(wanted) {}
+    explicit Columns(std::span<const WantedMember> wanted) : wanted_(wanted) {
+        for (const WantedMember& one : wanted) lengths_ |= bit_of(one.name);
+    }
 
     void add(std::uint32_t row, std::string_view args) {
         found_.rows.push_back(row);
@@ -56,7 +58,12 @@ class Columns {
         return c == ',' || c == '}' || c == '{' || c == '[' || c == ' ' || c == '\t' || c == '\r';
     }
 
+    static std::uint64_t bit_of(std::string_view name) noexcept {
+        return std::uint64_t{1} << (name.size() & 63);
+    }
+
     void take(std::string_view key, std::string_view value) {
+        if (!(lengths_ & bit_of(key))) return;
         std::int64_t* into = found_.values.data() + found_.values.size() - wanted_.size();
         for (const WantedMember& one : wanted_) {
             if (one.name == key) *into = value_of(one.form, value);
@@ -82,6 +89,7 @@ class Columns {
     }
 
     std::span<const WantedMember> wanted_;
+    std::uint64_t lengths_ = 0;  // that wanted names have
     ArgumentColumns found_;
     std::unordered_map<std::string_view, std::int64_t> places_;  // as they are written in the block
 };

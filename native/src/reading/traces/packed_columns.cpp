@@ -60,7 +60,8 @@ std::string pack_columns(std::span<const std::span<const std::int64_t>> columns)
             for (const std::uint64_t number : itself ? numbers : differences)
                 plain[place++] = static_cast<char>(number >> 8 * plane);
     }
-    const std::unique_ptr<libdeflate_compressor, decltype(&libdeflate_free_compressor)> deflate(
+    // Its tables are large: a thread keeps one.
+    thread_local const std::unique_ptr<libdeflate_compressor, decltype(&libdeflate_free_compressor)> deflate(
         libdeflate_alloc_compressor(level), libdeflate_free_compressor);
     if (!deflate) throw std::bad_alloc();
     const std::size_t front = packed.size();
@@ -79,8 +80,8 @@ bool unpack_columns(std::string_view packed, std::span<const std::size_t> length
         bytes += plain_bytes(lengths[at], planes);
     }
     std::vector<unsigned char> plain(bytes + 1);
-    const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> inflate(
-        libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
+    thread_local const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)>
+        inflate(libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
     if (!inflate) throw std::bad_alloc();
     const std::string_view behind = packed.substr(lengths.size());
     std::size_t found = 0;

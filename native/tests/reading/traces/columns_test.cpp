@@ -1,0 +1,89 @@
+// Members of arguments as columns; columns packed and unpacked; places among moments that rise.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "dftrace/reading/traces/argument_columns.hpp"
+#include "dftrace/reading/traces/moments.hpp"
+#include "dftrace/reading/traces/packed_columns.hpp"
+#include "dftrace/reading/traces/scanner.hpp"
+
+using namespace dftrace;
+
+TEST("members are taken of the events that are asked for") {
+    std::string lines;
+    for (const char* args : {R"({"seq":5,"group":"0","late_us":1592.846})", R"({"seq": 7, "group":"a\"b"})",
+                             R"({"x":{"seq":3},"seq":"4","late_us":-1})", "{}"})
+        lines += R"({"id":1,"name":"n","cat":"c","pid":1,"tid":1,"ts":1,"dur":1,"ph":"X","args":)" +
+                 std::string(args) + "}\n";
+    Budget budget(1 << 20);
+    Labels labels(budget);
+    Scanner scanner(labels);
+    PlainText text;
+    std::memcpy(text.room_for(lines.size()), lines.data(), lines.size());
+    text.close(lines.size());
+    Rows rows;
+    scanner.scan(text, rows);
+    using Form = WantedMember::Form;
+    const std::vector<WantedMember> wanted{
+        {"seq", Form::whole}, {"late_us", Form::micros}, {"group", Form::text}};
+    const std::vector<std::uint8_t> one{1}, none{0};
+    const ArgumentColumns found = argument_columns(rows, text.view(), one, wanted);
+    CHECK((found.rows == std::vector<std::uint32_t>{0, 1, 2, 3}));
+    CHECK((found.values == std::vector<std::int64_t>{5, 1'592'846, 0, 7, no_time, 1, 4, -1000, no_time,
+                                                     no_time, no_time, no_time}));
+    CHECK((found.texts == std::vector<std::string>{"0", "a\"b"}));
+    CHECK(argument_columns(rows, text.view(), none, wanted).rows.empty());
+}
+
+TEST("columns come back and damaged ones do not lead astray") {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const std::vector<std::vector<std::int64_t>> columns{
+        {1'000'000, 1'000'500, 999'000}, {}, {most, -most - 1, 0}, {-1, -1}};
+    const std::vector<std::span<const std::int64_t>> given(columns.begin(), columns.end());
+    std::vector<std::size_t> lengths;
+    std::vector<std::int64_t> all;
+    for (const auto& column : columns) {
+        lengths.push_back(column.size());
+        all.insert(all.end(), column.begin(), column.end());
+    }
+    const std::string packed = pack_columns(given);
+    std::vector<std::int64_t> found(all.size());
+    CHECK(unpack_columns(packed, lengths, found.data()));
+    CHECK(found == all);
+    std::mt19937 random(1);
+    for (int round = 0; round < 2000; ++round) {
+        std::string harmed = packed.substr(0, random() % (packed.size() + 1));
+        if (!harmed.empty()) harmed[random() % harmed.size()] = static_cast<char>(random());
+        unpack_columns(harmed, lengths, found.data());
+    }
+}
+
+TEST("places are those of a search each") {
+    std::mt19937 random(2);
+    std::vector<std::int64_t> moments(500), asked(2000), found(2000);
+    for (std::int64_t& one : moments) one = random() % 400;
+    std::sort(moments.begin(), moments.end());
+    for (std::int64_t& one : asked) one = static_cast<std::int64_t>(random() % 420) - 10;
+    for (const bool right : {false, true}) {
+        find_places(moments, asked, right, found.data());
+        for (std::size_t at = 0; at < asked.size(); ++at) {
+            const auto place = right ? std::upper_bound(moments.begin(), moments.end(), asked[at])
+                                     : std::lower_bound(moments.begin(), moments.end(), asked[at]);
+            CHECK(found[at] == place - moments.begin());
+        }
+    }
+    find_places({}, asked, true, found.data());
+    CHECK(found[7] == 0);
+    const std::vector<std::int64_t> rising{0, 5, 6, 11, 12}, first{0, 0, 3, 4}, last{4, 2, 3, 9};
+    std::vector<std::int64_t> longest(4);
+    find_longest(rising, first, last, {}, longest.data());
+    CHECK((longest == std::vector<std::int64_t>{2, 0, -1, -1}));
+    const std::vector<std::uint8_t> ends{1, 1, 1, 0, 1};
+    find_longest(rising, first, last, ends, longest.data());
+    CHECK((longest == std::vector<std::int64_t>{0, 0, -1, -1}));
+}
