@@ -109,6 +109,10 @@ def test_what_is_kept_is_what_the_traces_say(tmp_path: Path) -> None:
     job = read_ranks(open_traces([folder]))
     assert all(rank.chunks.__class__.__name__ == "PackedChunks" for rank in job.ranks)
     assert keep_ranks(open_traces([folder])) == 0
+    for block, brief in zip(job.blocks(), job.blocks(calls=False), strict=True):
+        assert (block.total_own_ns == brief.total_own_ns).all()
+        assert (block.own_ns(1) == brief.own_ns(1)).all()
+        assert not len(brief.chunks[1].calls.step)
     alone = RanksOfJob.of(packed(rank) for rank in job.ranks)
     assert told(alone) == from_lines
     (brief,) = {len(packed(rank, calls=False).chunks[0].calls.step) for rank in job.ranks}
