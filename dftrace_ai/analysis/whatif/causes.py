@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Figures, Shares
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ OF_FEW: Final = 0.1
 ALIKE: Final = 0.8
 """Forward and backward go together where the data of micro-batches differ."""
 PAIRS: Final = 11
+LINKS_TRIED: Final = 8
+OF_LINKS: Final = 0.5
+"""Of the slowdown that one link makes alone, to be named."""
+RANKS_NAMED: Final = 8
 CALLED: Final = 3
-"""So many kinds or links of communication are named."""
+"""So many kinds of communication are named."""
 
 
 class Changes(NamedTuple):
@@ -129,6 +134,32 @@ def cause_of(
         alike = correlation is not None and correlation >= ALIKE
         return Cause("data" if alike else "pauses", share, correlation=correlation)
     return Cause(kind, share)
+
+
+def dearest_links(run: Run, work: Work, ideal_ns: int, slowdown: float) -> tuple[str, ...]:
+    """Return the pair or group of ranks whose communication alone makes most of a slowdown."""
+    one = run.operations
+    met = np.flatnonzero(one.meeting != ALONE)
+    met = met[np.lexsort((one.rank[met], one.meeting[met]))]
+    first = np.flatnonzero(np.diff(one.meeting[met], prepend=ALONE))
+    size = np.diff(np.append(first, len(met)))
+    # Meetings of the same ranks are of one link, in both directions.
+    members = [tuple(ranks.tolist()) for ranks in np.split(one.rank[met], first[1:])]
+    known: dict[tuple[int, ...], int] = {}
+    link = np.array([known.setdefault(ranks, len(known)) for ranks in members])
+    of = np.repeat(link, size)
+    more = (work.times - work.ideal)[met]
+    worst = np.argsort(-np.bincount(of, more, len(known)), kind="stable")[:LINKS_TRIED].tolist()
+    masks = [np.isin(np.arange(len(one)), met[of == at]) for at in worst]
+    times = run.times_ns(np.where(mask, work.times, work.ideal) for mask in masks)
+    dearest = max(range(len(worst)), key=lambda at: times[at])
+    if times[dearest] / ideal_ns - 1 < OF_LINKS * (slowdown - 1):
+        return ()
+    mine = of == worst[dearest]
+    kind = int(np.bincount(one.kind[met[mine]], more[mine]).argmax())
+    ranks = list(known)[worst[dearest]]
+    some = ", ".join(str(one.ranks[at]) for at in ranks[:RANKS_NAMED])
+    return (f"{one.kinds[kind]} of ranks {some}{', ...' if len(ranks) > RANKS_NAMED else ''}",)
 
 
 def _ratio(wanted: Integers, known: Integers) -> Integers:

@@ -19,6 +19,7 @@ from dftrace_ai.analysis.whatif.causes import (
     MANY_RANKS,
     cause_of,
     changes_of,
+    dearest_links,
     excess_of,
     few_of,
     figures_of,
@@ -225,7 +226,8 @@ def _judged(
         cause = cause_of(run, work, shares, few_ranks, by_rank, held, slowdown)
     if cause.kind == "communication":
         dearest = [kind for kind in by_kind if kind.startswith("comm/")][:CALLED]
-        cause = Cause(cause.kind, cause.share, kinds=tuple(dearest))
+        links = dearest_links(run, work, ideal_ns, slowdown)
+        cause = Cause(cause.kind, cause.share, kinds=links or tuple(dearest))
     stages = figures.numbered("pp")
     layouts = {name for place in places for name, _ in place.layout} - {"pp"}
     lost = max(1 - ideal_ns / max(run.replay_ns, 1), 0.0)

@@ -67,7 +67,8 @@ class Cause:
         ranks: who, of a worker or a node.
         hosts: which, of a node.
         stages: which are slower than the others, of a stage.
-        kinds: of communication: which kind of it, the dearest first.
+        kinds: of communication: the kind and ranks of one link that alone makes half of it, or
+            which kinds of it, the dearest first.
         correlation: how much forward and backward of one micro-batch go together, the median
             over ranks; null where they are not to be told.
         since: the number of the step from which on a worker, node or stage is slow; null where it

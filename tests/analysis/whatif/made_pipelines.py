@@ -105,6 +105,14 @@ class MadePipeline:
             if (first, second) not in self.queued:
                 self.starts[second] = max(self.starts[second], self.ends[first])
 
+    @property
+    def linked(self) -> list[int]:
+        """Ranks of the slow link, or of the slow group."""
+        if self.plant == "slow group":
+            return list(range(self.stage, self.dp * self.pp, self.pp))
+        one = self.rank - self.stage + min(self.stage, self.pp - 2)
+        return [one, one + 1]
+
     def even_ns(self, first: int) -> tuple[int, int]:
         """Return what steps after the first of some take, and with even work: by the heap alone."""
         by_kind: dict[object, list[int]] = {}

@@ -45,6 +45,10 @@ def test_slowdown_and_cause_are_those_of_the_heap(
     assert found.cause.kind == _wanted(made, measured / even)
     if found.cause.kind == "worker":
         assert found.cause.ranks == (made.rank,)
+    if found.cause.kind == "communication" and (made.dp > 1 or plant == "link"):
+        assert [str(number) for number in made.linked] == found.cause.kinds[0].split("ranks ")[
+            1
+        ].split(", ")
     if found.cause.kind == "stage":
         assert found.cause.stages == (made.stage,)
 
