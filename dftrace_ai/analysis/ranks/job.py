@@ -121,13 +121,12 @@ class RanksOfJob:
         """Yield the steps that all ranks have, by their numbers, a chunk of each rank at a time.
 
         Without `calls` their chunks may lack calls and silences, and are read in half of the time.
+        Nothing here holds a block: who lets go of it before asking for the next has one in memory.
         """
-        if not self.ranks:
-            return
-        numbers = set.intersection(*(set(one.chunks) for one in self.ranks))
-        for number in sorted(numbers):
-            if (block := self.block(number, calls=calls)) is not None:
-                yield block
+        numbers = set[int]()
+        if self.ranks:
+            numbers = set.intersection(*(set(one.chunks) for one in self.ranks))
+        return filter(None, (self.block(number, calls=calls) for number in sorted(numbers)))
 
     def block(self, number: int, *, calls: bool = True) -> Block | None:
         """Return the steps that all ranks have in the chunks of a number; None for none."""

@@ -89,7 +89,7 @@ class OwnWork:
     @classmethod
     def of(cls, job: RanksOfJob) -> OwnWork:
         """Add up own work, a block of steps at a time; of one with 64 ranks 10^4 steps are 5 MB."""
-        blocks = list(map(_Totals.of, job.blocks())) or [_Totals.of_none(len(job.ranks))]
+        blocks = list(map(_Totals.of, job.blocks(calls=False))) or [_Totals.of_none(len(job.ranks))]
         numbers, time, waited = (
             np.concatenate(parts)
             for parts in zip(
@@ -199,21 +199,29 @@ class OwnWork:
             np.array([index[name] for name in (*rank.names, NOT_ANNOTATED)])
             for rank in self.job.ranks
         ]
-        for block in self.job.blocks():
-            inside = np.isin(block.numbers, self.numbers, assume_unique=True)
-            if not inside.any():
-                continue
-            start = int(np.searchsorted(self.numbers, block.numbers[inside][0]))
-            own = np.zeros((len(names), self.ranks, int(inside.sum())), np.int64)
-            for rank, column in enumerate(columns):
-                own[column, rank] = block.own_ns(rank)[inside].T
-            seen = np.flatnonzero(own.any(axis=(1, 2))).tolist()
-            yield NamedWork(
-                slice(start, start + own.shape[2]),
-                tuple(names[at] for at in seen),
-                own[seen],
-                block.blocked_ns[:, inside],
-            )
+        blocks = self.job.blocks(calls=False)
+        while (block := next(blocks, None)) is not None:
+            part = self._named(block, names, columns)
+            # Of the chunks of a thousand ranks two at a time are too many.
+            del block
+            if part is not None:
+                yield part
+
+    def _named(self, block: Block, names: list[str], columns: list[Integers]) -> NamedWork | None:
+        inside = np.isin(block.numbers, self.numbers, assume_unique=True)
+        if not inside.any():
+            return None
+        start = int(np.searchsorted(self.numbers, block.numbers[inside][0]))
+        own = np.zeros((len(names), self.ranks, int(inside.sum())), np.int64)
+        for rank, column in enumerate(columns):
+            own[column, rank] = block.own_ns(rank)[inside].T
+        seen = np.flatnonzero(own.any(axis=(1, 2))).tolist()
+        return NamedWork(
+            slice(start, start + own.shape[2]),
+            tuple(names[at] for at in seen),
+            own[seen],
+            block.blocked_ns[:, inside],
+        )
 
     def _some_ranks(self, values: Integers) -> Iterator[Integers]:
         for at in range(0, len(values), RANKS_AT_ONCE):
