@@ -48,12 +48,13 @@ def _computing(options: AutoOptions, original: Any) -> Any:
     training = options.training
 
     @functools.wraps(original)
-    def computed(self: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
-        if not options.gate.live or type(number) is not int:
-            return original(self, number, *args, **kwargs)
+    def computed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        number = _microbatch_of(*args, **kwargs)
+        if number is None or not options.gate.live:
+            return original(self, *args, **kwargs)
         training.at_microbatch(number)
         try:
-            return original(self, number, *args, **kwargs)
+            return original(self, *args, **kwargs)
         finally:
             training.at_microbatch(None)
 
@@ -62,13 +63,19 @@ def _computing(options: AutoOptions, original: Any) -> Any:
 
 def _communicating(options: AutoOptions, of_pass: str, original: Any) -> Any:
     @functools.wraps(original)
-    def communicates(self: Any, number: Any) -> Any:
-        operations = original(self, number)
-        if options.gate.recording:
+    def communicates(self: Any, *args: Any, **kwargs: Any) -> Any:
+        operations = original(self, *args, **kwargs)
+        number = _microbatch_of(*args, **kwargs)
+        if number is not None and options.gate.recording:
             asked(_note, operations, {"pass": of_pass, "microbatch": number}, self)
         return operations
 
     return communicates
+
+
+def _microbatch_of(*args: Any, **kwargs: Any) -> int | None:
+    number = args[0] if args else next(iter(kwargs.values()), None)
+    return number if type(number) is int else None
 
 
 # By identity of the tensor that is sent, or received into.

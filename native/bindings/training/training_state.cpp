@@ -179,7 +179,8 @@ void forget_threads(TrainingState* first) {
 }
 
 void clear(TrainingState* self) {
-    self->begun = self->last = self->backwards = self->microbatches = self->boundary = self->forwards = 0;
+    self->begun = self->last = self->backwards = self->microbatches = self->boundary = self->forwards =
+        self->scheduled = 0;
     self->model = nullptr;
     self->closing = self->trained = self->judged = self->inner = self->cleared = self->ahead = false;
     self->stepped.clear();
@@ -425,6 +426,7 @@ bool at_microbatch(TrainingState* all, MaybeNumber number) {
     TrainingState* const self = state_here(all, number.known);
     if (!self) return !PyErr_Occurred();
     self->microbatch = number;
+    if (number.known) self->scheduled = std::max(self->scheduled, number.value + 1);
     // The first of a step begins it, which has its number told.
     return !number.known || self->between || give_microbatch(self, number.value);
 }
@@ -498,6 +500,8 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer) {
     // Schedules of pipelines call the engine of autograd by themselves.
     self->unseen = !self->backwards && !self->microbatches && self->forwards;
     self->microbatches = std::max(self->microbatches, self->unseen ? self->forwards : self->backwards);
+    // It has one for each of its stages, and of one for weights and inputs apart.
+    if (self->scheduled) self->microbatches = self->scheduled;
     self->backwards = 0;
     self->closing = true;
     if (!pass_trains(self)) return false;

@@ -49,6 +49,7 @@ struct TrainingState {
     long long forwards;
     bool unseen;  // backward passes: in the step before none was, and its microbatches are forwards
     MaybeNumber microbatch;  // as a schedule tells it, which computes in an order of its own
+    long long scheduled;     // microbatches that it has told of in this step
     long long optimizers_ended;
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;

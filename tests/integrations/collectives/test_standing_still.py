@@ -32,7 +32,7 @@ def trained(rank: int, folder: Path) -> list[str]:
     import torch.distributed._functional_collectives as functional
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
     from torch.nn.parallel import DistributedDataParallel
 
     import dftrace_ai
@@ -104,6 +104,18 @@ def trained(rank: int, folder: Path) -> list[str]:
             schedule.step(*([torch.ones(4, 16)] if first else []), target=torch.ones(4, 16))
             optimizer.step()
 
+    def virtual_stages() -> None:
+        nets = [Net(), Net()]
+        stages = [
+            PipelineStage(net, rank + 2 * at, 4, torch.device("cpu")) for at, net in enumerate(nets)
+        ]
+        optimizer = torch.optim.SGD(nn.ModuleList(nets).parameters(), lr=0.1)
+        schedule = ScheduleInterleaved1F1B(stages, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+        for _ in range(3):
+            optimizer.zero_grad()
+            schedule.step(*([torch.ones(4, 16)] if first else []), target=torch.ones(4, 16))
+            optimizer.step()
+
     def by_hand() -> None:
         model = nn.Linear(16, 16)
         for step in range(STEPS):
@@ -154,6 +166,10 @@ def trained(rank: int, folder: Path) -> list[str]:
             way()
             if name != "by hand":
                 dftrace_ai.auto.remove()
+    with dftrace_ai.tracing(log_file=folder / "out" / "virtual stages" / "t"):
+        dftrace_ai.auto()
+        virtual_stages()
+        dftrace_ai.auto.remove()
     return list(ways)
 
 
@@ -182,10 +198,11 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
         if way == "hidden":
             # Ranks that share processors with others drift apart, and then do wait.
             assert told["comm"] < told["none"], told
-            assert verdict.verdict != "communication-bound"
+            assert verdict.verdict not in {"late-rank", "communication-bound"}
         else:
             assert told["comm"] > max(told["none"], told["forward"] + told["backward"]), (way, told)
-            assert verdict.verdict == "communication-bound", way
+            # Who is late comes first, where few enough ranks are.
+            assert verdict.verdict in {"late-rank", "communication-bound"}, way
         if way == "with a loader":
             continue
         lines = [verdict.findings[0].because, verdict.findings[0].next, *verdict.unseen]
@@ -211,6 +228,21 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
             assert {e.user["pass"] for e in messages} == {("forward", "backward")[which]}
             assert {e.user["stage_index"] for e in messages} == {rank}
             assert sorted(e.user["microbatch"] for e in messages) == sorted(each)
+    for trace in read_all(trace_files(tmp_path / "out" / "virtual stages")):
+        steps = [e for e in trace.named("step") if e.cat == "pipeline"]
+        assert [e.user["microbatches"] for e in steps] == [4] * 3
+        last = [e for e in trace.spans if e.user.get("step") == 2]
+        for name in ("forward", "backward"):
+            assert sorted(e.user["microbatch"] for e in last if e.name == name) == [
+                0,
+                0,
+                1,
+                1,
+                2,
+                2,
+                3,
+                3,
+            ]
     for trace in read_all(trace_files(tmp_path / "out" / "with a loader")):
         steps = [e for e in trace.named("step") if e.cat == "pipeline"]
         places = [(e.user["epoch"], e.user["step"]) for e in trace.named("all_reduce")[1:]]
