@@ -38,7 +38,8 @@ JOINERS = "\u200c\u200d"
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: ``counted(2, "line") == "2 lines"``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 def quoted(text: str) -> str:

@@ -63,17 +63,19 @@ class CounterChart:
 class HeatMap:
     """A statistic of a kind of tensor: a row for each layer, a column for one or more iterations.
 
-    Where several values come into one cell (iterations, ranks) it has the one that is farthest
-    from zero, and before all others one that is not finite.
+    Or what ranks took, a row for each or for some that follow each other, a column for one or more
+    steps. Where several values come into one cell (iterations, ranks) it has the one that is
+    farthest from zero, and before all others one that is not finite.
 
     Attributes:
         statistic: its name.
-        tensor: which tensor of the layers.
+        tensor: which tensor of the layers; empty of ranks.
         layers: the rows.
         first: first iteration of each column.
         last: its last iteration.
         values: by row and column; null where there is nothing, texts for NaN and infinities.
         layers_left_out: layers that are not shown.
+        of: what its rows are.
     """
 
     statistic: str
@@ -83,6 +85,7 @@ class HeatMap:
     last: list[int]
     values: list[list[float | Literal["NaN", "Infinity", "-Infinity"] | None]]
     layers_left_out: int
+    of: Literal["layer", "rank"] = "layer"
 
 
 @dataclass(frozen=True)
@@ -283,7 +286,7 @@ class RankFigures:
         workers_at_once: how many of the workers lived at the same time at most.
         own_ns: median of a step without communication; where ranks wait for each other their steps
             take equally long, and this alone shows who is late.
-        odd: that is far from what it is for most ranks.
+        odd: that is far from what it is for most ranks, or the others wait for it.
     """
 
     rank: int
@@ -462,6 +465,7 @@ class ReportFigures:
         summary: as of `dftrace summary --sort self`, with its first rows.
         steps: the steps of a rank; null where none were found.
         phases: what that rank did over the whole run.
+        rank_maps: own work and waiting by rank and step; none where no step is of several ranks.
         ranks: the ranks that have steps, by their numbers; where they are very many, those that are
             odd and the first.
         ranks_left_out: ranks that are not in the list.
@@ -498,6 +502,7 @@ class ReportFigures:
     processes: list[ProcessFacts] = field(default_factory=list)
     processes_left_out: int = 0
     phases: PhaseFigures | None = None
+    rank_maps: list[HeatMap] = field(default_factory=list)
     kind: Literal["dftrace report"] = "dftrace report"
     format: Literal[2] = FORMAT
 

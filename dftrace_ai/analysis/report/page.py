@@ -134,7 +134,7 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         yield "phases", "Over the run", _drawn(plots.phases)
         yield "steps", "Steps", _drawn(plots.steps)
         yield "slowest", "Slowest steps", _slowest(figures) + _drawn(plots.slowest)
-    yield "ranks", "Ranks", _drawn(plots.ranks) + _ranks(figures)
+    yield "ranks", "Ranks", _drawn(plots.ranks) + _drawn(plots.rank_maps) + _ranks(figures)
     yield "flame", "Where the time goes", _drawn(plots.flame) + _names(figures)
     if figures.loader is None:
         loader = "<p>No wait for data was recorded.</p>"
@@ -380,7 +380,7 @@ def _ranks(figures: ReportFigures) -> str:
     if len(figures.ranks) < 2:
         return ""
     heads = ["rank", "host", "workers", "steps", "own time", "median", "p95", "longest", "waits"]
-    ordered = sorted(figures.ranks, key=lambda one: (not one.odd, one.rank))
+    ordered = sorted(figures.ranks, key=lambda one: (not one.odd, -one.own_ns, one.rank))
     rows: list[list[str | Figure]] = [
         [
             Figure(f"<b class=odd-rank>▸ {one.rank}</b>" if one.odd else str(one.rank), one.rank),

@@ -149,10 +149,9 @@ class Plots:
         self.flame = [flame_plot(figures.flame)] if some else []
         loader = figures.loader
         self.loader = [] if loader is None else [at_both_widths(partial(loader_plot, loader))]
+        self.rank_maps = _heat_plots(figures.rank_maps)
         maps = [] if tensors is None else tensors.maps
-        self.tensors = [
-            at_both_widths(partial(heat_plot, number, heat)) for number, heat in enumerate(maps)
-        ]
+        self.tensors = _heat_plots(maps)
         self.layers = layer_plots(maps[0]) if maps else []
         self.counters = counter_plots(figures.counters)
 
@@ -162,9 +161,13 @@ def plots_of(figures: ReportFigures) -> list[Plot]:
     plots = Plots(figures)
     return [
         *(*plots.parts, *plots.phases, *plots.steps, *plots.slowest, *plots.ranks),
-        *(*plots.flame, *plots.loader),
+        *(*plots.rank_maps, *plots.flame, *plots.loader),
         *(*plots.tensors, *plots.layers, *plots.counters),
     ]
+
+
+def _heat_plots(maps: Sequence[HeatMap]) -> list[Plot]:
+    return [at_both_widths(partial(heat_plot, number, heat)) for number, heat in enumerate(maps)]
 
 
 def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures], width: float) -> Plot:
@@ -862,25 +865,31 @@ def heat_plot(number: int, heat: HeatMap, width: float) -> Plot:
     box = whole if width >= WIDTH else Box(96, 58, width - 12, 58 + tall * rows)
     wide = (box.right - box.left) / max(columns, 1)
     scale = Shading(heat)
-    parts = [*_cells_once(number, heat, scale, whole, box), *_layer_labels(heat, box, tall)]
-    parts += _iteration_marks(heat, box, wide, 10 if width >= WIDTH else 4)
+    of_ranks = heat.of == "rank"
+    name, noun = (f"rank-map-{number}", "step") if of_ranks else (f"tensor-{number}", "iteration")
+    parts = [*_cells_once(name, heat, scale, whole, box), *_layer_labels(heat, box, tall)]
+    parts += _iteration_marks(heat, box, wide, 10 if width >= WIDTH else 4, noun)
     parts.append(
         f'<path class="frame" d="M{box.left} {box.top}V{box.bottom:.1f}H{box.right}V{box.top}z"/>'
     )
     parts += _scale_legend(heat.statistic, scale, width)
-    rows_told = f"{counted(rows, 'layer')}, {counted(columns, 'column')} of iterations"
-    notes = [f"{rows_told}; a cell shows the value farthest from zero, NaN and infinite before all"]
-    if rows > 1 and tall < LABEL_ROOM:
+    rows_told = f"{counted(rows, 'row' if of_ranks else 'layer')}, {counted(columns, 'column')}"
+    shows = "most of it" if of_ranks else "value farthest from zero, NaN and infinite before all"
+    notes = [f"{rows_told} of {noun}s; a cell shows the {shows}"]
+    if of_ranks:
+        notes.append("who stands out is first; who is late works long and waits little")
+    elif rows > 1 and tall < LABEL_ROOM:
         notes.append("not every layer has its name beside it, those that are not finite first")
     if heat.layers_left_out:
         notes.append(f"{counted(heat.layers_left_out, 'layer')} more not drawn")
     more = (
-        f'data-heat="{number}" data-left="{box.left:g}" data-top="{box.top:g}" '
-        f'data-wide="{wide:.4f}" data-tall="{tall:.4f}"'
+        f'data-heat="{number}" data-rows="{heat.of}" data-left="{box.left:g}" '
+        f'data-top="{box.top:g}" data-wide="{wide:.4f}" data-tall="{tall:.4f}"'
     )
+    title = f"{heat.statistic} of {heat.tensor}" if heat.tensor else heat.statistic
     return plot_of(
-        f"tensor-{number}",
-        f"{heat.statistic} of {heat.tensor}" if heat.tensor else heat.statistic,
+        name,
+        f"Rank by step: {title}" if of_ranks else title,
         "; ".join(notes),
         box.bottom + 38,
         parts,
@@ -923,7 +932,7 @@ class Shading:
         return "odd" if isinstance(value, str) else of_share(self.share_of(value))
 
 
-def _cells_once(number: int, heat: HeatMap, scale: Shading, whole: Box, box: Box) -> Iterator[str]:
+def _cells_once(name: str, heat: HeatMap, scale: Shading, whole: Box, box: Box) -> Iterator[str]:
     """Draw the cells where there is room for all of them; the narrow plot shows the same ones."""
     width = whole.right - whole.left
     if box is whole:
@@ -931,13 +940,13 @@ def _cells_once(number: int, heat: HeatMap, scale: Shading, whole: Box, box: Box
             width / max(len(heat.first), 1),
             (box.bottom - box.top) / max(len(heat.layers), 1),
         )
-        yield f'<g id="cells-{number}">'
+        yield f'<g id="cells-{name}">'
         yield from _cells(heat, scale, box, tall, wide)
         yield "</g>"
         return
     by = (box.right - box.left) / width
     move = f"{box.left - by * whole.left:.3f} {box.top - whole.top:g}"
-    yield f'<use href="#cells-{number}" transform="matrix({by:.5f} 0 0 1 {move})"/>'
+    yield f'<use href="#cells-{name}" transform="matrix({by:.5f} 0 0 1 {move})"/>'
 
 
 def _cells(heat: HeatMap, scale: Shading, box: Box, tall: float, wide: float) -> Iterator[str]:
@@ -979,7 +988,7 @@ def _layer_labels(heat: HeatMap, box: Box, tall: float) -> Iterator[str]:
             yield text(box.left - 5, y, fitted(label, box.left * 2), kind, "end")
 
 
-def _iteration_marks(heat: HeatMap, box: Box, wide: float, about: int) -> Iterator[str]:
+def _iteration_marks(heat: HeatMap, box: Box, wide: float, about: int, noun: str) -> Iterator[str]:
     columns = len(heat.first)
     every = max(1, math.ceil(columns / about))
     for column in range(0, columns, every):
@@ -987,7 +996,7 @@ def _iteration_marks(heat: HeatMap, box: Box, wide: float, about: int) -> Iterat
         yield f'<path class="grid" d="M{x:.1f} {box.bottom:.1f}v4"/>'
         yield text(x, box.bottom + 15, number_text(heat.first[column]), "", "middle")
     middle = (box.left + box.right) / 2
-    yield text(middle, box.bottom + 30, "iteration", "soft", "middle")
+    yield text(middle, box.bottom + 30, noun, "soft", "middle")
 
 
 def _scale_legend(statistic: str, scale: Shading, width: float) -> Iterator[str]:

@@ -20,6 +20,7 @@ from dftrace_ai.analysis.report.figures.facts import (
 )
 from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree
 from dftrace_ai.analysis.report.figures.phases import phase_figures
+from dftrace_ai.analysis.report.figures.ranks import rank_maps
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
     CounterSeries,
@@ -286,7 +287,8 @@ class Run:
         first_ns, last_ns = reach if reach != NOWHERE else (0, 0)
         charts, charts_left_out = gathered.counters.charts(first_ns, self._of_tensors)
         facts, facts_left_out = gathered.processes.facts
-        ranks = with_the_odd(gathered.ranks)
+        late = {one.rank for found in self.why.findings for one in found.late_ranks}
+        ranks = with_the_odd(gathered.ranks, late)
         shown_ranks = sorted(ranks, key=lambda one: not one.odd)[:MOST_RANKS]
         steps = phases = None
         if shown is not None:
@@ -304,6 +306,7 @@ class Run:
             summary=_first_rows(self.summary),
             steps=steps,
             phases=phases,
+            rank_maps=rank_maps(gathered.judged, {one.rank for one in ranks if one.odd}),
             ranks=sorted(shown_ranks, key=lambda one: one.rank),
             ranks_left_out=len(ranks) - len(shown_ranks),
             slowest=gathered.slowest.figures,

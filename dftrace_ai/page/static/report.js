@@ -9,10 +9,12 @@
 
   // The cells of a heat map, which has a path for each colour and not one for each cell.
   dftrace.heatOf = (svg) => {
-    const heat = figures.tensors.maps[Number(svg.dataset.heat)];
+    const ofRanks = svg.dataset.rows === 'rank';
+    const heat = (ofRanks ? figures.rank_maps : figures.tensors.maps)[Number(svg.dataset.heat)];
+    const noun = ofRanks ? 'step' : 'iteration';
     return {rows: heat.layers.length, columns: heat.first.length, words: (row, column) => {
       const first = heat.first[column], last = heat.last[column];
-      const when = first === last ? `iteration ${first}` : `iterations ${first} to ${last}`;
+      const when = first === last ? `${noun} ${first}` : `${noun}s ${first} to ${last}`;
       const words = [heat.layers[row], when, `${heat.statistic}: ${said(heat.values[row][column])}`];
       return words.map(dftrace.plain).join('\n');
     }};

@@ -258,7 +258,19 @@ def test_the_odd_rank_is_first_and_marked_though_all_steps_take_as_long(tmp_path
     assert drawn.count('class="oddly"') == 1
     assert "Marked and first" in text
     rows = re.findall(r"<tr><td[^>]*>(?:<b class=odd-rank>)?(▸ )?(\d)", text)
-    assert rows[-6:] == [("▸ ", "4"), *(("", rank) for rank in "01235")]
+    longest_first = sorted(ranks, key=lambda one: (not one["odd"], -one["own_ns"]))
+    assert rows[-6:] == [("▸ " if one["odd"] else "", str(one["rank"])) for one in longest_first]
+    # Step by step it works longer than the others, and they wait for it.
+    own, waits = Page(text).figures["rank_maps"]
+    assert own["layers"] == waits["layers"] == [f"rank {rank}" for rank in (4, 0, 1, 2, 3, 5)]
+    assert own["first"] == own["last"] == waits["first"] == list(range(30))
+    both = np.array(own["values"]) + np.array(waits["values"])
+    steps = Run(tmp_path / "ranks").steps
+    expected = [(steps[rank].time_ns / 1e6).tolist() for rank in (4, 0, 1, 2, 3, 5)]
+    assert both == pytest.approx(np.array(expected), abs=0.002)
+    assert (np.array(own["values"][0]) > 1.3 * np.array(own["values"][1:]).max(0)).all()
+    assert (np.array(waits["values"][0]) < 0.1 * np.array(waits["values"][1:]).min(0)).all()
+    assert {"rank-map-0", "rank-map-1"} <= set(Page(text).plots)
     assert "of rank " in text
 
 

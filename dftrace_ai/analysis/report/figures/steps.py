@@ -26,6 +26,8 @@ from dftrace_ai.analysis.why.evidence import at_once, signals_of
 from dftrace_ai.analysis.why.findings.phases import WORKERS_START
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
     from dftrace_ai.analysis.steps import Rank, Steps
     from dftrace_ai.analysis.steps.job import Order
@@ -106,10 +108,13 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
     )
 
 
-def with_the_odd(ranks: list[RankFigures]) -> list[RankFigures]:
-    """Return ranks of which those are odd whose own time is far from that of most."""
+def with_the_odd(ranks: list[RankFigures], late: Collection[int]) -> list[RankFigures]:
+    """Return ranks of which those are odd whose own time is far from that of most, or are late."""
     odd = odd_ranks(np.array([one.own_ns for one in ranks], float))
-    return [replace(one, odd=bool(is_odd)) for one, is_odd in zip(ranks, odd, strict=True)]
+    return [
+        replace(one, odd=bool(is_odd) or one.rank in late)
+        for one, is_odd in zip(ranks, odd, strict=True)
+    ]
 
 
 def _lives(rank: Rank) -> list[tuple[int, int]]:
