@@ -282,3 +282,22 @@ def test_who_goes_through_chunks_gets_the_same_meetings():
                 if number != UNTOLD:
                     sets[number].add((one.place.rank, start))
         assert set(map(frozenset, sets.values())) == set(found(ranks)[0]), seed
+
+
+def test_who_calls_in_the_next_block_is_waited_for_once():
+    # Rank 1 is a step behind: what rank 0 calls in the last step of a block, it does in the next.
+    ranks = [Rank(rank, steps=range(520)) for rank in range(2)]
+    group = Group("0", "", (0, 1))
+    for step in range(519):
+        for rank in ranks:
+            one = of_step(rank.rank, step + rank.rank, 10, name="all_reduce", group=group,
+                          seq=step, took=STEP // 1_000 * 1_200)  # fmt: skip
+            rank.calls.append(one)
+    sets, unmatched = found(ranks)
+    assert len(sets) == 519
+    assert unmatched == Unmatched()
+    # What rank 1 never calls is counted when the block after it has been looked at, and once.
+    ranks[1].calls = [call for call in ranks[1].calls if call.seq != 100]
+    sets, unmatched = found(ranks)
+    assert len(sets) == 518
+    assert unmatched == Unmatched(collectives=1)
