@@ -44,6 +44,7 @@ def _longest_paths(script: Script) -> list[int]:
     return [found["end", one] for one in range(len(script.takes))]
 
 
+@pytest.mark.sampled
 def test_ends_are_those_of_an_event_heap() -> None:
     for seed in range(times(1000, 0.1)):
         script = random_script(seed)
