@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import Annotated
 
 import typer
@@ -19,7 +20,14 @@ from dftrace_ai.cli.reading import (
     fails,
     threshold_option,
 )
-from dftrace_ai.cli.terminal import console, laid_out, print_all, shown_progress, write_json
+from dftrace_ai.cli.terminal import (
+    complain,
+    console,
+    laid_out,
+    print_all,
+    shown_progress,
+    write_json,
+)
 from dftrace_ai.errors import ConfigError, needs_numpy
 
 
@@ -33,6 +41,14 @@ def command(
             help="Tell how fast the run would be if these did as much as the others: rank=17, "
             "host=node3, stage=2, or a dimension of the layout, such as tp=1; with commas those "
             "that are all of it. May be given again.",
+        ),
+    ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write traces of the steps as they would be with even work into a directory, "
+            "beside those that were measured, for dftrace view.",
         ),
     ] = None,
     steps: StepsRead = None,
@@ -61,6 +77,7 @@ def command(
         from dftrace_ai.analysis.ranks.model import limits_of
         from dftrace_ai.analysis.ranks.some_steps import of_steps
         from dftrace_ai.analysis.whatif.judging import clocks_of, whatif_of
+        from dftrace_ai.analysis.whatif.timeline import write_timeline
         from dftrace_ai.analysis.whatif.words import in_words, verdict_lines
         from dftrace_ai.cli.trace_server.steps import parsed_steps
 
@@ -74,6 +91,11 @@ def command(
         some = job if chosen is None else of_steps(job, chosen)
         held = {"slowdown": 1 + limits["cost"].warning, "steps": limits["steps"].warning}
         answer = whatif_of(some, clocks_of(some), without=asked, limits=held)
+        is_written = timeline is not None and answer.ideal is not None
+        if timeline is not None and is_written:
+            write_timeline(answer, timeline)
+    if timeline is not None and not is_written:
+        complain("--timeline: nothing is written, for there is no verdict")
     found = in_words(answer.result, limits["cost"])
     notes = (*reading.waiting_notes(), *found.notes, *job.notes, *reading.skipped)
     found = replace(found, running=tuple(reading.running), notes=notes)

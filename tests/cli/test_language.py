@@ -27,7 +27,7 @@ VALUES = {
     "SECONDS": {"--idle", "--interval", "--window"},
     "CONDITION": {"--where", "--fail-if"},
     "PATTERN": {"--project", "--name", "--group", "--metric"},
-    "DIR": {"--plots", "--spool-dir", "--feature-dirs", "--out"},
+    "DIR": {"--plots", "--spool-dir", "--feature-dirs", "--out", "--timeline"},
     "FILE": {"--out", "--config"},
     "PATH": {"--out"},
 }

@@ -13,6 +13,10 @@ from printed_json import checked
 from safety.commands import Done, invoke
 
 from dftrace_ai.analysis import ranks
+from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
+from dftrace_ai.analysis.ranks.lateness import lateness_of
+from dftrace_ai.analysis.ranks.own_only import own_only
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import TraceError
 
 MS = 1_000_000
@@ -139,6 +143,27 @@ def test_what_if_a_rank_did_as_much_as_the_others(tmp_path: Path) -> None:
     for words, said in (("rank=9", "no such rank"), ("tp=1", "tells its tp"), ("2", "rank=17")):
         wrong = invoke("whatif", tmp_path, "--without", words)
         assert (wrong.status, said in wrong.err) == (2, True), wrong.err
+
+
+def test_the_ideal_timeline_is_written_beside_the_measured_one(tmp_path: Path) -> None:
+    job(tmp_path / "out")
+    answer(tmp_path / "out", "--timeline", str(tmp_path / "ideal"), command="whatif")
+    names = sorted(path.name.partition("-")[0] for path in (tmp_path / "ideal").iterdir())
+    assert names == ["ideal"] * 4 + ["measured"] * 4
+    assert invoke("validate", tmp_path / "ideal").status == 0
+    few = job(tmp_path / "few", count=1, late=0)
+    none = invoke("whatif", few, "--timeline", tmp_path / "none")
+    assert (none.status, "nothing is written" in none.err) == (0, True)
+
+
+def test_own_work_alone_says_the_same_of_who_is_late(tmp_path: Path) -> None:
+    """What `dftrace why` holds of each rank, to a microsecond, is judged as all of it is."""
+    whole = read_ranks(open_traces([job(tmp_path, steps=300)]))
+    short = RanksOfJob.of(map(own_only, whole.ranks))
+    (one,), (other,) = (lateness_of(of, scores=False).found for of in (whole, short))
+    assert (other.ranks, other.kind, other.last_share) == (one.ranks, one.kind, one.last_share)
+    assert other.late_ns == pytest.approx(one.late_ns, abs=2000)
+    assert [name.name for name in other.names] == [name.name for name in one.names]
 
 
 # By name: what is odd of the input, what has the answer of `ranks`, and whether whatif is silent.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.limits import Abstention
-from dftrace_ai.analysis.ranks.job import place_of
-from dftrace_ai.analysis.ranks.measured import partial_of
 from dftrace_ai.analysis.reading.clocks import hours_text
 from dftrace_ai.analysis.statistics import BatchSums
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
@@ -218,8 +216,13 @@ def _partial_of(process: Process, steps: Steps | None) -> RankPartial | None:
     header = process.header
     if steps is None or header.rank is None or header.world_size == 1:
         return None
+    # Late: most trainings are of one rank.
+    from dftrace_ai.analysis.ranks.job import place_of
+    from dftrace_ai.analysis.ranks.measured import partial_of
+    from dftrace_ai.analysis.ranks.own_only import own_only
+
     # The job is one run, whatever its launcher calls it.
-    return partial_of(process, steps, place_of(process.owner, ""))
+    return own_only(partial_of(process, steps, place_of(process.owner, "")))
 
 
 def _first_nonfinite(process: Process, steps: Steps | None) -> _Mark | None:

@@ -327,6 +327,7 @@ class Lateness(TypedDict):
     without: float
     name: str
     name_part: float
+    longer_ns: int
     waits_ns: int
 
 

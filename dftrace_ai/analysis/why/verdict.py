@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.limits import Abstention
-from dftrace_ai.analysis.ranks.job import RanksOfJob
-from dftrace_ai.analysis.ranks.judging import Judged
-from dftrace_ai.analysis.ranks.lateness import lateness_of
-from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
-# What is waiting for others is explained by who is late where that costs so much of it.
+# What ranks wait in a step is explained by who is late where that is so much of it.
 EXPLAINED: Final = 0.5
 NO_STEPS: Final = (
     "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
@@ -287,13 +283,13 @@ def _of_ranks(
         for finding in one.findings:
             by_kind[finding.kind].append(finding)
     severe = [one for one in late if one.severity != "info"]
-    dearest = max((one.cost for one in severe), default=0.0)
     named = {rank for one in severe for rank in one.ranks}
+    is_explained = any(map(_explains_waiting, severe))
     common = [*late]
     rare: list[Finding] = []
     for found in by_kind.values():
         # What grew or comes again for who is late is another thing than the waiting for it.
-        own = [one for one in found if not (_waits(one) and EXPLAINED * one.cost <= dearest)]
+        own = [one for one in found if not (is_explained and _waits(one))]
         # Of what makes ranks late they are all that are late, be they half of the job.
         most = 2 * len(own) >= len(judged) and not {one.rank for one in own} <= named
         if own:
@@ -315,16 +311,30 @@ def _waits(finding: Finding) -> bool:
     return finding.kind == "communication-bound" or finding.cause == "comm"
 
 
+def _explains_waiting(late: Finding) -> bool:
+    """Return whether who is late makes most of what ranks wait in a step."""
+    figures = figures_of(late, Lateness)
+    return figures["longer_ns"] >= EXPLAINED * figures["waits_ns"]
+
+
 def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> list[Finding]:
     """Return which ranks the others wait for, as `dftrace ranks` finds them."""
     partials = [rank.partial for rank in job.ranks if rank.partial is not None]
     # Processes of one number, or without any, are not to be told apart.
     if len(partials) < 2 or len({one.place.rank for one in partials}) < len(job.ranks):
         return []
+    # Late: most trainings are of one rank.
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
+    from dftrace_ai.analysis.ranks.judging import Judged
+    from dftrace_ai.analysis.ranks.lateness import lateness_of
+    from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
+
     together = RanksOfJob.of(partials)
     lateness = lateness_of(together, scores=False)
-    found = Judged(together, lateness, RANK_LIMITS).findings() if not lateness.abstains else ()
+    if lateness.abstains:
+        return []
     by_number = {one.number: one.steps for one in judged}
+    found = Judged(together, lateness, RANK_LIMITS).findings()
     return [_late_rank(one, by_number) for one in found if one.kind != "memory"]
 
 
@@ -334,6 +344,8 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
     others = [one for number, one in own.items() if number not in late.ranks] or [*own.values()]
     waits = float(np.median([one.comm for one in others]))
     shown = [number for number in late.ranks if number in own] or [*own][:1]
+    usual = float(np.median([one.ns for one in others]))
+    longer = max(own[number].ns for number in shown) - usual if late.ranks else float(late.late_ns)
     evidence = Lateness(
         turn=late.turn,
         hosts=list(late.hosts),
@@ -344,6 +356,7 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         without=late.without,
         name=late.name,
         name_part=late.name_part,
+        longer_ns=round(longer),
         waits_ns=round(waits),
     )
     return Finding(

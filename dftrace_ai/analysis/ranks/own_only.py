@@ -1,0 +1,93 @@
+"""Own work of a rank alone, in few bytes: of a thousand ranks `dftrace why` holds no more.
+
+Loaded late: most trainings are of one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai._reader import pack_columns, unpack_columns
+from dftrace_ai.analysis.ranks.partials import (
+    CallRows,
+    SilenceRows,
+    SpanRows,
+    StepRows,
+    StepsChunk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.ranks.partials import RankPartial
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+# Of all ranks so many steps are unpacked at a time.
+STEPS: Final = 32
+OF_STEPS: Final = 3  # number, time and blocked time stand before the own work by name
+UNIT_NS: Final = 1000
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+def own_only(partial: RankPartial) -> RankPartial:
+    """Return a rank with the same own work by step and name, to a microsecond, and nothing else."""
+    return replace(partial, chunks=_Chunks(partial))
+
+
+class _Chunks(Mapping[int, StepsChunk]):
+    """Chunks of `STEPS` steps, which are unpacked when they are asked for."""
+
+    def __init__(self, partial: RankPartial) -> None:
+        names = len(partial.names)
+        tables = [_table(chunk, names) for chunk in partial.chunks.values()]
+        table = np.concatenate(tables, axis=1) if tables else np.zeros((OF_STEPS + names, 0), int)
+        # Names of calls have no work.
+        self._rows = np.flatnonzero(table.any(axis=1) | (np.arange(len(table)) < OF_STEPS))
+        kinds, firsts = np.unique(table[0] // STEPS, return_index=True)
+        content = [
+            pack_columns([np.ascontiguousarray(row) for row in table[self._rows, low:high]])
+            for low, high in pairwise([*firsts.tolist(), table.shape[1]])
+        ]
+        self._content = b"".join(content)
+        self._kinds = kinds
+        self._steps = np.diff([*firsts.tolist(), table.shape[1]])
+        self._ends = np.cumsum([len(one) for one in content])
+
+    def __getitem__(self, number: int) -> StepsChunk:
+        at = int(np.searchsorted(self._kinds, number))
+        if at == len(self._kinds) or self._kinds[at] != number:
+            raise KeyError(number)
+        low, high = (int(end) for end in np.append(0, self._ends)[at : at + 2])
+        count = int(self._steps[at])
+        packed = unpack_columns(self._content[low:high], (count,) * len(self._rows))
+        told, *values = np.frombuffer(packed, np.int64).reshape(-1, count)
+        time, blocked, *by_name = (column * UNIT_NS for column in values)
+        own = np.array(by_name, np.int64).reshape(-1, count)
+        name, step = np.nonzero(own)
+        names, nothing = self._rows[OF_STEPS:] - OF_STEPS, np.zeros(len(name), np.int64)
+        return StepsChunk(
+            StepRows(told, np.zeros(count, np.int64), time, time, blocked),
+            SpanRows(step, names[name], nothing, own[name, step], nothing),
+            SilenceRows(*(_NONE for _ in SilenceRows._fields)),
+            CallRows(*(_NONE for _ in CallRows._fields)),
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kinds.tolist())
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+def _table(chunk: StepsChunk, names: int) -> Integers:
+    steps = chunk.steps
+    own = chunk.own_ns(names)[:, :names]
+    times = np.vstack([steps.time_ns, steps.blocked_ns, own.T]) // UNIT_NS
+    table: Integers = np.vstack([steps.number, times])
+    return table
