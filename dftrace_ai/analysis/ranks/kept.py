@@ -337,16 +337,25 @@ def _unpacked(parts: Sequence[bytes], rows: Sequence[int]) -> StepsChunk | None:
     """Return a chunk of both parts or the first; None where these are none of so many rows."""
     values: list[Integers] = []
     for content, these in zip(parts, (slice(2), slice(2, 4)), strict=False):
-        counts = [*zip(rows[these], COLUMNS[these], strict=True)]
-        lengths = tuple(count for count, columns in counts for _ in range(columns))
+        counts = [
+            count
+            for count, columns in zip(rows[these], COLUMNS[these], strict=True)
+            for _ in range(columns)
+        ]
+        # Of a column without differences the first number says all.
+        forms = content[: len(counts)].ljust(len(counts), b"\1")
+        lengths = [
+            min(count, 1) if not form else count for form, count in zip(forms, counts, strict=True)
+        ]
         try:
-            numbers = np.frombuffer(unpack_columns(content, lengths), np.int64)
+            numbers = unpack_columns(content, tuple(lengths))
         except ValueError:
             return None
         place = 0
-        for count, columns in counts:
-            values.extend(numbers[place : place + count * columns].reshape(columns, count))
-            place += count * columns
+        for count, length in zip(counts, lengths, strict=True):
+            strides = (8 if length == count else 0,)
+            values.append(np.ndarray(count, np.int64, numbers, place, strides))
+            place += 8 * length
     steps, spans = StepRows(*values[: COLUMNS[0]]), SpanRows(*values[COLUMNS[0] : FIRST])
     steps = steps._replace(
         end_ns=steps.start_ns + steps.end_ns, time_ns=steps.time_ns + steps.end_ns
