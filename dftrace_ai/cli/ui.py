@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
-from dftrace_ai.cli.terminal import complain, json_line, open_in_browser, write_out
+from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
+from dftrace_ai.cli.terminal import complain
 from dftrace_ai.errors import DftraceError, needs_numpy
 
 if TYPE_CHECKING:
@@ -24,19 +24,9 @@ def command(
             metavar="[DIR]", help="All runs below it; without one below the current directory."
         ),
     ] = None,
-    browser: Annotated[
-        bool, typer.Option(help="Open a browser, or only print the address.")
-    ] = True,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65535, metavar="PORT", help="Port on 127.0.0.1; by default one that is free."
-        ),
-    ] = None,
-    json: Annotated[
-        bool,
-        json_option("Print JSON, a line with the address, instead of the address alone."),
-    ] = False,
+    browser: Browser = True,
+    port: Port = None,
+    json: AddressAsJson = False,
 ) -> None:
     """Show all runs in one page: each with its verdict, two beside each other, one as it runs.
 
@@ -49,7 +39,7 @@ def command(
     with needs_numpy():
         import numpy  # noqa: F401, ICN001 - the processes that read need it
     from dftrace_ai.ui.kept import Kept
-    from dftrace_ai.ui.local_server import LocalServer, forwarding_told
+    from dftrace_ai.ui.local_server import LocalServer
     from dftrace_ai.ui.readers import Readers
     from dftrace_ai.ui.runs_below import RunsBelow
     from dftrace_ai.ui.site import RunsSite
@@ -65,18 +55,10 @@ def command(
     readers = Readers(kept, lambda: runs.all()[0])
     site = RunsSite(runs, kept, readers, partial(_opened_in_perfetto, http), http.remove)
     address = f"{http.origin}/{http.add(site)}/"
-    if json:
-        write_out(json_line({"kind": "dftrace ui", "address": address}) + "\n")
-    else:
-        typer.echo(address)
-    for line in forwarding_told(http.port):
-        complain(line)
-    complain(f"runs below {root}; Ctrl+C ends it")
-    if browser:
-        import threading
-
-        # A browser of the terminal, such as w3m, keeps its caller until it is left.
-        threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
+    said = {"kind": "dftrace ui", "address": address} if json else None
+    announce(
+        address, http.port, f"runs below {root}; Ctrl+C ends it", as_json=said, browser=browser
+    )
     try:
         http.serve_until(lambda: False)
     except KeyboardInterrupt:

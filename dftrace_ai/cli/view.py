@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option, not_together
-from dftrace_ai.cli.terminal import json_line, open_in_browser, shown, write_out
+from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, not_together
+from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
+from dftrace_ai.cli.terminal import shown
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
@@ -21,20 +22,13 @@ if TYPE_CHECKING:
 
 def command(
     paths: Paths = None,
-    browser: Annotated[
-        bool, typer.Option(help="Open a browser, or only print the address.")
-    ] = True,
+    browser: Browser = True,
     once: Annotated[bool, typer.Option("--once", help="End after one fetch of the trace.")] = False,
     online: Annotated[
         bool,
         typer.Option("--online", help="Use ui.perfetto.dev even if the offline UI is installed."),
     ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65535, metavar="PORT", help="Port on 127.0.0.1; by default one that is free."
-        ),
-    ] = None,
+    port: Port = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -54,10 +48,7 @@ def command(
         str | None,
         typer.Option(metavar="N,N-N,...", help="Only the files of these ranks, such as 0,4-7."),
     ] = None,
-    json: Annotated[
-        bool,
-        json_option("Print JSON, a line with the address, instead of the address alone."),
-    ] = False,
+    json: AddressAsJson = False,
     run: Run = None,
     recover: Recover = True,
 ) -> None:
@@ -78,7 +69,6 @@ def command(
     from dftrace_ai.analysis.reading.time_window import parsed_window
     from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
-    from dftrace_ai.ui.local_server import forwarding_told
 
     not_together({"--at": at is not None, "--steps": steps is not None})
     window = None if at is None else parsed_window(at)
@@ -103,21 +93,12 @@ def command(
     with TraceServer(
         files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell
     ) as server:
-        if json:
-            said = {"kind": "dftrace view", "address": server.address, "files": len(files)}
-            write_out(json_line({**said, "skipped": list(map(str, found.skipped))}) + "\n")
-        else:
-            typer.echo(server.address)
-        for line in forwarding_told(server.port):
-            _tell(line)
-        _tell(f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it")
+        told = {"kind": "dftrace view", "address": server.address, "files": len(files)}
+        told |= {"skipped": list(map(str, found.skipped))}
+        says = f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it"
+        announce(server.address, server.port, says, as_json=told if json else None, browser=browser)
         if ui is None and not online:
             _tell("to view without network: pip install 'dftrace-ai[viewer]'")
-        if browser:
-            import threading
-
-            # A browser of the terminal, such as w3m, keeps its caller until it is left.
-            threading.Thread(target=open_in_browser, args=(server.address,), daemon=True).start()
         try:
             server.serve()
         except KeyboardInterrupt:

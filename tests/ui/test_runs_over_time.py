@@ -7,11 +7,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from analysis.trace_lines import small_trace
 from live.programs import program
 from ui.served_runs import ranks, serving, until
 
 from dftrace_ai.spare_folders import is_let_go
+from dftrace_ai.ui.kept import Kept
 
 
 def test_a_job_is_shown_as_it_runs_and_dies_and_is_recovered(tmp_path: Path) -> None:
@@ -67,7 +69,9 @@ def test_a_run_that_grows_is_read_again(tmp_path: Path) -> None:
         assert rows["new"]["card"]["ranks"] == 2
 
 
-def test_what_was_read_is_kept_where_nobody_else_can_write(tmp_path: Path) -> None:
+def test_what_was_read_is_kept_where_nobody_else_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, cache = tmp_path / "runs", tmp_path / "cache"
     ranks(root / "job", 1)
     with serving(root, cache) as (page, _):
@@ -76,26 +80,26 @@ def test_what_was_read_is_kept_where_nobody_else_can_write(tmp_path: Path) -> No
     assert kept.stat().st_mode & 0o777 == 0o700
     (card,) = kept.glob("*/card.json")
     assert card.stat().st_mode & 0o777 == 0o600
-    found = json.loads(card.read_text())
-    card.write_text(json.dumps(found | {"card": found["card"] | {"what": "of the cache"}}))
-    with serving(root, cache) as (page, _):
-        assert page.rows()["job"]["card"]["what"] == "of the cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    assert Kept().card(root / "job")
     for mode in (0o777, 0o755):  # others could have put it there, or look into it
         kept.chmod(mode)
-        with serving(root, cache) as (page, _):
-            assert page.read()["job"]["card"]["what"] != "of the cache"
+        assert Kept().card(root / "job") is None
     kept.chmod(0o700)
+    found = json.loads(card.read_text())
+    card.write_text(json.dumps(found | {"card": found["card"] | {"what": "of the cache"}}))
     # What a full disk or a loss of power has left is made anew, and what was half made goes.
     half, held = card.parent / ".part-x", card.with_name(".card.json.77")
     half.mkdir()
     held.touch()
     del found["card"]["words"]
     with serving(root, cache) as (page, _):
+        assert page.rows()["job"]["card"]["what"] == "of the cache"
         assert not half.exists()
         assert not held.exists()
         for broken in ("", "{", "[]", json.dumps({"key": found["key"]}), json.dumps(found)):
             card.write_text(broken)
-            assert page.read()["job"]["card"]["steps"] == 60
+            assert page.json("run", id="job")["card"]["steps"] == 60
 
 
 def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
@@ -198,9 +202,10 @@ def test_two_hundred_runs_are_in_one_list(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_runs_is_an_empty_list(tmp_path: Path) -> None:
-    with serving(tmp_path / ".", tmp_path / "cache") as (page, _):
+    root = tmp_path / "runs"
+    root.mkdir()
+    with serving(root / ".", tmp_path / "cache") as (page, _):
         assert page.json("runs")["runs"] == []
-    small_trace().write(tmp_path / "runs" / "t-host-1.pfw")
-    with serving(tmp_path / "runs", tmp_path / "cache") as (page, _):
-        assert list(page.read()) == ["."]
+        small_trace().write(root / "t-host-1.pfw")
+        assert list(until(page.read, bool)) == ["."]
         assert page.json("run", id=".")["card"]["events"] > 0

@@ -1,0 +1,45 @@
+"""What commands share that serve a page on this machine: their options, and how they tell where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.terminal import complain, json_line, open_in_browser, write_out
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Browser = Annotated[bool, typer.Option(help="Open a browser, or only print the address.")]
+
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65535, metavar="PORT", help="Port on 127.0.0.1; by default one that is free."
+    ),
+]
+
+AddressAsJson = Annotated[
+    bool, json_option("Print JSON, a line with the address, instead of the address alone.")
+]
+
+
+def announce(
+    address: str, port: int, says: str, *, as_json: Mapping[str, Any] | None, browser: bool
+) -> None:
+    """Print where a page is served and what it is of, and open a browser there.
+
+    With `as_json` the address is a line with these members.
+    """
+    from dftrace_ai.ui.local_server import forwarding_told
+
+    write_out(f"{address}\n" if as_json is None else json_line(as_json) + "\n")
+    for line in (*forwarding_told(port), says):
+        complain(line)
+    if browser:
+        import threading
+
+        # A browser of the terminal, such as w3m, keeps its caller until it is left.
+        threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
