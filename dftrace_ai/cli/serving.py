@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ AddressAsJson = Annotated[
 
 
 def announce(
-    address: str, port: int, says: str, *, as_json: Mapping[str, Any] | None, browser: bool
+    address: str, port: int, says: str, *, as_json: Mapping[str, object] | None, browser: bool
 ) -> None:
     """Print where a page is served and what it is of, and open a browser there.
 

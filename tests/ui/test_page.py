@@ -123,6 +123,12 @@ def test_no_page_is_wider_than_its_window(told: dict[str, Any]) -> None:
         assert (narrow, window) == (NARROW, NARROW), name
 
 
+def test_all_that_can_be_used_or_seen_has_a_name(told: dict[str, Any]) -> None:
+    assert {name: found["unnamed"] for name, found in told["looks"].items()} == {
+        name: [] for name in told["looks"]
+    }
+
+
 def test_each_kind_of_run_says_what_it_is(told: dict[str, Any]) -> None:
     said = {name: found["head"] for name, found in told["looks"].items()}
     words = {name: found["words"] for name, found in told["looks"].items()}

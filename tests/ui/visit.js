@@ -173,6 +173,16 @@ const NAMES = `[...document.querySelectorAll('#runs tbody td.name a')].map((one)
 const SAID = `document.getElementById('said').textContent`;
 const WINDOW = `(location.hash.match(/t=([\\d.]+)-([\\d.]+)/) || []).slice(1).map(Number)`;
 
+// What a screen reader hears no name of, of all that can be used or looked at.
+const NAMED = new Set(['button', 'link', 'textbox', 'searchbox', 'checkbox', 'combobox', 'slider', 'application', 'image',
+  'Canvas', 'columnheader', 'DisclosureTriangle']);
+
+async function unnamed(tab) {
+  const {nodes} = await tab.cdp('Accessibility.getFullAXTree');
+  return nodes.filter((one) => !one.ignored && NAMED.has(one.role?.value) && !(one.name?.value || '').trim())
+      .map((one) => one.role.value);
+}
+
 // Each of the pages, wide and narrow, light and dark: how wide it is, and what stands at its head.
 async function looks(tab, {pages, shots}) {
   const found = {};
@@ -182,6 +192,7 @@ async function looks(tab, {pages, shots}) {
       await tab.look({width, dark, finger: width === 390});
       await tab.go(hash, mark);
       found[name].widths.push(await tab.ask('[document.documentElement.scrollWidth, innerWidth]'));
+      found[name].unnamed = await unnamed(tab);
       if (shots) await tab.shot(path.join(shots, `${name}-${width}.png`));
     }
     found[name].head = await tab.ask(`(document.querySelector('#main h1, #main h2') || {}).textContent || ''`);

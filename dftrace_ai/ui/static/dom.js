@@ -60,7 +60,7 @@ export function say(words) {
 export const narrow = () => innerWidth < 700;
 
 // The room left of what is drawn over time, equal in all panels, so that their edges are.
-export const gutter = () => narrow() ? 44 : 60;
+export const gutter = () => narrow() ? 52 : 60;
 
 // What the server says of a request that it does not answer otherwise.
 export class Answered extends Error {}

@@ -48,6 +48,8 @@ export class Plot {
     if (!this.data) return;
     this.made?.destroy();
     this.made = new window.uPlot(this.asked(), this.data, this.holder);
+    // What is drawn is told by the element that lies over it.
+    this.made.ctx.canvas.ariaHidden = 'true';
     this.listen(this.made.over);
     this.tell(null);
   }
