@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dftrace_ai.cli.reading import json_option
-from dftrace_ai.cli.terminal import complain, json_line, open_in_browser, write_out
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from dftrace_ai.cli.terminal import complain, open_in_browser, write_out
 
 Browser = Annotated[bool, typer.Option(help="Open a browser, or only print the address.")]
 
@@ -26,18 +23,13 @@ AddressAsJson = Annotated[
 ]
 
 
-def announce(
-    address: str, port: int, says: str, *, as_json: Mapping[str, object] | None, browser: bool
-) -> None:
-    """Print where a page is served and what it is of, and open a browser there.
-
-    With `as_json` the address is a line with these members.
-    """
+def announce(address: str, port: int, says: str, *, line: str = "", browser: bool) -> None:
+    """Print where a page is served, or a line that says it, and what of; open a browser there."""
     from dftrace_ai.ui.local_server import forwarding_told
 
-    write_out(f"{address}\n" if as_json is None else json_line(as_json) + "\n")
-    for line in (*forwarding_told(port), says):
-        complain(line)
+    write_out(f"{line or address}\n")
+    for each in (*forwarding_told(port), says):
+        complain(each)
     if browser:
         import threading
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
-from dftrace_ai.cli.terminal import complain
+from dftrace_ai.cli.terminal import complain, json_line
 from dftrace_ai.errors import DftraceError, needs_numpy
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ def command(
     readers = Readers(kept, lambda: runs.all()[0])
     site = RunsSite(runs, kept, readers, partial(_opened_in_perfetto, http), http.remove)
     address = f"{http.origin}/{http.add(site)}/"
-    said = {"kind": "dftrace ui", "address": address} if json else None
-    announce(
-        address, http.port, f"runs below {root}; Ctrl+C ends it", as_json=said, browser=browser
-    )
+    line = json_line({"kind": "dftrace ui", "address": address}) if json else ""
+    announce(address, http.port, f"runs below {root}; Ctrl+C ends it", line=line, browser=browser)
     try:
         http.serve_until(lambda: False)
     except KeyboardInterrupt:
