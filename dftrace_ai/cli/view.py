@@ -8,7 +8,7 @@ import typer
 
 from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, not_together
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
-from dftrace_ai.cli.terminal import shown
+from dftrace_ai.cli.terminal import json_line, shown
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
@@ -95,8 +95,9 @@ def command(
     ) as server:
         told = {"kind": "dftrace view", "address": server.address, "files": len(files)}
         told |= {"skipped": list(map(str, found.skipped))}
+        line = json_line(told) if json else ""
         says = f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it"
-        announce(server.address, server.port, says, as_json=told if json else None, browser=browser)
+        announce(server.address, server.port, says, line=line, browser=browser)
         if ui is None and not online:
             _tell("to view without network: pip install 'dftrace-ai[viewer]'")
         try:
