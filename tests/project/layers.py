@@ -84,6 +84,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "cli": {
         **dict.fromkeys(("terminal", "commands", "reading", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
+        "serving": {"terminal", "reading"},
         **dict.fromkeys(
             (
                 *("convert", "demo", "diff", "index", "info", "inspect", "migrate", "recover"),
@@ -92,7 +93,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             ),
             {
                 *("terminal", "commands", "reading", "summary"),
-                *("live_view", "runs_view", "trace_server", "run_folder"),
+                *("live_view", "runs_view", "trace_server", "run_folder", "serving"),
             },
         ),
     },
