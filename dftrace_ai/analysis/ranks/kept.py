@@ -259,7 +259,7 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
         said = orjson.loads(head)
         files = [TracedFile(*one) for one in said["files"]]
         kept = Kept(_taken_apart(said, path, len(begin) + len(head), size, place))
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise IndexFileError("is damaged") from error
     if files != [identity_of(trace) for trace in parts]:
         raise IndexFileError("was made before the trace changed")
@@ -278,7 +278,8 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     pieces: dict[int, Piece] = {}
     for number, at, bytes_of, rows, *checks in said["chunks"]:
         figures = (number, at, bytes_of, *checks, *rows)
-        if not all(type(one) is int and 0 <= one < 2**62 for one in figures) or len(rows) != 4:
+        whole = len(rows) == len(KINDS) and len(figures) == len(KINDS) + len(Piece._fields)
+        if not whole or not all(type(one) is int and 0 <= one < 2**62 for one in figures):
             raise ValueError("no chunk")
         if at + bytes_of > size or checks[1] > bytes_of or sum(rows) > MOST_ROWS:
             raise ValueError("no chunk of this file")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
 from contextlib import suppress
@@ -136,6 +138,19 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
     ):
         first.write_bytes(content)
         assert told(read_ranks(open_traces([folder]))) == from_lines
+    behind = whole[head : head + int(whole[:head].split()[-1])]
+    said = json.loads(behind)
+    for name, value in (
+        ("chunks", [chunk[:-1] for chunk in said["chunks"]]),
+        ("chunks", [[*chunk[:3], chunk[3][:2], *chunk[4:]] for chunk in said["chunks"]]),
+        ("chunks", [[-1, *chunk[1:]] for chunk in said["chunks"]]),
+        *(("chunks", 5), ("groups", [[1, 2]]), ("names", [1]), ("files", [[]]), ("step_count", "")),
+    ):
+        other = json.dumps({**said, name: value}).encode()
+        digest = hashlib.sha256(other).hexdigest().encode()
+        rest = whole[head + len(behind) :]
+        first.write_bytes(b"dftrace rank 1 %b %010d\n" % (digest, len(other)) + other + rest)
+        assert told(read_ranks(open_traces([folder]))) == from_lines, name
     first.write_bytes(whole)
     first.chmod(0o666)
     os.utime(folder / "t1.pfw.gz", ns=(1, 1))
