@@ -73,10 +73,11 @@ def command(
     traces are of two runs.
     """
     with needs_numpy():
+        from dftrace_ai.analysis.ranks.clocks import clocks_of
         from dftrace_ai.analysis.ranks.job import read_ranks
         from dftrace_ai.analysis.ranks.model import limits_of
         from dftrace_ai.analysis.ranks.some_steps import of_steps
-        from dftrace_ai.analysis.whatif.judging import clocks_of, whatif_of
+        from dftrace_ai.analysis.whatif.judging import whatif_of
         from dftrace_ai.analysis.whatif.timeline import write_timeline
         from dftrace_ai.analysis.whatif.words import in_words, verdict_lines
         from dftrace_ai.cli.trace_server.steps import parsed_steps

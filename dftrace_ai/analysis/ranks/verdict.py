@@ -63,7 +63,7 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
     """Judge which rank is late by what each says; as `ranks`."""
     limits = LIMITS if limits is None else limits
     lateness = lateness_of(job, limits)
-    met = collectives_of(job)
+    met = collectives_of(job, lateness.judged if len(lateness.judged) else None)
     judged = Judged(job, lateness, limits, met.waited_in)
     chunks = (chunk for rank in job.ranks for chunk in rank.chunks.values())
     has_calls = any(len(chunk.calls.name) for chunk in chunks)

@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.whatif.judging import Answer, clocks_of, whatif, whatif_of
+from dftrace_ai.analysis.whatif.judging import Answer, whatif, whatif_of
 from dftrace_ai.analysis.whatif.model import (
     Cause,
     Figures,
@@ -42,7 +42,6 @@ __all__ = [
     "Unjudged",
     "WhatIf",
     "Without",
-    "clocks_of",
     "whatif",
     "whatif_of",
     "write_timeline",

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.calls import RanksInOrder
-from dftrace_ai.analysis.ranks.clocks import ClockSamples
+from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
-from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.model import LIMITS
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
@@ -103,18 +101,6 @@ def whatif(
     ranks = job if isinstance(job, RanksOfJob) else read_ranks(open_traces(job))
     answer = whatif_of(ranks, clocks_of(ranks), without=without, progress=progress)
     return in_words(answer.result, LIMITS["cost"])
-
-
-def clocks_of(job: RanksOfJob) -> Clocks:
-    """Bring the clocks of a job's hosts to one."""
-    order = RanksInOrder.of(job.ranks)
-    samples = ClockSamples(job.ranks, order)
-    if len(order.clocks) > 1:
-        matching = Matching(job.ranks)
-        for block in job.blocks():
-            for matches in matching.take(block):
-                samples.add(matches)
-    return samples.clocks()
 
 
 def whatif_of(

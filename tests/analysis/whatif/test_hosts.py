@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from made_hosts import BUCKETS, MS, MadeHosts
 
+from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.partials import CallRows, RankPartial, SilenceRows, StepsChunk
-from dftrace_ai.analysis.whatif import WhatIf, clocks_of, whatif, whatif_of
+from dftrace_ai.analysis.whatif import WhatIf, whatif, whatif_of
 from dftrace_ai.errors import ConfigError
 
 STEPS = 30
