@@ -43,6 +43,8 @@ def test_slowdown_and_cause_are_those_of_the_heap(
     assert found.form == "operations"
     assert abs(found.replay_error or 0.0) < 0.005
     assert abs(found.slowdown / (measured / even) - 1) < 0.01
+    # Nobody is made slower; but the run-in step, which is not counted, may end earlier.
+    assert min(figures.without or 1.0 for figures in found.by_rank.values()) > 0.999
     assert found.cause.kind == _wanted(made, measured / even)
     if found.cause.kind == "worker":
         assert found.cause.ranks == (made.rank,)
