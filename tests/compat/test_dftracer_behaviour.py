@@ -19,7 +19,7 @@ assert isinstance(ai, AI) and isinstance(ai, dftrace_ai.annotation.tree.Tree)
 assert isinstance(compute, Compute) and compute is ai.compute and isinstance(data.io, IO)
 assert type(compute.forward) is type(ai.data.preprocess.derive("collate")) is DFTracerAI
 assert set(ai._children) == {"compute", "data", "dataloader", "comm", "device", "checkpoint",
-                             "pipeline", "other"}
+                             "pipeline", "host", "other"}
 assert compute._children["forward"] is compute.forward and data._children["io"] is data.io
 for node in (compute.forward, ai, data.io.read, data.preprocess.derive("collate")):
     assert pickle.loads(pickle.dumps(node)) is node is copy.deepcopy(node)
