@@ -19,8 +19,8 @@ from dftrace_ai.analysis.ranks.model import (
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.texts import GPU_UNSEEN, few
-from dftrace_ai.wording import counted
+from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few
+from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
         by_rank=lateness.scores,
         unmatched=met.unmatched,
         abstained=(*why, *_silences(met)),
-        unseen=tuple(_unseen(job, judged.seen)),
+        unseen=tuple(_unseen(job, judged.seen, met)),
         notes=(*job.notes, *(() if why else judged.slight())),
         limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
     )
@@ -120,6 +120,13 @@ def _silences(met: Collectives) -> Iterator[Abstention]:
             "who is late on the GPU",
             "collectives end when they are enqueued here: this tells who launches late",
         )
+    if met.left_out:
+        names = ", ".join(shortened(group.name, ARGUMENT_LETTERS) for group in met.left_out[:3])
+        yield Abstention(
+            f"collectives of group {names}",
+            "more than a twentieth of them contradict each other: its members are others than it "
+            "tells, or clocks jumped",
+        )
     if met.clocks.unjoined:
         hosts = ", ".join(met.clocks.unjoined[:3])
         yield Abstention(
@@ -133,9 +140,16 @@ def _without_trace(seen: RanksSeen) -> str:
     return f"{missing} have no trace: {few(seen.missing)}"
 
 
-def _unseen(job: RanksOfJob, seen: RanksSeen) -> Iterator[str]:
+def _unseen(job: RanksOfJob, seen: RanksSeen, met: Collectives) -> Iterator[str]:
     if seen.missing and seen.seen > 1:
         yield f"{_without_trace(seen)}; the last may be one of them"
+    if met.alone and seen.seen > 1:
+        names = ", ".join(shortened(group.name, ARGUMENT_LETTERS) for group in met.alone[:3])
+        more = f" and {len(met.alone) - 3:,} more" if len(met.alone) > 3 else ""
+        yield (
+            f"others of group {names}{more}, of which one member alone has a trace: what seems its "
+            "own work may be waiting for them"
+        )
     if all(rank.peak_bytes == UNTOLD for rank in job.ranks):
         yield "memory (system_counters_s)"
     yield GPU_UNSEEN
