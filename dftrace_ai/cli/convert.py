@@ -80,5 +80,5 @@ def command(
     notes = [*reading.skipped, *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
-    reading.warn([*traces.owners.told("converted"), *notes])
+    reading.warn([*traces.owners.told("converted"), *notes, *made.arrows])
     reading.end(failed=bool(notes))

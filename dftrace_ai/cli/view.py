@@ -13,9 +13,10 @@ from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.cli.trace_server.steps import ShownSteps
 
@@ -61,7 +62,8 @@ def command(
 
     A million events are slow in any viewer: --at, --steps and --ranks open a part.
     A track of each rank has its steps by their numbers: with --steps, and of up to
-    half a million events.
+    half a million events. Of several ranks, arrows lead from the last to come into a
+    collective to those that waited, and from sends to receives.
 
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
@@ -88,6 +90,9 @@ def command(
             window, tracks = _steps(files, steps)
     else:
         tracks = _numbered(files)
+    if len(files) > 1:
+        with reading.progress("finding who came last"):
+            tracks = _with_arrows(tracks, files, window)
     ui = None if online else offline_ui()
     files = (*files, *profiles)
     with TraceServer(
@@ -144,6 +149,25 @@ def _numbered(files: Sequence[Trace]) -> dict[Path, list[bytes]] | None:
         return numbered_steps(files)
     except DftraceError:
         return None  # who reads it for the viewer tells
+
+
+def _with_arrows(
+    tracks: Mapping[Path, Sequence[bytes]] | None,
+    files: Sequence[Trace],
+    window: TimeWindow | None,
+) -> dict[Path, list[bytes]]:
+    """Return lines by trace, and those of arrows from the rank that came last with them."""
+    lines = {path: [*some] for path, some in (tracks or {}).items()}
+    try:
+        from dftrace_ai.analysis.last_to_come import arrows_of
+    except ImportError:
+        return lines  # NumPy is not there
+    arrows = arrows_of(files, window and window.widened())
+    for path, some in arrows.lines.items():
+        lines.setdefault(path, []).extend(some)
+    for note in arrows.notes:
+        _tell(note)
+    return lines
 
 
 def _tell(message: str) -> None:

@@ -74,7 +74,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "views": {"steps"},
         "sql": {"reading", "steps", "views", "summary", "why"},
         "frames": {"sql", "views"},
-        "converting": {"reading", "merged_trace", "sql"},
+        "last_to_come": {"reading", "merged_trace", "ranks"},
+        "converting": {"reading", "merged_trace", "last_to_come", "sql"},
         "report": {
             *("reading", "track_order", "tracks", "summary", "statistics", "steps"),
             *("ranks", "why", "sql", "frames", "limits", "texts"),

@@ -21,7 +21,7 @@ from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, is_own
 from dftrace_ai.trace_format.names_and_phases import lettered_phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -43,13 +43,13 @@ FILE_BYTES: Final = re.compile(rb'"file_bytes":\d+')
 
 
 def write_for_perfetto(
-    traces: Iterable[Trace], path: Path, name: str
+    traces: Iterable[Trace], path: Path, name: str, lines_of: Mapping[Path, Sequence[bytes]]
 ) -> tuple[list[ConvertedFile], list[str]]:
     """Write the traces as one, compressed where its name will end in ``.gz``.
 
-    Returns the file, and what was left out or changed.
+    `lines_of` are further lines, by trace. Returns the file, and what was left out or changed.
     """
-    merged = MergedTrace(traces)
+    merged = MergedTrace(traces, tracks=lines_of)
     lines = 0
     with path.open("wb") as file:
         for chunk in merged:

@@ -54,6 +54,7 @@ class Converted:
         lines: of all files.
         files: each of them.
         notes: what could not be read, or was changed, one line each.
+        arrows: which arrows from the rank that came last are not drawn, and why, one line each.
         kind: ``dftrace convert``, by which its JSON is known.
     """
 
@@ -63,6 +64,7 @@ class Converted:
     lines: int
     files: tuple[ConvertedFile, ...]
     notes: tuple[str, ...]
+    arrows: tuple[str, ...] = ()
     kind: Literal["dftrace convert"] = "dftrace convert"
 
 

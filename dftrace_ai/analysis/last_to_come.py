@@ -1,0 +1,260 @@
+"""Arrows from the rank that came last into a collective to those that waited, for a viewer.
+
+Loaded late, for it needs NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.merged_trace import shown_base_us
+from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.groups import MESSAGE, SEND
+from dftrace_ai.analysis.ranks.job import read_ranks
+from dftrace_ai.analysis.ranks.matching import Matching
+from dftrace_ai.analysis.ranks.meetings import Meetings
+from dftrace_ai.analysis.ranks.ordering import any_in
+from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
+from dftrace_ai.analysis.reading import TraceSet
+from dftrace_ai.analysis.reading.clocks import on_one_clock
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.matching import Matches
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.reading.time_window import TimeWindow
+    from dftrace_ai.analysis.reading.trace import Trace
+
+LATE_NS: Final = 1_000_000
+LATE_SHARE: Final = 0.1
+"""Who came later than both, the second of it of the step, has others wait."""
+
+MOST_ARROWS: Final = 100_000
+
+MOST_BYTES: Final = 128 * 1024 * 1024
+"""Of larger traces a viewer takes a part at most, and ranks are read for longer than it loads."""
+
+# Of other arrows the numbers are far smaller.
+FIRST_ID: Final = 1 << 40
+
+LAST: Final = "last to come"
+SENT: Final = "message"
+
+NONE: Final = "no arrows from the last rank to come"
+
+
+class Arrows(NamedTuple):
+    """Lines of arrows, by the trace whose process and time they are of, and what is to be told."""
+
+    lines: Mapping[Path, Sequence[bytes]]
+    notes: tuple[str, ...] = ()
+
+
+class _Ends(NamedTuple):
+    """Both ends of arrows, each on the track of its call."""
+
+    message: Integers  # whether it is one, of a send to its receive
+    late_ns: Integers  # of a collective, how much later the last came than the first
+    meeting: Integers  # those of one have one tail; unique in the job
+    from_rank: Integers  # indices in the job
+    from_track: Integers
+    from_ns: Integers  # by the rank's own clock
+    to_rank: Integers
+    to_track: Integers
+    to_ns: Integers
+
+    def taken(self, rows: Integers) -> _Ends:
+        return _Ends(*(column[rows] for column in self))
+
+
+def arrows_of(traces: Sequence[Trace], window: TimeWindow | None = None) -> Arrows:
+    """Return arrows for the merged trace of traces; those with both ends in a window alone.
+
+    Collectives have some where the last rank came more than `LATE_NS` and `LATE_SHARE` of the step
+    after the first and all members have a trace; messages from where they were sent to where they
+    were received.
+    """
+    try:
+        return _arrows_of(traces, window)
+    except (DftraceError, OSError) as error:
+        return Arrows({}, (f"{NONE}: {error}",))
+
+
+def _arrows_of(traces: Sequence[Trace], window: TimeWindow | None) -> Arrows:
+    own = [one for one in traces if one.header and one.header.run and not one.file.copy]
+    if len({one.header.rank for one in own if one.header} - {None}) < 2:
+        return Arrows({})
+    if sum(one.file.content.stat().st_size for one in own) > MOST_BYTES:
+        return Arrows({}, (f"{NONE}: traces are larger than {MOST_BYTES >> 20} MiB",))
+    files = TraceSet(tuple(own))
+    job = read_ranks(files)
+    place = _Placed(files, job, shown_base_us(on_one_clock(list(traces))[0]))
+    return _drawn(_ends_of(job), place, window)
+
+
+class _Placed:
+    """In which files the lines of ranks are written, and how their times are told and shown."""
+
+    def __init__(self, files: TraceSet, job: RanksOfJob, target_us: int) -> None:
+        own = {
+            (one.header.rank, one.start, one.header.pid, one.header.boot_id or one.host): one
+            for one in files.owners.all
+            if one.is_last
+        }
+        places = [one.place for one in job.ranks]
+        owners = [own.get((one.rank, one.start, one.pid, one.clock)) for one in places]
+        self.files = [None if owner is None else owner.files[0] for owner in owners]
+        self.known = np.array([one is not None for one in self.files], bool)
+        self.pids = [one.pid for one in places]
+        moved = {one.path: one for one in on_one_clock(list(files.files))[0]}
+        bases = [_base_ns(one) for one in self.files]
+        self.base_ns = np.array(bases, np.int64)
+        self.shift_ns = np.array(
+            [_base_ns(one and moved[one.path]) - target_us * 1000 for one in self.files], np.int64
+        )
+
+
+def _base_ns(trace: Trace | None) -> int:
+    header = trace.header if trace is not None else None
+    return ((header and header.time_base_us) or 0) * 1000
+
+
+def _ends_of(job: RanksOfJob) -> _Ends:
+    matching = Matching(job.ranks)
+    clocks = clocks_of(job, matching.ranks)
+    parts: list[_Ends] = []
+    count = 0
+    for block in job.blocks():
+        step_ns = block.time_ns.max(0)
+        for matches in matching.take(block):
+            if not len(matches.first):
+                continue
+            meetings = Meetings.of(matches, matching.ranks, clocks)
+            calls = _Calls(block, matches)
+            parts += [_joint(meetings, calls, step_ns, count), _sent(meetings, calls, count)]
+            count += len(matches.first)
+    columns = zip(*parts, strict=True) if parts else ([np.zeros(0, np.int64)],) * len(_Ends._fields)
+    return _Ends(*(np.concatenate(column) for column in columns))
+
+
+class _Calls:
+    """Of matched calls what their ranks say: where they lie, by the ranks' own clocks."""
+
+    def __init__(self, block: Block, matches: Matches) -> None:
+        met = matches.calls
+        # What is left of a block before is in none of the chunks at hand.
+        self.here = met.row != UNTOLD
+        self.track, self.start_ns, self.end_ns = (np.zeros(len(met.row), np.int64) for _ in "123")
+        for rank, chunk in enumerate(block.chunks):
+            mine = np.flatnonzero((met.rank == rank) & self.here)
+            row = met.row[mine]
+            self.track[mine] = chunk.calls.track[row]
+            self.start_ns[mine] = chunk.calls.start_ns[row]
+            self.end_ns[mine] = chunk.calls.end_ns[row]
+        # An end that lies a nanosecond within it needs three of them.
+        self.here &= self.end_ns - self.start_ns > 2
+
+
+def _joint(meetings: Meetings, calls: _Calls, step_ns: Integers, count: int) -> _Ends:
+    matches = meetings.matches
+    met, first, meeting = matches.calls, matches.first, matches.meeting
+    tail = np.flatnonzero(met.rank == meetings.last[meeting])
+    late = np.maximum.reduceat(meetings.wait_ns, first)
+    late[meeting[tail]] -= meetings.wait_ns[tail]
+    usual = int(np.median(step_ns))
+    step = np.where(matches.step == UNTOLD, usual, step_ns[matches.step])
+    chosen = (meetings.last != UNTOLD) & (matches.name < MESSAGE) & matches.whole
+    chosen &= late > np.maximum(LATE_NS, LATE_SHARE * step)
+    chosen &= ~any_in(~calls.here, first)
+    tail_of = np.full(len(first), UNTOLD)
+    tail_of[meeting[tail]] = tail
+    to = np.flatnonzero(chosen[meeting] & (tail_of[meeting] != np.arange(len(meeting))))
+    return _ends(met.rank, calls, tail_of[meeting[to]], to, late[meeting[to]], meeting[to] + count)
+
+
+def _sent(meetings: Meetings, calls: _Calls, count: int) -> _Ends:
+    matches = meetings.matches
+    met = matches.calls
+    one = matches.first[matches.name >= MESSAGE]
+    sends = met.name[one] == SEND
+    send, receive = np.where(sends, one, one + 1), np.where(sends, one + 1, one)
+    # What was enqueued says nothing of when it was there.
+    good = calls.here[send] & calls.here[receive] & (met.until[receive] <= UNTIL["waited"])
+    send, receive = send[good], receive[good]
+    none = np.full(len(send), UNTOLD)
+    return _ends(met.rank, calls, send, receive, none, matches.meeting[send] + count)
+
+
+def _ends(
+    rank: Integers, calls: _Calls, tail: Integers, head: Integers, late: Integers, meeting: Integers
+) -> _Ends:
+    return _Ends(
+        message=late == UNTOLD,
+        late_ns=late,
+        meeting=meeting,
+        from_rank=rank[tail],
+        from_track=calls.track[tail],
+        from_ns=calls.start_ns[tail] + 1,
+        to_rank=rank[head],
+        to_track=calls.track[head],
+        to_ns=calls.end_ns[head] - 1,
+    )
+
+
+def _drawn(ends: _Ends, place: _Placed, window: TimeWindow | None) -> Arrows:
+    ends = ends.taken(np.flatnonzero(place.known[ends.from_rank] & place.known[ends.to_rank]))
+    begin_ns, end_ns = (
+        ns - place.base_ns[rank] + place.shift_ns[rank]
+        for rank, ns in ((ends.from_rank, ends.from_ns), (ends.to_rank, ends.to_ns))
+    )
+    shown = (begin_ns >= 0) & (end_ns >= 0)
+    if window:
+        low, high = window.begin_us * 1000, window.end_us * 1000
+        shown &= (np.minimum(begin_ns, end_ns) >= low) & (np.maximum(begin_ns, end_ns) <= high)
+    back = shown & (begin_ns >= end_ns)
+    ends = ends.taken(np.flatnonzero(shown & ~back))
+    notes = []
+    if count := int(back.sum()):
+        notes.append(f"{counted(count, 'arrow')} left out: the clocks of hosts differ by more")
+    order = np.lexsort((ends.meeting, -ends.late_ns, ends.message))[:MOST_ARROWS]
+    if len(order) < len(ends.meeting):
+        notes.append(
+            f"{MOST_ARROWS:,} of {len(ends.meeting):,} arrows are shown: from those who came latest"
+        )
+    return Arrows(_lines(ends.taken(np.sort(order)), place), tuple(notes))
+
+
+def _lines(ends: _Ends, place: _Placed) -> dict[Path, list[bytes]]:
+    found: dict[Path, list[bytes]] = {}
+    tails = set[int]()
+    from_ns = (ends.from_ns - place.base_ns[ends.from_rank]).tolist()
+    to_ns = (ends.to_ns - place.base_ns[ends.to_rank]).tolist()
+    rows = zip(*(column.tolist() for column in ends), strict=True)
+    for begin, end, row in zip(from_ns, to_ns, rows, strict=True):
+        message, _, meeting, from_rank, from_track, _, to_rank, to_track, _ = row
+        name = (SENT if message else LAST).encode()
+        sides = [(b'"s"', from_rank, from_track, begin), (b'"f","bp":"e"', to_rank, to_track, end)]
+        for ph, rank, track, ns in sides[meeting in tails :]:
+            file = place.files[rank]
+            assert file is not None  # noqa: S101 - of those whose files are known
+            found.setdefault(file.path, []).extend(
+                _end(name, FIRST_ID + meeting, ph, place.pids[rank], track, ns)
+            )
+        tails.add(meeting)
+    return found
+
+
+def _end(name: bytes, number: int, ph: bytes, pid: int, track: int, ns: int) -> Iterator[bytes]:
+    """Yield an instant, to which a viewer binds the end behind it, and that."""
+    head = b'"name":"%s","cat":"collective","pid":%d,"tid":%d,"ts":%d.%03d,"ph":' % (
+        (name, pid, track, *divmod(ns, 1000))
+    )
+    yield b'{%s"i","s":"t"}' % head
+    yield b'{"id":%d,%s%s}' % (number, head, ph)
