@@ -114,4 +114,10 @@ def _asked(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and value for name, _, value in pairs):
         raise ConfigError(f"--without {text}: it is written as --without rank=17")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    asked = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(asked) < len(pairs):
+        raise ConfigError(
+            f"--without {text}: commas are between dimensions, of which each stands once; of "
+            "several ranks each has a --without of its own"
+        )
+    return asked

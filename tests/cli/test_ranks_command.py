@@ -117,6 +117,8 @@ def test_some_steps_alone_are_judged(tmp_path: Path) -> None:
     few = answer(tmp_path, "--steps", "10:20")
     assert few["verdict"] == "abstained"
     assert "20 are needed" in few["abstained"][0]["why"]
+    none = answer(tmp_path, "--steps", "900:")
+    assert none["abstained"][0]["why"] == "the ranks have no step in common"
     assert invoke("ranks", tmp_path, "--steps", "b").status == 2
 
 
@@ -140,7 +142,12 @@ def test_what_if_a_rank_did_as_much_as_the_others(tmp_path: Path) -> None:
     assert (first["asked"], first["ranks"]) == ([["rank", "2"]], [2])
     assert first["saved_ns"] == pytest.approx(30 * MS, rel=0.1)
     assert second["ranks"] == [0, 1, 2, 3]
-    for words, said in (("rank=9", "no such rank"), ("tp=1", "tells its tp"), ("2", "rank=17")):
+    for words, said in (
+        ("rank=9", "no such rank"),
+        ("tp=1", "tells its tp"),
+        ("2", "rank=17"),
+        ("rank=0,rank=1", "a --without of its own"),
+    ):
         wrong = invoke("whatif", tmp_path, "--without", words)
         assert (wrong.status, said in wrong.err) == (2, True), wrong.err
 

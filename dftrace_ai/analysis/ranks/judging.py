@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.model import (
     KINDS,
     Evidence,
@@ -20,7 +21,7 @@ from dftrace_ai.analysis.texts import few, percent, time_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.limits import Confidence, Limits
+    from dftrace_ai.analysis.limits import Confidence, Limits, Severity
     from dftrace_ai.analysis.ranks.collectives import WaitedIn
     from dftrace_ai.analysis.ranks.findings import Late, Lateness
     from dftrace_ai.analysis.ranks.job import RanksOfJob
@@ -59,7 +60,11 @@ class Judged:
     def findings(self, links: Iterable[SlowLink] = ()) -> tuple[Finding, ...]:
         """Return all of them, with those of links, the dearest first."""
         found = [self._of_late(late) for late in self._lateness.found]
-        found += map(self._of_link, links)
+        found += (
+            self._of_link(link, severe)
+            for link in links
+            if (severe := severity(self._limits["link"], link.low)) is not None
+        )
         worded: list[Finding] = []
         for finding in found:
             what, following = sentences_of(finding, self._places, self._lateness.steady)
@@ -107,7 +112,7 @@ class Judged:
             ),
         )
 
-    def _of_link(self, link: SlowLink) -> Finding:
+    def _of_link(self, link: SlowLink, severe: Severity) -> Finding:
         return Finding(
             kind="link",
             turn="persistent",
@@ -115,7 +120,7 @@ class Judged:
             hosts=(),
             stages=(),
             since=None,
-            severity="warning",
+            severity=severe,
             confidence=self._confidence(named=True, members=link.ranks),
             cost=round(link.cost, 6),
             low=round(link.low, 6),

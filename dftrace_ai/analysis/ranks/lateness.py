@@ -71,6 +71,11 @@ FEW_STEPS: Final = 0.25
 MOST_OF_IT: Final = 0.5
 FEWEST_PAUSES: Final = 3
 ONE_RANK: Final = 0.8
+# On a host with fewer processors than ranks, of all straggling: there it is by turns, and one makes
+# 0.8 of it at most.
+ONE_OF_CROWD: Final = 0.9
+# Of a half of the ranks one is so much later than all others.
+LEADS: Final = 2
 # Of steps of ranks so many may be pauses where nearly every step has one.
 PAUSES_OF_RANKS: Final = 0.2
 # Data: how forward and backward go together, and how much ranks differ, of a step.
@@ -356,14 +361,19 @@ class _Rules:
         if not late.any() or any(bool(ranks[late].all()) for ranks in known if ranks is not None):
             return
         hosts = self._hosts_of(late)
-        if not hosts and late.sum() > max(1, (self.work.ranks - 1) // 2):
-            return  # of two halves neither is odd
+        is_half = not hosts and late.sum() > max(1, (self.work.ranks - 1) // 2)
+        if is_half:
+            # Of two halves neither is odd, but one rank may be far beyond both.
+            usual = self.work.usual_excess_ns()
+            leads = late & (usual > LEADS * np.sort(usual)[-2])
+            late, is_half = (leads, False) if leads.any() else (late, True)
         kind: Kind = "node" if hosts else "worker"
         stages = self.work.stages
         if stages is not None and len(np.unique(stages)) == len(stages):
             kind = self._of_a_stage
         excess = low_median(self.work.excess_ns[late], 0)
-        self._add(kind, late, excess, late[self.work.last], Figures(scale_ns=round(scale)))
+        figures = Figures(scale_ns=round(scale))
+        self._add(kind, late, excess, late[self.work.last], figures, is_note=is_half)
 
     def _hosts_of(self, late: Integers) -> list[int]:
         """Return the hosts that ranks are, where nearly all of these are, and few others."""
@@ -374,7 +384,14 @@ class _Rules:
         return hosts.tolist() if few and ours[hosts].sum() >= OF_A_HOST * late.sum() else []
 
     def _add(
-        self, kind: Kind, late: Integers, excess: Integers, last: Integers, figures: Figures
+        self,
+        kind: Kind,
+        late: Integers,
+        excess: Integers,
+        last: Integers,
+        figures: Figures,
+        *,
+        is_note: bool = False,
     ) -> None:
         """Add who is late as a rule, of whom it is told by how much and who is last, by step."""
         work = self.work
@@ -406,7 +423,7 @@ class _Rules:
             last_share=round(float(last[steps].mean()), 6),
         )
         where = _Where(work, late, np.arange(len(work)) >= first)
-        self._drafts.append(_Draft(one, where, slight=severe is None and not is_info))
+        self._drafts.append(_Draft(one, where, slight=is_note or (severe is None and not is_info)))
 
     def _crowd(self, ranks: Integers) -> _Crowd | None:
         """Return the host of some ranks that has most ranks for a processor, if that is several."""
@@ -478,7 +495,8 @@ class _Rules:
         its = steps & (work.last == at)
         late = np.arange(work.ranks) == at
         # A crowded host lets one wait as often as not, and another one the next time.
-        most = FEW_STEPS * len(work) if self._crowd(late) else len(work)
+        by_turns = self._crowd(late) and _part(straggle, its) < ONE_OF_CROWD
+        most = FEW_STEPS * len(work) if by_turns else len(work)
         is_one = of_rank[at] >= max(ONE_RANK * more[steps].sum(), MOST_OF_IT * more.sum())
         if is_one and FEWEST_PAUSES <= its.sum() <= most:
             cost = work.cost_of(late)

@@ -186,10 +186,16 @@ class OwnWork:
         return share_of(most - without, self.time_ns[steps])
 
     def is_waited_for(self, steps: Integers | slice) -> bool:
-        """Return whether others wait in some steps for who works longest in them."""
+        """Return whether others wait in some steps for who works longest in them.
+
+        For what it does behind the last collective of a step they wait in the next one.
+        """
         chosen = self.own_ns[:, steps]
         idle = int((chosen.max(axis=0) * self.ranks - chosen.sum(axis=0)).sum())
-        return 2 * int(self.waited_ns[steps].sum()) >= idle
+        waiting = np.zeros(len(self), bool)
+        waiting[steps] = True
+        waiting[1:] |= waiting[:-1].copy()
+        return 2 * int(self.waited_ns[waiting].sum()) >= idle
 
     def named(self) -> Iterator[NamedWork]:
         """Yield own work by name, some of the steps at a time, in their order."""

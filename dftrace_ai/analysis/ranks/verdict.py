@@ -95,13 +95,13 @@ def _silence(
     if why == "one rank":
         others = f"; {_without_trace(seen)}" if seen.missing else ""
         why = f"one rank has a trace, and there is nothing to compare it with{others}"
+    elif why == "no common steps":
+        why = "the ranks have no step in common"
     elif not has_calls:
         why = (
             "no collectives were found, so that work cannot be told from waiting; dftrace run "
             "records them, by hand ai.comm"
         )
-    elif why == "no common steps":
-        why = "the ranks have no step in common"
     elif why == "few steps":
         needed = f"{limits['steps'].warning:g} are needed"
         why = f"{counted(lateness.steady, 'steady step')} that all ranks have, {needed}"

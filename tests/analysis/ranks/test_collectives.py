@@ -9,6 +9,9 @@ import pytest
 from made_calls import STEP, Call, Rank, job
 
 from dftrace_ai.analysis.ranks.collectives import bus_factor, collectives_of
+from dftrace_ai.analysis.ranks.judging import Judged
+from dftrace_ai.analysis.ranks.lateness import lateness_of
+from dftrace_ai.analysis.ranks.model import LIMITS
 from dftrace_ai.analysis.ranks.partials import UNTOLD, Group
 
 MS = 1_000_000
@@ -319,6 +322,10 @@ def test_a_slow_link_among_others_is_found():
     assert link.usual_ns == pytest.approx(6 * MS, rel=0.03)
     assert link.cost == pytest.approx(0.2, rel=0.05)
     assert link.low > 0.15
+    # What it costs is held against its limit.
+    for low, found in ((0.15, ["warning"]), (0.01, [])):
+        judged = Judged(job(told), lateness_of(job(told)), LIMITS)
+        assert [one.severity for one in judged.findings([link._replace(low=low)])] == found
 
 
 def broken_in_many_ways():

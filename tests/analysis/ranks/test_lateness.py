@@ -151,7 +151,15 @@ def test_several_ranks_are_told_but_of_two_halves_none() -> None:
     assert only(lateness_of(job.job())).ranks == (1, 6, 12)
     job = made(4)
     job.own[FORWARD][[0, 2]] += 0.3 * STEP
-    assert lateness_of(job.job()).found == ()
+    told = lateness_of(job.job())
+    assert told.found == ()
+    (note,) = told.slight
+    assert note.ranks == (0, 2)
+    assert note.late_ns == pytest.approx(0.3 * STEP, rel=0.1)
+    # One that is far beyond both halves is told.
+    job.own[LOADER][2] += 0.6 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.ranks, late.severity) == ((2,), "critical")
 
 
 def test_more_than_a_third_of_the_ranks_may_be_slow_alike() -> None:
@@ -216,12 +224,26 @@ def test_bursts_and_pauses_tell_their_steps() -> None:
     assert late.figures.step_numbers == (*range(20, 200, 20),)
     # The others' work in other steps counts for nothing.
     assert late.names[0].ns == pytest.approx(late.late_ns, rel=0.1)
+    # It saves behind the last collective, so that they wait in the next step.
+    later = only(lateness_of(RanksOfJob.of([waiting_later(rank) for rank in job.partials()])))
+    assert (later.kind, later.ranks, later.figures.steps) == ("bursts", late.ranks, 9)
     job, _ = planted_job("few pauses", 8, 1)
     late = only(lateness_of(job.job()))
     assert (late.kind, late.turn, late.ranks, late.last_share) == ("pauses", "rotating", (), 0.0)
     assert late.figures.ranks_hit is not None
     assert late.figures.ranks_hit > 2
     assert late.names[0].ns == pytest.approx(300 * MS, rel=0.1)
+
+
+def waiting_later(rank: RankPartial) -> RankPartial:
+    chunks = {}
+    for number, chunk in rank.chunks.items():
+        later = np.roll(chunk.steps.blocked_ns, 1)
+        own = chunk.steps.time_ns - chunk.steps.blocked_ns
+        chunks[number] = chunk._replace(
+            steps=chunk.steps._replace(time_ns=own + later, blocked_ns=later)
+        )
+    return replace(rank, chunks=chunks)
 
 
 def test_two_ranks_that_pause_in_turn_are_not_one() -> None:
@@ -261,6 +283,10 @@ def test_a_rank_that_waits_for_its_workers_by_turns_has_bursts() -> None:
     assert (late.kind, late.ranks, late.figures.ranks_hit) == ("bursts", (2,), 1)
     assert late.figures.steps == 66
     assert late.names[0].name == LOADER
+    # Of a crowded host, too, where it makes nearly all of the waiting.
+    ranks = [replace(one, place=one.place._replace(cpus=2, host="here")) for one in job.partials()]
+    late = only(lateness_of(RanksOfJob.of(ranks)))
+    assert (late.kind, late.ranks) == ("bursts", (2,))
 
 
 def test_whom_a_crowded_host_lets_wait_is_not_accused() -> None:
