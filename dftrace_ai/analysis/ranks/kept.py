@@ -123,19 +123,19 @@ class PackedChunks(Mapping[int, StepsChunk]):
         self, source: Source, pieces: Mapping[int, Piece], names: int, groups: int
     ) -> None:
         self._source = source
-        self._pieces = pieces
+        self.pieces = pieces
         self._bounds = names, groups
         self._believed: set[tuple[int, bool]] = set()
 
     def __getitem__(self, number: int) -> StepsChunk:
-        piece = self._pieces[number]
+        piece = self.pieces[number]
         content = self._read(piece.place, piece.size, piece.check)
         parts = content[: piece.first_size], content[piece.first_size :]
         return self._believed_one(number, _unpacked(parts, piece.rows), whole=True)
 
     def first(self, number: int) -> StepsChunk:
         """Return a chunk without its calls and silences, in half of the time."""
-        piece = self._pieces[number]
+        piece = self.pieces[number]
         content = self._read(piece.place, piece.first_size, piece.first_check)
         return self._believed_one(number, _unpacked((content,), piece.rows), whole=False)
 
@@ -157,13 +157,13 @@ class PackedChunks(Mapping[int, StepsChunk]):
         return str(getattr(self._source, "path", "what was read of a rank"))
 
     def __contains__(self, number: object) -> bool:
-        return number in self._pieces
+        return number in self.pieces
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._pieces)
+        return iter(self.pieces)
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self.pieces)
 
 
 class Kept(NamedTuple):
@@ -253,17 +253,25 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
             raise IndexFileError("is damaged")
         head = file.read(min(int(length), MOST_HEAD_BYTES))
         size = os.fstat(file.fileno()).st_size - len(begin) - len(head)
-    if sha256(head).hexdigest().encode() != digest:
-        raise IndexFileError("is damaged")
-    try:
-        said = orjson.loads(head)
-        files = [TracedFile(*one) for one in said["files"]]
-        kept = Kept(_taken_apart(said, path, len(begin) + len(head), size, place))
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise IndexFileError("is damaged") from error
+        if sha256(head).hexdigest().encode() != digest:
+            raise IndexFileError("is damaged")
+        try:
+            said = orjson.loads(head)
+            files = [TracedFile(*one) for one in said["files"]]
+            partial = _taken_apart(said, path, len(begin) + len(head), size, place)
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise IndexFileError("is damaged") from error
+        # The trace lies beside it: what is damaged is made again, and not told in the middle.
+        if partial is not None and not _are_whole(partial.chunks, file.fileno()):
+            raise IndexFileError("is damaged")
     if files != [identity_of(trace) for trace in parts]:
         raise IndexFileError("was made before the trace changed")
-    return kept
+    return Kept(partial)
+
+
+def _are_whole(chunks: Mapping[int, StepsChunk], file: int) -> bool:
+    pieces = chunks.pieces.values() if isinstance(chunks, PackedChunks) else ()
+    return all(zlib.crc32(os.pread(file, one.size, one.place)) == one.check for one in pieces)
 
 
 def rank_path(parts: Sequence[Trace]) -> Path:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Reason, Unjudged, WhatIf, Without
 
 TITLES: Final[dict[CauseKind, str]] = {
-    "none": "WORK IS EVEN",
+    "none": "EVEN WORK GAINS LITTLE",
     "worker": "ONE SLOW RANK",
     "node": "SLOW NODE",
     "stage": "SLOW STAGE",

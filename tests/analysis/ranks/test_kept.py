@@ -159,5 +159,9 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
     # Its head is whole, and what it leads to is not.
     first.chmod(0o600)
     first.write_bytes(whole[:-20] + bytes(20))
+    assert told(read_ranks(open_traces([folder]))) == from_lines
+    first.write_bytes(whole)
+    job = read_ranks(open_traces([folder]))
+    first.write_bytes(whole[:-20] + bytes(20))
     with pytest.raises(TraceError, match="is damaged, or was changed"):
-        told(read_ranks(open_traces([folder])))
+        told(job)
