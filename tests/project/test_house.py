@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 124_000,
-    "python": 91_000,
-    "tests": 101_000,
-    "of_one_neighbour": 56,
+    "product": 116_900,
+    "python": 85_900,
+    "tests": 93_400,
+    "of_one_neighbour": 44,
     "untyped": 90,
-    "inner_docstrings": 2_500,
+    "inner_docstrings": 2_190,
 }
 FEWEST_COMMENTS = 2_000
 
