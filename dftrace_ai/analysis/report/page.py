@@ -15,6 +15,7 @@ from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.analysis.why.words import (
     beside_text,
     first_rows,
+    heading,
     judged_text,
     nonfinite_text,
     silences,
@@ -293,7 +294,7 @@ def _verdict(found: Verdict) -> str:
     first = found.findings[0] if found.findings else None
     severity = first.severity if first else "info"
     if first is not None:
-        head = first.kind.upper() + ("" if severity == "info" else f" {sureness(first)}")
+        head = heading(first) + ("" if severity == "info" else f" {sureness(first)}")
         what, who = first.what, whose(first, found)
     else:
         head = "NOTHING STANDS OUT" if found.verdict == "none" else "NO VERDICT"

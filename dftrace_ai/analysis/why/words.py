@@ -93,12 +93,13 @@ def _head(verdict: Verdict) -> Iterator[str]:
         yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT"
         return
     first = verdict.findings[0]
-    yield _title(first) + ("" if first.severity == "info" else f"  {sureness(first)}")
+    yield heading(first) + ("" if first.severity == "info" else f"  {sureness(first)}")
     yield f"{first.what}{whose(first, verdict)}"
     yield ""
 
 
-def _title(finding: Finding) -> str:
+def heading(finding: Finding) -> str:
+    """Return what stands above a finding: its kind, of ranks what `dftrace ranks` calls it."""
     if finding.kind != "late-rank":
         return finding.kind.upper()
     figures = figures_of(finding, Lateness)

@@ -257,6 +257,7 @@ def test_the_odd_rank_is_first_and_marked_though_all_steps_take_as_long(tmp_path
     assert re.findall(r'class="small[ a-z]*"[^>]*>(\d+)<', drawn) == list("401235")
     assert drawn.count('class="oddly"') == 1
     assert "Marked and first" in text
+    assert "ONE SLOW RANK (critical" in text
     rows = re.findall(r"<tr><td[^>]*>(?:<b class=odd-rank>)?(▸ )?(\d)", text)
     longest_first = sorted(ranks, key=lambda one: (not one["odd"], -one["own_ns"]))
     assert rows[-6:] == [("▸ " if one["odd"] else "", str(one["rank"])) for one in longest_first]
