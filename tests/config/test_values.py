@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import clean_environment
+from conftest import WITHOUT_COLLECTIONS, clean_environment
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -142,7 +142,8 @@ def test_a_run_has_what_is_loaded_or_raises_the_same(
         except ConfigError as error:
             return str(error)
 
-    with mock.patch.dict(os.environ, {**clean_environment(), **variables}, clear=True):
+    around = {n: t for n, t in clean_environment().items() if n not in WITHOUT_COLLECTIONS}
+    with mock.patch.dict(os.environ, {**around, **variables}, clear=True):
         assert outcome(run) == outcome(loaded)
 
 

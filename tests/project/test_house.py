@@ -10,7 +10,7 @@ from house import COUNTS
 CEILINGS = {
     "product": 116_900,
     "python": 85_900,
-    "tests": 93_400,
+    "tests": 93_420,
     "of_one_neighbour": 44,
     "untyped": 90,
     "inner_docstrings": 2_190,

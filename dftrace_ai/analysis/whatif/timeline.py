@@ -12,7 +12,9 @@ import numpy as np
 import orjson
 
 from dftrace_ai.analysis.whatif.graph import ALONE
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.page.files import new_file
+from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     import os
@@ -60,11 +62,15 @@ def write_timeline(answer: Answer, folder: str | os.PathLike[str]) -> list[Path]
 
     Raises:
         TraceError: nothing was said of the job, so that there is no ideal timeline.
+        DftraceError: they cannot be written.
     """
     if answer.run is None or answer.ideal is None:
         raise TraceError("there is no timeline of even work, since nothing is said of the job")
     run, folder = answer.run, Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DftraceError(f"{quoted(str(folder))}: {error.strerror}") from error
     base = run.gathered.base_ns[run.gathered.stretch_of]
     one = run.operations
     measured = _Times(one.start_ns + base[one.step], one.end_ns + base[one.step])
@@ -157,7 +163,8 @@ def _write(
     lines.clear()
     meta("end", footer)
     end = gzip.compress((lines[0] + "\n").encode(), COMPRESSION, mtime=0)
-    path.write_bytes(packed + end)
+    with new_file(path) as unnamed:
+        unnamed.write_bytes(packed + end)
 
 
 def _lines(spans: _Spans, pid: int, host: str, base_ns: int) -> Iterator[str]:

@@ -5,6 +5,8 @@ One plant; `make ranks-table` runs all of `real_jobs.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,13 @@ pytest.importorskip("torch.distributed")
 
 STEPS = 23
 SLOW, SLEEP_MS = 2, 150
+
+
+@pytest.fixture(autouse=True)
+def no_fork_server_stays() -> Iterator[None]:
+    """Whoever begins a run is told of one that was started before it."""
+    yield
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def trained(rank: int, folder: Path) -> None:

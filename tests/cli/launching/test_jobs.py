@@ -95,7 +95,7 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
     assert process.returncode == 0, said
     # One says it for all ranks: who has started the one that does.
     *_, head, said_last = (line for line in said.splitlines() if line.startswith("dftrace"))
-    assert said.count("dftrace") == head.count("dftrace") + said_last.count("dftrace")
+    assert said.count("dftrace: ") == head.count("dftrace: ") + said_last.count("dftrace: ") == 2
     assert said_last == "dftrace: trace in out; next: dftrace why, view, ui"
     # The ranks are one run, though torchrun has no name for it, and what started them has no trace.
     traces = read_all(trace_files(tmp_path / "out"))
