@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 116_900,
-    "python": 85_900,
-    "tests": 93_420,
+    "product": 118_400,
+    "python": 87_000,
+    "tests": 94_500,
     "of_one_neighbour": 44,
     "untyped": 90,
-    "inner_docstrings": 2_190,
+    "inner_docstrings": 2_300,
 }
 FEWEST_COMMENTS = 2_000
 
