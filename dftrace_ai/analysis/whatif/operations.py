@@ -87,21 +87,14 @@ def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
     """Make the graph of operations, and what each takes."""
     one = operations
     member = one.meeting != ALONE
-    # Queued behind another it has not begun, however early it was launched.
-    begin = one.start_ns.copy()
-    ends = np.minimum(one.end_ns[one.before], one.end_ns[one.after])
-    np.maximum.at(begin, one.after, ends)
-    latest = np.full(int(one.meeting.max(initial=ALONE)) + 1, np.iinfo(np.int64).min)
-    giving = member & one.gives
-    np.maximum.at(latest, one.meeting[giving], begin[giving])
+    begin, met = _begins(one, one.end_ns)
     # A member that left before the last came has not waited for it.
-    met = np.where(member, np.maximum(latest[one.meeting], begin) if len(latest) else begin, begin)
     waits = member & (one.must_wait | (one.end_ns >= met))
-    times = np.where(
-        one.is_comm, one.end_ns - np.where(waits, met, begin), one.end_ns - one.start_ns
-    )
+    times = one.end_ns - np.where(waits, met, np.where(one.is_comm, begin, one.start_ns))
     negative = one.is_comm & (times < 0)
-    truly = negative & (times < -(one.late_ns + uncertainty_ns))
+    # What those it met were queued behind may have ended before that was seen.
+    _, earliest = _begins(one, one.end_ns - one.late_ns)
+    truly = negative & (one.end_ns - earliest < -(one.late_ns + uncertainty_ns))
     try:
         graph = Graph(one.before, one.after, one.meeting, one.gives, waits)
     except CircleError as circle:
@@ -114,6 +107,19 @@ def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
         int(negative.sum()),
         int(truly.sum()),
     )
+
+
+def _begins(one: Operations, ends: Integers) -> tuple[Integers, Integers]:
+    """Return when each could begin by itself, and when all it meets could, with these ends."""
+    member = one.meeting != ALONE
+    # Queued behind another it has not begun, however early it was launched.
+    begin = one.start_ns.copy()
+    np.maximum.at(begin, one.after, np.minimum(ends[one.before], one.end_ns[one.after]))
+    latest = np.full(int(one.meeting.max(initial=ALONE)) + 1, np.iinfo(np.int64).min)
+    giving = member & one.gives
+    np.maximum.at(latest, one.meeting[giving], begin[giving])
+    met = np.maximum(latest[one.meeting], begin) if len(latest) else begin
+    return begin, np.where(member, met, begin)
 
 
 def _called(one: Operations, some: Integers) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from made_hosts import BUCKETS, MS, MadeHosts
+from made_hosts import BUCKETS, MS, NAMES, MadeHosts
 
 from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
@@ -143,6 +144,23 @@ def _turned(one: RankPartial, chunk: StepsChunk) -> StepsChunk:
     )
 
 
+def _broadcast_behind(late_ms: int, one: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    """In two steps a broadcast of rank 0, behind an all_reduce whose end is seen that late."""
+    calls = chunk.calls
+    here, bucket = np.isin(calls.step, (10, 20)), calls.nth % BUCKETS
+    late, sent = here & (bucket == 0), here & (bucket == 1)
+    done = np.repeat(calls.end_ns[bucket == 0], BUCKETS)
+    until = np.maximum(calls.start_ns, done) + MS * (1 if one.place.rank else late_ms)
+    return chunk._replace(
+        calls=calls._replace(
+            name=np.where(sent, len(NAMES), calls.name),
+            peer=np.where(sent, 0, calls.peer),
+            end_ns=np.where(sent, until, calls.end_ns + late * late_ms * MS),
+            late_ns=late * late_ms * MS,
+        )
+    )
+
+
 def _unsaid(found: WhatIf) -> list[str]:
     assert found.slowdown is None
     assert found.cause.kind == "abstained"
@@ -155,6 +173,16 @@ def test_where_nothing_can_be_said_the_reason_is() -> None:
     assert _unsaid(whatif(MadeHosts(4, 5).job())) == ["few steps"]
     assert _unsaid(whatif(_with(job, _without_calls))) == ["no collectives"]
     assert "structure" in _unsaid(whatif(_with(job, _other_steps)))
+
+
+def test_what_is_queued_behind_an_end_that_was_seen_late_may_have_begun_before() -> None:
+    """As in the first steps of DDP, whose ends are seen late while a machine is busy."""
+    made = MadeHosts(8, STEPS)
+    _slow(made)
+    job = _with(made.job(), partial(_broadcast_behind, 25))
+    found = whatif(RanksOfJob.of(replace(one, names=(*NAMES, "bcast")) for one in job.ranks))
+    assert found.negative_transfers > 0.01 * found.transfers
+    assert (found.abstained, found.cause.ranks) == ((), (SLOW,))
 
 
 def test_operations_that_are_matched_in_a_circle_are_named() -> None:

@@ -71,7 +71,7 @@ def test_the_rank_is_named_as_shown(job: Path) -> None:
     done = invoke("ranks", job / "out")
     assert done.status == 0, done.err
     told, page = rows_of(done.out), shown("ranks out")
-    assert [*told] == [*page]
+    assert [*told] == [*page], done.out
     for name in ("title", "what", "its own", "costs", "others", "unseen"):
         assert told[name] == page[name], name
     assert "(local rank N); then the data of rank N" in told["do next"]
@@ -105,7 +105,7 @@ def test_what_the_job_would_be_without_it(job: Path) -> None:
     done = invoke("whatif", job / "out", "--without", f"rank={SLOW}")
     assert done.status == 0, done.err
     told, page = rows_of(done.out), shown(f"whatif out --without rank={SLOW}")
-    assert [*told] == [*page]
+    assert [*told] == [*page], done.out
     for name in ("title", "what", "without", "do next"):
         assert told[name] == page[name], name
     found = whatif([job / "out"], without=[{"rank": str(SLOW)}])
