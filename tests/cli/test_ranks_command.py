@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,11 @@ def test_what_if_a_rank_did_as_much_as_the_others(tmp_path: Path) -> None:
     assert (first["asked"], first["ranks"]) == ([["rank", "2"]], [2])
     assert first["saved_ns"] == pytest.approx(30 * MS, rel=0.1)
     assert second["ranks"] == [0, 1, 2, 3]
+    # All of them together are one sentence.
+    both = lines(invoke("whatif", tmp_path, "--without", "rank=2", "--without", "rank=1"))
+    (row,) = [line for line in both if line.startswith("  without")]
+    assert re.match(r"  without   rank 2, rank 1: the run would be [\d.]+ times as fast, 2\d", row)
+    assert "; each alone: rank 2 3." in row
     for words, said in (
         ("rank=9", "no such rank"),
         ("tp=1", "tells its tp"),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.limits import Severity
     from dftrace_ai.analysis.ranks.model import Kind, RankRow, Turn
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.statistics import Share
 
 
 class Longer(NamedTuple):
@@ -19,6 +20,7 @@ class Longer(NamedTuple):
     name: str  # as ``compute/backward``, or ``not annotated``
     ns: int  # so much longer in a step
     part: float  # of all that is longer
+    usual_part: float = 0.0  # what spans of the name are of the work of comparable ranks
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Figures:
 
     Attributes:
         scale_ns: how far apart ranks usually are, by which it was held to stand out.
-        steps: how many steps it is in, of bursts and pauses.
-        step_numbers: the first of these.
+        steps: how many steps it is in, of bursts and pauses; of once, one or two.
+        step_numbers: the first of these; of once, the longest.
         ranks_hit: how many ranks were last in one of them.
         correlation: of forward and backward, by steps of ranks.
         ranks_of_host: the most ranks that one host has; for its processors, where these are fewer.
@@ -61,7 +63,8 @@ class Late:
         cost: that, of the time; of what began at a step, from there on.
         low: the lower end of its 95 % interval.
         without: how many times as long it takes with as without it.
-        late_ns: how much longer they work in a step, the median; of bursts and pauses in those.
+        late_ns: how much longer they work in a step, the median; of bursts and pauses in those, of
+            once in the longest.
         ranks: who; empty where it is nobody in particular.
         hosts: of a slow node, which.
         stages: of a slow stage, which.
@@ -85,6 +88,39 @@ class Late:
     last_share: float = 0.0
     names: tuple[Longer, ...] = ()
     figures: Figures = field(default_factory=Figures)
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        turn: Turn,
+        severe: Severity,
+        cost: Share,
+        late_ns: int,
+        figures: Figures,
+        *,
+        ranks: tuple[int, ...] = (),
+        hosts: tuple[str, ...] = (),
+        stages: tuple[int, ...] = (),
+        since: int | None = None,
+        last_share: float = 0.0,
+    ) -> Late:
+        """Return one whose names are not known yet, by what it costs."""
+        return cls(
+            kind,
+            turn,
+            severe,
+            round(cost.share, 6),
+            round(cost.low, 6),
+            round(1 / max(1 - cost.share, 1e-6), 6),
+            late_ns,
+            ranks,
+            hosts,
+            stages,
+            since,
+            last_share,
+            figures=figures,
+        )
 
 
 Silence = Literal["", "one rank", "no common steps", "few steps", "nobody waits"]

@@ -74,6 +74,13 @@ class Judged:
     def slight(self) -> Iterator[str]:
         """Yield who is late as a rule and costs little."""
         for late in self._lateness.slight:
+            if late.kind == "bursts":
+                yield (
+                    f"rank {late.ranks[0]} kept the others waiting in {late.figures.steps:,} of "
+                    f"{self._lateness.steady:,} steps, for {time_text(late.late_ns)} each; without "
+                    f"that the run would win {percent(late.cost)}"
+                )
+                continue
             several = len(late.ranks) > 1
             who = f"ranks {few(late.ranks)} are" if several else f"rank {late.ranks[0]} is"
             yield (

@@ -21,10 +21,11 @@ from dftrace_ai.analysis.ranks.own_work import (
     levels_of,
     low_median,
     lower_scale,
+    onset_of,
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.ranks.scores import Scoring
-from dftrace_ai.analysis.statistics import Share, batch_medians, change_of, share_of
+from dftrace_ai.analysis.statistics import Share, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.limits import Limits, Severity
     from dftrace_ai.analysis.ranks.findings import Silence
     from dftrace_ai.analysis.ranks.job import RanksOfJob
-    from dftrace_ai.analysis.ranks.model import Kind, Turn
+    from dftrace_ai.analysis.ranks.model import Kind
     from dftrace_ai.analysis.ranks.own_work import NamedWork
     from dftrace_ai.analysis.reading.event_columns import Integers
 
@@ -60,10 +61,6 @@ INFO_LOW: Final = 0.02
 # The last part of the steps is judged by itself, if it has so many.
 LAST_PART: Final = 3
 FEWEST_LAST: Final = 20
-# Two levels: the first is so much lower, and they fit so much better than one.
-LEVELS_APART: Final = 1 / 3
-FITS_BETTER: Final = 0.7
-BATCHES_OF_LEVELS: Final = 200
 # A pause is so much of a step. Pauses hold so much of all straggling: of one rank, which makes so
 # much of theirs, in any number of steps, of several ranks in few.
 PAUSE: Final = 0.25
@@ -74,6 +71,8 @@ ONE_RANK: Final = 0.8
 # On a host with fewer processors than ranks, of all straggling: there it is by turns, and one makes
 # 0.8 of it at most.
 ONE_OF_CROWD: Final = 0.9
+# A step that is so many scales and twice the usual one longer is told once.
+SCALES_OF_ONCE: Final = 8
 # Of a half of the ranks one is so much later than all others.
 LEADS: Final = 2
 # Of steps of ranks so many may be pauses where nearly every step has one.
@@ -160,6 +159,7 @@ class _Naming:
         self._work = work
         self._wheres = wheres
         self._longer: list[dict[str, int]] = [{} for _ in wheres]
+        self._usual: list[dict[str, int]] = [{} for _ in wheres]
         self._counts = [0] * len(wheres)
         self._moments = np.zeros((5, work.ranks), object)
         # In so small a part of a step that sums of squares are whole numbers of 64 bits.
@@ -173,8 +173,10 @@ class _Naming:
         both = [np.zeros_like(part.own_ns[0]) for _ in range(2)]
         for name, own in zip(part.names, part.own_ns, strict=True):
             excess = excess_of(own, self._work.peers)
-            for longer, mask in zip(self._longer, masks, strict=True):
-                longer[name] = longer.get(name, 0) + int(excess[mask].sum())
+            for longer, usual, mask in zip(self._longer, self._usual, masks, strict=True):
+                more = int(excess[mask].sum())
+                longer[name] = longer.get(name, 0) + more
+                usual[name] = usual.get(name, 0) + int(own[mask].sum()) - more
             for at, direction in enumerate(("forward", "backward")):
                 if direction in name:
                     both[at] += own
@@ -187,8 +189,14 @@ class _Naming:
         """Return the name with the greatest excess, and the next where that is less than half."""
         longer = sorted(self._longer[at].items(), key=lambda item: (-item[1], item[0]))
         total = sum(ns for _, ns in longer if ns > 0)
+        usual, all_usual = self._usual[at], max(sum(self._usual[at].values()), 1)
         told = [
-            Longer(name, ns // max(self._counts[at], 1), round(ns / total, 6))
+            Longer(
+                name,
+                ns // max(self._counts[at], 1),
+                round(ns / total, 6),
+                round(usual[name] / all_usual, 6),
+            )
             for name, ns in longer[:2]
             if ns > 0
         ]
@@ -250,6 +258,7 @@ class _Rules:
         self._workers(late, scale)
         if not self._drafts and not late.any():
             self._nobody_in_particular()
+        self._once()
 
     @property
     def wheres(self) -> list[_Where]:
@@ -293,7 +302,7 @@ class _Rules:
                 ranks = tuple(self._places[at].rank for at in known[more].tolist())
                 nothing = Share(0.0, 0.0, 0.0)
                 found.append(
-                    _late("memory", "persistent", "info", nothing, 0, figures, ranks=ranks)
+                    Late.of("memory", "persistent", "info", nothing, 0, figures, ranks=ranks)
                 )
         return tuple(found)
 
@@ -343,7 +352,7 @@ class _Rules:
                 late, scale = recent, recent_scale
         for at in np.flatnonzero(late).tolist():
             excess = self.work.excess_ns[at]
-            if self._crowd(np.arange(len(late)) == at) and _varies(excess[_onset(excess) :]):
+            if self._crowd(np.arange(len(late)) == at) and _varies(excess[onset_of(excess) :]):
                 late[at] = False
         return late, scale
 
@@ -367,13 +376,15 @@ class _Rules:
             usual = self.work.usual_excess_ns()
             leads = late & (usual > LEADS * np.sort(usual)[-2])
             late, is_half = (leads, False) if leads.any() else (late, True)
-        kind: Kind = "node" if hosts else "worker"
+        kind: Kind = "node" if hosts else "split" if is_half else "worker"
         stages = self.work.stages
         if stages is not None and len(np.unique(stages)) == len(stages):
             kind = self._of_a_stage
         excess = low_median(self.work.excess_ns[late], 0)
         figures = Figures(scale_ns=round(scale))
-        self._add(kind, late, excess, late[self.work.last], figures, is_note=is_half)
+        # Stages may have unlike work as they were laid out.
+        is_note = is_half and kind != "split"
+        self._add(kind, late, excess, late[self.work.last], figures, is_note=is_note)
 
     def _hosts_of(self, late: Integers) -> list[int]:
         """Return the hosts that ranks are, where nearly all of these are, and few others."""
@@ -395,7 +406,7 @@ class _Rules:
     ) -> None:
         """Add who is late as a rule, of whom it is told by how much and who is last, by step."""
         work = self.work
-        first = _onset(excess)
+        first = onset_of(excess)
         steps = slice(first, None)
         if not work.is_waited_for(steps):
             self.unwaited = True
@@ -405,7 +416,7 @@ class _Rules:
         severe = severity(self.limits["cost"], cost.low)
         is_info = kind in {"worker", "node"} and cost.share >= INFO_COST and cost.low >= INFO_LOW
         of_stage = work.stages is not None and kind in {"stage", "stage or worker"}
-        one = _late(
+        one = Late.of(
             kind,
             "since" if first else "persistent",
             severe or "info",
@@ -471,7 +482,7 @@ class _Rules:
             cpus=crowded.cpus if crowded else None,
         )
         kind: Kind = "pauses" if pausing else "jitter"
-        one = _late(kind, "rotating", severe, cost, low_median(straggle), figures)
+        one = Late.of(kind, "rotating", severe, cost, low_median(straggle), figures)
         where = _Where(work, beyond_ns=far if pausing else 0)
         self._drafts.append(_Draft(one, where, rotates=True))
 
@@ -501,7 +512,7 @@ class _Rules:
         if is_one and FEWEST_PAUSES <= its.sum() <= most:
             cost = work.cost_of(late)
             severe = self._of_few_steps(cost)
-            one = _late(
+            one = Late.of(
                 "bursts",
                 "bursts",
                 severe or "info",
@@ -518,7 +529,7 @@ class _Rules:
         severe = self._of_few_steps(cost) if few else None
         if severe is None:
             return False
-        one = _late("pauses", "rotating", severe, cost, low_median(straggle[steps]), figures)
+        one = Late.of("pauses", "rotating", severe, cost, low_median(straggle[steps]), figures)
         beyond = SCALES * (figures.scale_ns or 0)
         self._drafts.append(_Draft(one, _Where(work, steps=steps, beyond_ns=beyond)))
         return True
@@ -530,6 +541,37 @@ class _Rules:
         if severe is None and cost.share >= limit.warning and cost.low >= INFO_LOW:
             return "warning"
         return severe
+
+    def _once(self) -> None:
+        """Add who held up a single step, or two; more are bursts."""
+        work = self.work
+        usual = low_median(work.time_ns)
+        long = work.time_ns > usual + max(SCALES_OF_ONCE * lower_scale(work.time_ns), 2 * usual)
+        if not 0 < long.sum() < FEWEST_PAUSES:
+            return
+        straggle = work.straggle_ns
+        worst = int(np.where(long, straggle, -1).argmax())
+        late = np.arange(work.ranks) == work.last[worst]
+        its = long & late[work.last]
+        this = np.arange(len(work)) == worst
+        if straggle[worst] < MOST_OF_IT * (work.time_ns[worst] - usual) or not work.is_waited_for(
+            this
+        ):
+            return
+        own = work.own_ns[:, its]
+        saved = own.max(axis=0) - own.max(axis=0, where=~late[:, None], initial=0)
+        cost = Share(int(saved.sum()) / max(int(work.time_ns.sum()), 1), 0.0, 0.0)
+        one = Late.of(
+            "once",
+            "once",
+            severity(self.limits["cost"], cost.share) or "info",
+            cost,
+            int(straggle[worst]),
+            replace(self._in_steps(its), step_numbers=(int(work.numbers[worst]),)),
+            ranks=self._numbers_of(late),
+            last_share=1.0,
+        )
+        self._drafts.append(_Draft(one, _Where(work, late, this)))
 
     def _of_turns(self, one: Late, correlation: float | None) -> Late:
         """Return what being late by turns is, by how forward and backward go together."""
@@ -544,50 +586,5 @@ def _part(values: Integers, chosen: Integers) -> float:
     return int(values[chosen].sum()) / max(int(values.sum()), 1)
 
 
-def _late(
-    kind: Kind,
-    turn: Turn,
-    severe: Severity,
-    cost: Share,
-    late_ns: int,
-    figures: Figures,
-    *,
-    ranks: tuple[int, ...] = (),
-    hosts: tuple[str, ...] = (),
-    stages: tuple[int, ...] = (),
-    since: int | None = None,
-    last_share: float = 0.0,
-) -> Late:
-    return Late(
-        kind,
-        turn,
-        severe,
-        round(cost.share, 6),
-        round(cost.low, 6),
-        round(1 / max(1 - cost.share, 1e-6), 6),
-        late_ns,
-        ranks,
-        hosts,
-        stages,
-        since,
-        last_share,
-        figures=figures,
-    )
-
-
 def _varies(excess: Integers) -> bool:
     return lower_scale(excess) > VARIES * low_median(excess)
-
-
-def _onset(excess: Integers) -> int:
-    """Return at which step ranks began to be late; 0 where they always were."""
-    batches = min(len(excess), BATCHES_OF_LEVELS)
-    change = change_of(batch_medians(excess, batches))
-    if change.before >= LEVELS_APART * change.after:
-        return 0
-    # To the step: where the two levels fit best, by what is left before it and from it on.
-    before, after = np.abs(excess - change.before), np.abs(excess - change.after)
-    left = np.concatenate([[0.0], np.cumsum(before - after)]) + after.sum()
-    at = int(left.argmin())
-    one_level = float(np.abs(excess - low_median(excess)).sum())
-    return at if 0 < at < len(excess) and left[at] < FITS_BETTER * one_level else 0

@@ -22,15 +22,16 @@ FORMAT: Final = 1
 
 Kind = Literal[
     "stage", "stage or worker", "node", "worker", "bursts",
-    "pauses", "data", "jitter", "link", "memory",
+    "split", "pauses", "data", "jitter", "once", "link", "memory",
 ]  # fmt: skip
-"""What can be found: who is late all the time or in bursts; or what makes now one late and now
-another: pauses, uneven data, and neither; a slow link, and memory of which a rank has more."""
+"""What can be found: who is late all the time or in bursts, be it half of them; or what makes now
+one late and now another: pauses, uneven data, and neither; who was late once; a slow link, and
+memory of which a rank has more."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-Turn = Literal["persistent", "since", "bursts", "rotating"]
-"""When ranks are late: all the time; since a step; in few steps the same one; by turns."""
+Turn = Literal["persistent", "since", "bursts", "rotating", "once"]
+"""When ranks are late: all the time; since a step; in few steps the same one; by turns; once."""
 
 LIMITS: Final[Limits] = {
     # What an engineer would act on.
@@ -58,11 +59,19 @@ def limits_of(changes: Iterable[str]) -> Limits:
 
 @dataclass(frozen=True)
 class Excess:
-    """What ranks do longer than the others in a step, in spans of which name, and its part."""
+    """What ranks do longer than the others in a step.
+
+    Attributes:
+        name: in spans of which category and name.
+        ns: so much longer.
+        part: of all that they do longer.
+        usual_part: what spans of the name are of all that comparable ranks do.
+    """
 
     name: str
     ns: int
     part: float
+    usual_part: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,8 +92,8 @@ class Evidence:
         excess: in which spans something is longer, one or two.
         waited_in: where the others wait for its ranks most.
         scale_ns: how far apart ranks usually are.
-        steps: how many steps it is in, of bursts and pauses.
-        step_numbers: the first of these.
+        steps: how many steps it is in, of bursts and pauses; of once, one or two.
+        step_numbers: the first of these; of once, the longest.
         ranks_hit: how many ranks were last in one of them.
         correlation: of forward and backward.
         ranks_of_host: the most ranks that one host has.

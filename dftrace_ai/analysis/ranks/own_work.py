@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 import numpy as np
 
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
-from dftrace_ai.analysis.statistics import MOST_BATCHES, STEPS_A_BATCH, share_of
+from dftrace_ai.analysis.statistics import (
+    MOST_BATCHES,
+    STEPS_A_BATCH,
+    batch_medians,
+    change_of,
+    share_of,
+)
 from dftrace_ai.analysis.steps.measuring import steady_times
 
 if TYPE_CHECKING:
@@ -28,6 +34,11 @@ RANKS_AT_ONCE: Final = 64
 NORMAL_SCALE: Final = 1.4826
 # The error of a median is so much more than that of a mean.
 OF_A_MEDIAN: Final = 1.2533
+
+# Two levels: the first is so much lower, and they fit so much better than one.
+LEVELS_APART: Final = 1 / 3
+FITS_BETTER: Final = 0.7
+BATCHES_OF_LEVELS: Final = 200
 
 
 @overload
@@ -286,3 +297,17 @@ def excess_of(values: Integers, peers: Integers) -> Integers:
         part = values[:, at : at + STEPS_AT_ONCE]
         excess[:, at : at + STEPS_AT_ONCE] = part - levels_of(part, peers)[of_rank]
     return excess
+
+
+def onset_of(excess: Integers) -> int:
+    """Return at which step ranks began to be late; 0 where they always were."""
+    batches = min(len(excess), BATCHES_OF_LEVELS)
+    change = change_of(batch_medians(excess, batches))
+    if change.before >= LEVELS_APART * change.after:
+        return 0
+    # To the step: where the two levels fit best, by what is left before it and from it on.
+    before, after = np.abs(excess - change.before), np.abs(excess - change.after)
+    left = np.concatenate([[0.0], np.cumsum(before - after)]) + after.sum()
+    at = int(left.argmin())
+    one_level = float(np.abs(excess - low_median(excess)).sum())
+    return at if 0 < at < len(excess) and left[at] < FITS_BETTER * one_level else 0

@@ -28,9 +28,11 @@ TITLES: Final[dict[Kind, tuple[str, str]]] = {
     "stage": ("SLOW STAGE", "SLOW STAGES"),
     "stage or worker": ("SLOW STAGE OR RANK", "SLOW STAGES OR RANKS"),
     "bursts": ("ONE RANK PAUSES", "SOME RANKS PAUSE"),
+    "split": ("TWO KINDS OF RANKS", "TWO KINDS OF RANKS"),
     "pauses": ("PAUSES", "PAUSES"),
     "data": ("UNEVEN DATA", "UNEVEN DATA"),
     "jitter": ("JITTER", "JITTER"),
+    "once": ("ONE RANK WAS LATE ONCE", "ONE RANK WAS LATE ONCE"),
     "link": ("SLOW LINK", "SLOW LINK"),
     "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
 }
@@ -46,6 +48,14 @@ NEXT_OF_SPANS: Final = {
     "checkpoint": "what it saves beside the others: share it out, or save asynchronously",
     NOT_ANNOTATED: "what it does in no span: annotate it, or open one of its steps in dftrace view",
 }
+IN_ONE_SPAN: Final = (
+    "what {ranks} does in {span} and the others do not: hooks, other data; then the machine: "
+    "clocks and temperature of {place}"
+)
+# A slow machine makes all spans longer. It is none where the other ones have less than so much of
+# what that would give them, and are so much of the work that this says something.
+OF_A_MACHINE: Final = 0.5
+FEWEST_OTHERS: Final = 0.1
 NEXT: Final[dict[Kind, str]] = {
     "stage": "move layers from {stages} to the others",
     "stage or worker": "the machine of {ranks} first; if it is as the others', move layers away",
@@ -53,10 +63,13 @@ NEXT: Final[dict[Kind, str]] = {
     "worker": "the machine: clocks and temperature of {place}; then the data of {ranks}",
     "bursts": "what {ranks} alone does then: saving, logging, evaluating; do it on all ranks, or "
     "asynchronously",
+    "split": "what {ranks} have and the others have not: device, host, threads, data",
     "pauses": "gc.freeze() after setting up, gc.collect() on all ranks in the same steps; other "
     "load on the hosts",
     "data": "deal out the data by length, so that each rank has as much to do in a step",
     "jitter": "cores for each rank of its own, and threads pinned to them",
+    "once": "what {ranks} did in step {step}: dftrace view --steps {step}:{behind}; saving, "
+    "evaluation, garbage collection, its loader",
     "link": "the network card and the cable between {ranks}",
     "memory": "what {ranks} holds beside the others: caches, logs, the state of rank 0",
 }
@@ -92,10 +105,18 @@ def sentences_of(finding: Finding, places: Mapping[int, Place], steps: int) -> S
 
 def _next(finding: Finding, places: Mapping[int, Place]) -> str:
     text = NEXT[finding.kind]
-    if finding.kind == "worker":
+    step = next(iter(finding.evidence.step_numbers), 0)
+    if finding.kind in {"worker", "bursts", "split"} and finding.name:
         category = finding.name.partition("/")[0]
         text = NEXT_OF_SPANS.get(category, text)
+        if finding.kind != "worker" and category == NOT_ANNOTATED:
+            text = NEXT[finding.kind]
+        elif text == NEXT["worker"] and is_in_one_span(finding.evidence.excess):
+            text = IN_ONE_SPAN
     return text.format(
+        span=span_text(finding.name),
+        step=step,
+        behind=step + 1,
         ranks=f"rank {finding.ranks[0]}" if len(finding.ranks) == 1 else "those ranks",
         place=_place(finding.ranks, places),
         hosts=_all_of("host", finding.hosts),
@@ -150,6 +171,26 @@ def _bursts(finding: Finding, places: Mapping[int, Place], steps: int) -> str:
     return (
         f"{named(finding.ranks, places)} kept the others waiting in {count:,} of {steps:,} steps, "
         f"for {time_text(finding.late_ns)} each."
+    )
+
+
+def _split(finding: Finding, places: Mapping[int, Place], _: int) -> str:
+    others = [rank for rank in sorted(places) if rank not in finding.ranks]
+    by = f"{time_text(finding.late_ns)} of {time_text(finding.evidence.step_ns)}"
+    since = "" if finding.since is None else f"since step {finding.since:,} "
+    return (
+        f"{since}{named(finding.ranks, places)} work {by} longer in a step than "
+        f"{named(others, places)}, which are as many."
+    )
+
+
+def _once(finding: Finding, places: Mapping[int, Place], _: int) -> str:
+    figures = finding.evidence
+    step = next(iter(figures.step_numbers), 0)
+    when = f"once, in step {step:,}" if figures.steps == 1 else f"twice, longest in step {step:,}"
+    return (
+        f"{named(finding.ranks, places)} kept the others waiting {when}, for "
+        f"{time_text(finding.late_ns)}; the usual step takes {time_text(figures.step_ns)}."
     )
 
 
@@ -208,9 +249,11 @@ _WHAT: Final = {
     "stage": _stage,
     "stage or worker": _stage,
     "bursts": _bursts,
+    "split": _split,
     "pauses": _pauses,
     "data": _data,
     "jitter": _jitter,
+    "once": _once,
     "link": _link,
     "memory": _memory,
 }
@@ -311,7 +354,7 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     elif excess:
         yield (
             "mostly",
-            ", ".join(f"in {_span(one.name)} ({percent(one.part)} of it)" for one in excess),
+            ", ".join(f"in {span_text(one.name)} ({percent(one.part)} of it)" for one in excess),
         )
     if finding.cost:
         faster = f"; without it the run would be {finding.without:.3g} times as fast"
@@ -324,16 +367,25 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     yield "do next", finding.next
 
 
+def is_in_one_span(excess: Sequence[Excess]) -> bool:
+    """Return whether something is longer in spans of one name, and not in all as they are long."""
+    if not excess:
+        return False
+    others = 1 - excess[0].usual_part
+    return others >= FEWEST_OTHERS and 1 - excess[0].part < OF_A_MACHINE * others
+
+
 def excess_text(excess: Iterable[Excess]) -> str:
     """Return in which spans something is longer, and how much of it is in each."""
     told = [
-        f"{_span(one.name)} {time_text(one.ns)} longer than the others' ({percent(one.part)} of it)"
+        f"{span_text(one.name)} {time_text(one.ns)} longer than the others' "
+        f"({percent(one.part)} of it)"
         for one in excess
     ]
     return ", ".join(told)
 
 
-def _span(name: str) -> str:
+def span_text(name: str) -> str:
     """Return a span by its name alone, which is what people call it."""
     if name == NOT_ANNOTATED:
         return "time in no span"

@@ -7,11 +7,13 @@ make its stage slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.model import Excess
+from dftrace_ai.analysis.ranks.own_work import onset_of
 from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Figures, Shares
 
@@ -35,6 +37,12 @@ LINKS_TRIED: Final = 8
 OF_LINKS: Final = 0.5
 """Of the slowdown that one link makes alone, to be named."""
 RANKS_NAMED: Final = 8
+MOST_OF_SERIAL: Final = 1.2
+"""So many times as fast a run of even work would be without the rank that has most of it."""
+MOST_OF_IT: Final = 0.5
+"""Of what ranks do longer, for one span to be told alone."""
+IN_BURSTS: Final = 1 / 3
+"""Of the mean over steps the median is less where ranks are late in few of them."""
 CALLED: Final = 3
 """So many kinds of communication are named."""
 
@@ -102,7 +110,11 @@ def cause_of(
 ) -> Cause:
     """Return what the slowdown comes from, without what is to be said of communication."""
     if slowdown < limits["slowdown"]:
-        return Cause("none")
+        # Of ranks that work one after the other one may have most to do; shared out it is as much.
+        most = {number: figures.without or 1.0 for number, figures in by_rank.items()}
+        first = max(most, key=lambda one: (most[one], -one), default=None)
+        much = first is not None and most[first] >= MOST_OF_SERIAL
+        return Cause("none", ranks=(first,) if first is not None and much else ())
     candidates: dict[CauseKind, float] = {
         "worker": shares.few,
         "stage": shares.stage,
@@ -118,7 +130,7 @@ def cause_of(
     if kind in ("worker", "stage") and len(of_stage) > 1 and of_stage.min() < 2:
         stages = _slow_stages(work) if kind == "stage" else ()
         guilty = _guilty(run, few_ranks, by_rank)
-        return Cause("stage or worker", share, ranks=guilty, stages=stages)
+        return _with_excess(run, work, Cause("stage or worker", share, ranks=guilty, stages=stages))
     if kind == "stage":
         return Cause("stage", share, stages=_slow_stages(work))
     if kind == "worker":
@@ -127,13 +139,49 @@ def cause_of(
         whole = {place.rank for place in places if place.host in hosts}
         several = len({place.host for place in places}) > 1 and len(guilty) > 1
         if several and whole == set(guilty):
-            return Cause("node", share, ranks=guilty, hosts=tuple(hosts))
-        return Cause("worker", share, ranks=guilty)
+            cause = Cause("node", share, ranks=guilty, hosts=tuple(hosts))
+        else:
+            cause = Cause("worker", share, ranks=guilty)
+        return _with_excess(run, work, cause)
     if kind == "pauses":
         correlation = _correlation(work)
         alike = correlation is not None and correlation >= ALIKE
         return Cause("data" if alike else "pauses", share, correlation=correlation)
     return Cause(kind, share)
+
+
+def _with_excess(run: Run, work: Work, cause: Cause) -> Cause:
+    """Return a cause with what its ranks do longer than the others of their stages, and when."""
+    one = work.operations
+    slow = np.isin(np.array(one.ranks), cause.ranks)
+    mine = np.flatnonzero(slow[work.rank])
+    usual = work.by_level(work.levels().stage)[mine]
+    more = work.own[mine] - usual
+    step = one.step[work.first[mine]]
+    steps = len(one.stretch_of)
+    by_step = np.rint(np.bincount(step, more, steps)).astype(np.int64)
+    by_kind = np.bincount(one.kind[work.first[mine]], more, len(one.kinds))
+    usual_of = np.bincount(one.kind[work.first[mine]], usual, len(one.kinds))
+    longer = [at for at in np.argsort(-by_kind, kind="stable").tolist() if by_kind[at] > 0]
+    total = by_kind[longer].sum()
+    told = [
+        Excess(
+            one.kinds[at],
+            round(by_kind[at] / (steps * len(cause.ranks))),
+            round(float(by_kind[at] / total), 6),
+            round(float(usual_of[at] / max(usual_of.sum(), 1.0)), 6),
+        )
+        for at in longer[:2]
+    ]
+    if told and told[0].part >= MOST_OF_IT:
+        del told[1:]
+    first = onset_of(by_step)
+    return replace(
+        cause,
+        since=int(run.gathered.numbers[first]) if first else None,
+        excess=tuple(told),
+        in_bursts=not first and bool(np.median(by_step) < IN_BURSTS * by_step.mean()),
+    )
 
 
 def dearest_links(run: Run, work: Work, ideal_ns: int, slowdown: float) -> tuple[str, ...]:

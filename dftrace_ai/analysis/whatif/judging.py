@@ -230,6 +230,7 @@ def _judged(
         by_kind=by_kind,
         per_step=_per_step(run, work),
         without=tuple(_asked(run, work, asked, out) for asked, out in sets),
+        together=_together(run, work, sets),
         waste_gpu_hours=lost
         * len(places)
         * run.measured_ns
@@ -286,6 +287,16 @@ def _asked(run: Run, work: Work, asked: tuple[tuple[str, str], ...], out: Intege
     ranks = tuple(run.gathered.places[at].rank for at in np.flatnonzero(out).tolist())
     saved = (run.replay_ns - time) // run.counted
     return Without(asked, ranks, run.replay_ns / max(time, 1), saved)
+
+
+def _together(
+    run: Run, work: Work, sets: list[tuple[tuple[tuple[str, str], ...], Integers]]
+) -> Without | None:
+    """Return what it would be without all that was asked; None for one or none."""
+    if len(sets) < 2:
+        return None
+    asked = tuple(pair for one, _ in sets for pair in one)
+    return _asked(run, work, asked, np.logical_or.reduce([out for _, out in sets]))
 
 
 def _chosen(job: RanksOfJob, asked: Mapping[str, str]) -> Integers:

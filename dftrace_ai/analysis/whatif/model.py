@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from dftrace_ai.analysis.limits import Severity  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.analysis.ranks.model import Excess  # noqa: TC001 - as above
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Cause:
     Attributes:
         kind: what it is.
         share: how much of the slowdown goes with it.
-        ranks: who, of a worker or a node.
+        ranks: who, of a worker or a node; where even work gains little, who alone has most of it.
         hosts: which, of a node.
         stages: which are slower than the others, of a stage.
         kinds: of communication: the kind and ranks of one link that alone makes half of it, or
@@ -73,6 +74,8 @@ class Cause:
             over ranks; null where they are not to be told.
         since: the number of the step from which on a worker, node or stage is slow; null where it
             was from the beginning.
+        excess: in what the ranks of a worker or node work longer, one or two spans.
+        in_bursts: they do so in few of the steps.
     """
 
     kind: CauseKind
@@ -83,6 +86,8 @@ class Cause:
     kinds: tuple[str, ...] = ()
     correlation: float | None = None
     since: int | None = None
+    excess: tuple[Excess, ...] = ()
+    in_bursts: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,7 +204,8 @@ class WhatIf:
         by_dimension: by dimension of the layout, and coordinate in it.
         by_kind: by category and name, with the direction or group of communication.
         per_step: each judged step.
-        without: what was asked.
+        without: what was asked, each by itself.
+        together: all of that at once; null for one or none.
         waste_gpu_hours: what all ranks together lose in all their steps.
         negative_transfers: communication that ended before it could have begun.
         transfers: communication in all.
@@ -232,6 +238,7 @@ class WhatIf:
     by_kind: dict[str, Figures] = field(default_factory=dict)
     per_step: tuple[StepFigures, ...] = ()
     without: tuple[Without, ...] = ()
+    together: Without | None = None
     waste_gpu_hours: float = 0.0
     negative_transfers: int = 0
     transfers: int = 0

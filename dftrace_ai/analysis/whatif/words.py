@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.limits import severity
+from dftrace_ai.analysis.ranks.words import NEXT_OF_SPANS, is_in_one_span, span_text
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     GPU_UNSEEN,
@@ -38,7 +39,7 @@ TITLES: Final[dict[CauseKind, str]] = {
 }
 NEXT: Final[dict[CauseKind, str]] = {
     "worker": "the machine of {who}: clocks and temperature; then its data. dftrace ranks tells "
-    "since when, and in which span",
+    "in which span",
     "node": "the machine: clocks and temperature of {who}, other jobs on it",
     "stage": "move layers from {who} to the others",
     "stage or worker": "the machine of {who} first; if it is as the others', move layers away",
@@ -49,6 +50,18 @@ NEXT: Final[dict[CauseKind, str]] = {
     "communication": "the links of {who}; then overlap, larger buckets, fewer synchronisations",
     "several": "dftrace ranks for who is late; then the greatest of these shares",
 }
+IN_ONE_SPAN: Final = (
+    "what {who} does in {span} and the others do not: hooks, other data; then the machine: clocks "
+    "and temperature"
+)
+IN_BURSTS: Final = (
+    "what {who} alone does then: saving, logging, its loader. dftrace ranks tells in which steps"
+)
+IN_SERIES: Final = "ONE RANK HAS MOST OF THE WORK"
+NEXT_IN_SERIES: Final = (
+    "what {who} does so long: dftrace ranks tells in which span; or smaller micro-batches, so that "
+    "ranks work at the same time"
+)
 # By how many times the sum of what is asked for is told.
 SHARES: Final = {
     "few": "the few ranks with most work",
@@ -100,7 +113,7 @@ def in_words(found: WhatIf, limit: Limit) -> WhatIf:
         unseen=(GPU_UNSEEN,) if found.form == "host" else (),
         severity=None if cause.kind in UNNAMED else severity(limit, found.slowdown - 1),
         what=_what(found, found.slowdown),
-        next=NEXT[cause.kind].format(who=_who(cause)) if cause.kind in NEXT else "",
+        next=_next(cause),
     )
 
 
@@ -113,6 +126,12 @@ def _why(one: Unjudged, found: WhatIf) -> str:
 def _what(found: WhatIf, slowdown: float) -> str:
     cause = found.cause
     run = f"The run is {slowdown:.3g} times slower than with even work."
+    if cause.kind == "none" and cause.ranks:
+        without = found.by_rank[cause.ranks[0]].without or 1.0
+        return (
+            f"{run} Ranks work one after the other: shared out their work would take as long; did "
+            f"{_who(cause)} as little as the others, the run would be {without:.3g} times as fast."
+        )
     if cause.kind == "none":
         return f"{run} Less than {found.limits['slowdown']:g} times has no cause."
     if cause.kind == "abstained":
@@ -135,6 +154,22 @@ def _what(found: WhatIf, slowdown: float) -> str:
         return f"{run} {share} of that goes when communication takes what it usually does."
     who = _who(cause)
     return f"{run} {share} of that goes when {who} does as much as the others{since}."
+
+
+def _next(cause: Cause) -> str:
+    text, span = NEXT.get(cause.kind, ""), cause.excess[0].name if cause.excess else ""
+    if cause.kind == "none" and cause.ranks:
+        text = NEXT_IN_SERIES
+    elif cause.kind == "worker":
+        of_span = NEXT_OF_SPANS.get(span.partition("/")[0])
+        if cause.in_bursts:
+            text = IN_BURSTS
+        elif of_span:
+            text = of_span
+        elif is_in_one_span(cause.excess):
+            text = IN_ONE_SPAN
+    who = _who(cause)
+    return text.format(who=who, span=span_text(span), place=f"the host of {who}")
 
 
 def _who(cause: Cause) -> str:
@@ -167,6 +202,10 @@ def _head(found: WhatIf) -> Iterator[str]:
     title = TITLES[found.cause.kind]
     if found.cause.kind == "worker" and len(found.cause.ranks) > 1:
         title = "SLOW RANKS"
+    elif found.cause.kind == "none" and found.cause.ranks:
+        title = IN_SERIES
+    elif found.cause.kind == "worker" and found.cause.in_bursts:
+        title = "ONE RANK PAUSES"
     yield f"{title}{severe}"
     if found.what:
         yield from (found.what, "")
@@ -175,8 +214,10 @@ def _head(found: WhatIf) -> Iterator[str]:
 def _rows(found: WhatIf) -> Iterator[tuple[str, str]]:
     if found.slowdown is not None:
         yield from _figures(found)
-    for asked in found.without[:MOST_ASKED]:
-        yield "without", _without(asked)
+    if found.together is not None:
+        yield "without", f"{_without(found.together)}{_alone(found)}"
+    else:
+        yield from (("without", _without(asked)) for asked in found.without)
     if found.next:
         yield "do next", found.next
     for one in found.abstained:
@@ -219,9 +260,19 @@ def _figures(found: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _without(asked: Without) -> str:
-    who = ", ".join(f"{dimension} {value}" for dimension, value in asked.asked)
     faster = f"the run would be {asked.ratio:.3g} times as fast"
-    return f"{who}: {faster}, {time_text(max(asked.saved_ns, 0))} a step less"
+    return f"{_asked(asked)}: {faster}, {time_text(max(asked.saved_ns, 0))} a step less"
+
+
+def _alone(found: WhatIf) -> str:
+    """Return what each of several would bring by itself."""
+    each = [f"{_asked(one)} {one.ratio:.3g}" for one in found.without[:MOST_ASKED]]
+    more = len(found.without) - MOST_ASKED
+    return f"; each alone: {', '.join(each)}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _asked(asked: Without) -> str:
+    return ", ".join(f"{dimension} {value}" for dimension, value in asked.asked)
 
 
 def _judged(found: WhatIf) -> str:

@@ -13,6 +13,7 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.analysis.why.judging import Others, judge_rank
 from dftrace_ai.analysis.why.model import (
     KINDS,
@@ -238,7 +239,8 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
             notes=facts.notes,
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
-    common, rare = _of_ranks(found, _late_ranks(job, found))
+    late = _late_ranks(job, found)
+    common, rare = _of_ranks(found, late)
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
@@ -266,7 +268,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
         findings=told(common),
         of_some_ranks=told(rare),
         slowest=shown.steps.slowest,
-        abstained=shown.steps.abstained,
+        abstained=(*shown.steps.abstained, *late.unsure),
         unseen=tuple(
             line for line, of_loader in shown.steps.unseen if job.has_loader or not of_loader
         ),
@@ -274,22 +276,33 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     )
 
 
-def _of_ranks(
-    judged: Sequence[_Of], late: Sequence[Finding]
-) -> tuple[list[Finding], list[Finding]]:
+class _LateRanks(NamedTuple):
+    """Who is late; of too few steps to say it, who seems to be."""
+
+    found: tuple[Finding, ...] = ()
+    unsure: tuple[Abstention, ...] = ()
+
+
+def _of_ranks(judged: Sequence[_Of], late: _LateRanks) -> tuple[list[Finding], list[Finding]]:
     """Return the findings of at least half of the ranks with who is late, and those of fewer."""
     by_kind: dict[str, list[Finding]] = defaultdict(list)
     for one in judged:
         for finding in one.findings:
             by_kind[finding.kind].append(finding)
-    severe = [one for one in late if one.severity != "info"]
+    severe = [one for one in late.found if one.severity != "info"]
     named = {rank for one in severe for rank in one.ranks}
-    is_explained = any(map(_explains_waiting, severe))
-    common = [*late]
+    is_explained = bool(late.unsure) or any(map(_explains_waiting, severe))
+    once = {rank for one in late.found if one.cause == "once" for rank in one.ranks}
+    common = [*late.found]
     rare: list[Finding] = []
     for found in by_kind.values():
         # What grew or comes again for who is late is another thing than the waiting for it.
-        own = [one for one in found if not (is_explained and _waits(one))]
+        own = [
+            one
+            for one in found
+            if not (is_explained and _waits(one))
+            and not (once and one.kind == "slow-step" and (_waits(one) or one.rank in once))
+        ]
         # Of what makes ranks late they are all that are late, be they half of the job.
         most = 2 * len(own) >= len(judged) and not {one.rank for one in own} <= named
         if own:
@@ -317,12 +330,12 @@ def _explains_waiting(late: Finding) -> bool:
     return figures["longer_ns"] >= EXPLAINED * figures["waits_ns"]
 
 
-def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> list[Finding]:
+def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> _LateRanks:
     """Return which ranks the others wait for, as `dftrace ranks` finds them."""
     partials = [rank.partial for rank in job.ranks if rank.partial is not None]
     # Processes of one number, or without any, are not to be told apart.
     if len(partials) < 2 or len({one.place.rank for one in partials}) < len(job.ranks):
-        return []
+        return _LateRanks()
     # Late: most trainings are of one rank.
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.judging import Judged
@@ -332,14 +345,37 @@ def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> list[Finding]:
     together = RanksOfJob.of(partials)
     lateness = lateness_of(together, scores=False)
     if lateness.abstains:
-        return []
+        of_few = lateness.abstains == "few steps"
+        return _LateRanks(unsure=_unsure(judged, RANK_LIMITS) if of_few else ())
     by_number = {one.number: one.steps for one in judged}
     found = Judged(together, lateness, RANK_LIMITS).findings()
-    return [_late_rank(one, by_number) for one in found if one.kind != "memory"]
+    return _LateRanks(tuple(_late_rank(one, by_number) for one in found if one.kind != "memory"))
+
+
+def _unsure(judged: Sequence[_Of], limits: Limits) -> tuple[Abstention, ...]:
+    """Return who works so much longer than others that it may be whom these wait for."""
+    own = {one.number: one.steps.own.usual for one in judged}
+    if len(own) < 2:
+        return ()
+    number = max(own, key=lambda one: (own[one].ns, -one))
+    others = [of for one, of in own.items() if one != number]
+    longer = own[number].ns - float(np.median([one.ns for one in others]))
+    waits = float(np.median([one.comm for one in others])) - own[number].comm
+    if waits <= 0 or longer < EXPLAINED * waits:
+        return ()
+    return (
+        Abstention(
+            "whom ranks wait for",
+            f"rank {number} works {time_text(longer)} longer in a step, and the others wait "
+            f"{time_text(waits)} longer; {limits['steps'].warning:g} steady steps are needed to "
+            "say that they do for it",
+        ),
+    )
 
 
 def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
-    figure = "last" if late.since is not None else "mean" if late.turn == "bursts" else "usual"
+    rare = late.turn in {"bursts", "once"}
+    figure = "last" if late.since is not None else "mean" if rare else "usual"
     own: dict[int, OwnTime] = {number: getattr(of.own, figure) for number, of in judged.items()}
     others = [one for number, one in own.items() if number not in late.ranks] or [*own.values()]
     waits = float(np.median([one.comm for one in others]))

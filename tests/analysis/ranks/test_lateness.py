@@ -145,17 +145,16 @@ def test_of_two_ranks_the_slow_one_is_told(rank: int) -> None:
         assert [one.ranks for one in found] == ([(rank,)] if told else [])
 
 
-def test_several_ranks_are_told_but_of_two_halves_none() -> None:
+def test_several_ranks_are_told_and_two_halves_as_two_kinds() -> None:
     job = made(16)
     job.own[LOADER][[1, 6, 12]] += 0.3 * STEP
     assert only(lateness_of(job.job())).ranks == (1, 6, 12)
     job = made(4)
     job.own[FORWARD][[0, 2]] += 0.3 * STEP
-    told = lateness_of(job.job())
-    assert told.found == ()
-    (note,) = told.slight
-    assert note.ranks == (0, 2)
-    assert note.late_ns == pytest.approx(0.3 * STEP, rel=0.1)
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.names[0].name) == ("split", (0, 2), FORWARD)
+    assert late.late_ns == pytest.approx(0.3 * STEP, rel=0.1)
+    assert late.cost == pytest.approx(0.3 / 1.3, abs=0.03)
     # One that is far beyond both halves is told.
     job.own[LOADER][2] += 0.6 * STEP
     late = only(lateness_of(job.job()))
@@ -233,6 +232,33 @@ def test_bursts_and_pauses_tell_their_steps() -> None:
     assert late.figures.ranks_hit is not None
     assert late.figures.ranks_hit > 2
     assert late.names[0].ns == pytest.approx(300 * MS, rel=0.1)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_rank_that_is_late_once_is_told_with_its_step(times: int) -> None:
+    job = made(8)
+    steps = (90, 40, 140)[:times]
+    for at, step in enumerate(steps):
+        job.own[OPTIMIZER][5, step] += (6 - at) * STEP
+    told = lateness_of(RanksOfJob.of(job.partials(first=1000)))
+    if times == 3:
+        # As often it comes again.
+        (burst,) = told.slight
+        assert (told.found, burst.kind, burst.figures.steps) == ((), "bursts", 3)
+        return
+    late = only(told)
+    assert (late.kind, late.turn, late.ranks, late.severity) == ("once", "once", (5,), "info")
+    assert (late.figures.steps, late.figures.step_numbers) == (times, (1090,))
+    assert late.late_ns == pytest.approx(6 * STEP, rel=0.1)
+    assert late.names[0].name == OPTIMIZER
+    assert late.names[0].ns == pytest.approx(late.late_ns, rel=0.01)
+    assert late.cost == pytest.approx(sum((6, 5)[:times]) / (200 + sum((6, 5)[:times])), rel=0.1)
+    # Beside one that is late all the time; and of nobody, where all are late together.
+    job.own[BACKWARD][2] += 0.4 * STEP
+    assert [one.kind for one in lateness_of(job.job()).found] == ["worker", "once"]
+    job = made(8)
+    job.own[OPTIMIZER][:, 90] += 6 * STEP
+    assert lateness_of(job.job()).found == ()
 
 
 def waiting_later(rank: RankPartial) -> RankPartial:

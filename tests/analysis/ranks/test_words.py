@@ -49,7 +49,7 @@ PLACES = {
 }
 FIGURES = Evidence(
     210 * MS,
-    (Excess("compute/backward", 35_900_000, 0.94),),
+    (Excess("compute/backward", 35_900_000, 0.94, 0.9),),
     Waiting("all_reduce", "dp", 36_400_000),
 )
 ONE = Finding(
@@ -104,6 +104,44 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "ONE RANK PAUSES",
         "Rank 17 on node2 kept the others waiting in 12 of 498 steps, for 38.2 ms each.",
         "what rank 17 alone does then",
+    ),
+    "a span": (
+        {
+            "evidence": replace(
+                FIGURES, excess=(Excess("compute/backward", 35_900_000, 0.94, 0.6),)
+            ),
+        },
+        "ONE SLOW RANK",
+        "Rank 17",
+        "what rank 17 does in backward and the others do not: hooks, other data; then the machine",
+    ),
+    "bursts of a loader": (
+        {
+            "kind": "bursts",
+            "turn": "bursts",
+            "name": "dataloader/fetch.iter",
+            "evidence": replace(FIGURES, steps=12),
+        },
+        "ONE RANK PAUSES",
+        "Rank 17 on node2 kept the others",
+        "its loader",
+    ),
+    "split": (
+        {"kind": "split", "ranks": tuple(range(0, 64, 2))},
+        "TWO KINDS OF RANKS",
+        "Ranks 0, 2, 4, 6, 8, 10, 12, 14",
+        "what those ranks have and the others have not",
+    ),
+    "once": (
+        {
+            "kind": "once",
+            "turn": "once",
+            "severity": "info",
+            "evidence": replace(FIGURES, steps=1, step_numbers=(1040,)),
+        },
+        "ONE RANK WAS LATE ONCE",
+        "Rank 17 on node2 kept the others waiting once, in step 1,040, for 38.2 ms; the usual",
+        "what rank 17 did in step 1040: dftrace view --steps 1040:1041",
     ),
     "pauses": (
         {
@@ -232,7 +270,7 @@ def test_silence_has_its_reason_and_nobody_late_its_cost() -> None:
 
 
 CAUSES: dict[CauseKind, Cause] = {
-    "none": Cause("none"),
+    "none": Cause("none", ranks=(17,)),
     "worker": Cause("worker", 0.9, ranks=(17,), since=40),
     "node": Cause("node", 0.9, ranks=(16, 17), hosts=("node2",)),
     "stage": Cause("stage", 0.7, stages=(1,)),
@@ -245,6 +283,8 @@ CAUSES: dict[CauseKind, Cause] = {
     "abstained": Cause("abstained"),
 }
 SAYS = {
+    "none": "Ranks work one after the other: shared out their work would take as long; did rank 17 "
+    "as little as the others, the run would be 1.21 times as fast.",
     "worker": "90 % of that goes when rank 17 does as much as the others since step 40.",
     "data": "81 % of that goes when each operation of a rank takes its mean (forward and backward "
     "of one micro-batch go together, at 0.99).",

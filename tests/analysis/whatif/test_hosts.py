@@ -14,6 +14,7 @@ from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.partials import CallRows, RankPartial, SilenceRows, StepsChunk
 from dftrace_ai.analysis.whatif import WhatIf, whatif, whatif_of
+from dftrace_ai.analysis.whatif.words import verdict_lines
 from dftrace_ai.errors import ConfigError
 
 STEPS = 30
@@ -71,6 +72,29 @@ def test_what_a_plant_costs_is_what_formulas_say(
     assert abs(found.slowdown / true - 1) < 0.01
     assert found.form == "host"
     assert (found.cause.kind, found.cause.ranks) == (cause, ranks)
+
+
+def test_what_a_rank_does_longer_and_when_says_what_to_try() -> None:
+    found = []
+    for plant in (
+        lambda own: own[SLOW, :, 3].__iadd__(40 * MS),
+        lambda own: own[SLOW].__imul__(2),
+        lambda own: own[SLOW, ::8, 1].__iadd__(400 * MS),
+        lambda own: own[SLOW, 100:, 1].__iadd__(40 * MS),
+    ):
+        made = MadeHosts(8, 200)
+        plant(made.own)
+        found.append(whatif(made.job()))
+        assert (found[-1].cause.kind, found[-1].cause.ranks) == ("worker", (SLOW,))
+    span, machine, bursts, since = found
+    assert span.next.startswith("what rank 3 does in backward and the others do not")
+    assert machine.next.startswith("the machine of rank 3: clocks and temperature")
+    assert bursts.cause.in_bursts
+    assert verdict_lines(bursts)[0].startswith("ONE RANK PAUSES")
+    assert bursts.next.startswith("what rank 3 alone does then: saving")
+    assert since.cause.since == 100
+    assert "since step 100" in since.what
+    assert [one.cause.in_bursts for one in (span, machine, since)] == [False] * 3
 
 
 def test_without_a_slow_rank_the_run_takes_what_the_clean_one_does() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import made_pipelines
 import numpy as np
 import pytest
 from made_pipelines import CAUSES, PLANTS, MadePipeline, Plant
 
 from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.model import LIMITS
 from dftrace_ai.analysis.whatif import whatif_of
 from dftrace_ai.analysis.whatif.model import WhatIf
+from dftrace_ai.analysis.whatif.words import in_words, verdict_lines
 
 STEPS = 24
 SHAPES = ((4, 4), (1, 4), (2, 2), (8, 2), (2, 8))
@@ -67,6 +70,28 @@ def test_clocks_of_hosts_change_neither_cause_nor_slowdown(plant: Plant) -> None
     assert other.cause.kind == one.cause.kind
     assert other.cause.ranks == one.cause.ranks
     assert abs(other.slowdown / one.slowdown - 1) < 0.01
+
+
+def test_of_ranks_that_work_one_after_the_other_who_has_most_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one micro-batch even work takes as long, and less of it does not: one title says both."""
+    monkeypatch.setattr(made_pipelines, "MICRO_BATCHES", 1)
+    made = next(
+        one
+        for one in (MadePipeline("worker", 1, 2, STEPS, seed) for seed in range(9))
+        if one.size == 1.0
+    )
+    found = in_words(_judged(made), LIMITS["cost"])
+    assert found.slowdown == pytest.approx(1, abs=0.04)
+    assert (found.cause.kind, found.cause.ranks) == ("none", (made.rank,))
+    title, what, *rest = verdict_lines(found)
+    assert title == "ONE RANK HAS MOST OF THE WORK"
+    assert f"did rank {made.rank} as little as the others, the run would be 1." in what
+    assert any(line.startswith(f"  without   rank {made.rank} 1.") for line in rest)
+    even = in_words(_judged(MadePipeline("clean", 1, 2, STEPS, 1)), LIMITS["cost"])
+    assert (even.cause.kind, even.cause.ranks) == ("none", ())
+    assert verdict_lines(even)[0] == "EVEN WORK GAINS LITTLE"
 
 
 def test_without_a_slow_rank_a_pipeline_takes_what_it_takes_when_clean() -> None:

@@ -23,10 +23,9 @@ Plant = Callable[[int, int], dict[str, float]]
 
 
 def synchronous(
-    folder: Path, ranks: int, plant: Plant, *, wait: bool = True, comm: float = 1
+    folder: Path, ranks: int, plant: Plant, *, wait: bool = True, comm: float = 1, steps: int = 80
 ) -> Path:
     """Steps of ranks that all leave their all_reduce when the last has come, if they wait at all."""
-    steps = 80
     own = [
         [
             {
@@ -73,7 +72,7 @@ PLANTED: dict[str, tuple[int, Plant, list[int], str]] = {
     "two loaders": (8, late(1, 6, wait=16), [1, 6], "wait"),
     "nothing": (8, late(), [], ""),
     "one of two": (2, late(1, wait=16), [1], "wait"),
-    "half of them": (4, late(0, 2, forward=16), [], ""),
+    "half of them": (4, late(0, 2, forward=16), [0, 2], "forward"),
 }
 # By the part of a step, the span that `dftrace ranks` names.
 SPANS = {"wait": "fetch.iter", "checkpoint": "capture", "none": "time in no span"}
@@ -93,6 +92,7 @@ def test_who_keeps_the_others_waiting_is_named(tmp_path: Path, name: str) -> Non
     assert not any(one.kind == "communication-bound" for one in verdict.findings)
     since = plant(named[0], 0).get(part, 0.0) == 0.0 and part != "checkpoint"
     title = "SLOW SINCE STEP 4" if since else "SLOW RANKS" if many else "ONE "
+    title = "TWO KINDS OF RANKS" if 2 * len(named) == count > 2 else title
     assert lines[0].startswith(title)
     who = f"anks {named[0]}, {named[-1]} " if many else f"ank {named[0]} "
     assert who in lines[1]
@@ -113,6 +113,36 @@ def test_a_rank_that_nobody_waits_for_is_not_late(tmp_path: Path) -> None:
     verdict = why(synchronous(tmp_path, 8, late(5, forward=30), wait=False))
     assert verdict.verdict == "communication-bound"
     assert not any(one.late_ranks for one in verdict.findings)
+
+
+def test_what_one_rank_held_up_once_is_told_once(tmp_path: Path) -> None:
+    """The others have a step that is long by its communication: it is that of the late one."""
+    verdict = why(
+        synchronous(
+            tmp_path, 4, lambda rank, step: {"forward": 306.0 if (rank, step) == (2, 50) else 6.0}
+        )
+    )
+    first = verdict.findings[0]
+    assert (first.kind, first.cause, first.ranks) == ("late-rank", "once", (2,))
+    assert first.what.startswith("Rank 2 kept the others waiting once, in step 50, for 312 ms;")
+    assert [(one.rank, one.part) for one in first.late_ranks] == [(2, "forward")]
+    assert not any(one.kind == "slow-step" for one in verdict.of_some_ranks)
+
+
+@pytest.mark.parametrize("plant", [late(2, forward=30), late()])
+def test_of_few_steps_waiting_is_not_said_to_be_communication(tmp_path: Path, plant: Plant) -> None:
+    """Seven steps do not tell who is late, but that links are slow they do not, either."""
+    few = synchronous(tmp_path, 4, plant, comm=1 if plant(2, 0) else 60, steps=8)
+    verdict = why(few)
+    told = [one.why for one in verdict.abstained if one.what == "whom ranks wait for"]
+    if plant(2, 0):
+        assert verdict.verdict == "abstained"
+        assert verdict.findings == ()
+        (said,) = told
+        assert said.startswith("rank 2 works 24")
+        assert "20 steady steps are needed" in said
+    else:
+        assert (verdict.verdict, told) == ("communication-bound", [])
 
 
 def test_communication_that_a_late_rank_is_little_of_comes_first(tmp_path: Path) -> None:

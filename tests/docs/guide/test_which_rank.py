@@ -74,7 +74,7 @@ def test_the_rank_is_named_as_shown(job: Path) -> None:
     assert [*told] == [*page], done.out
     for name in ("title", "what", "its own", "costs", "others", "unseen"):
         assert told[name] == page[name], name
-    assert "(local rank N); then the data of rank N" in told["do next"]
+    assert told["do next"].startswith("what rank N does in backward and the others do not")
     verdict = ranks([job / "out"])
     (finding, *_) = verdict.findings
     assert (verdict.verdict, finding.ranks, finding.name) == (
