@@ -111,13 +111,12 @@ class ReadRun(TypedDict):
 
 
 class RunHead(TypedDict):
-    """A run as it is now; what was read of it comes beside, and what `dftrace report` prints."""
+    """A run as it is now; beside it come what was read, the JSON of `report`, and steps."""
 
     id: str
     state: State
     reading: bool
     stale: bool
-    plots: bool
     parts: list[dict[str, str]]
     card: Card | None
 

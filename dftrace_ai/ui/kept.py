@@ -31,13 +31,14 @@ READ: Final = "run.json"
 METRICS: Final = "metrics.json"
 NO_ROOM: Final = "there is no room left on the disk to keep what was read of it"
 PICTURES: Final = "pictures.json"
+WHOLE_STEPS: Final = "whole.json"
 MAP: Final = "tensors-{}.json"
 # What is being made of a run, by who holds a lock on the folder of all that is kept of the run.
 HALF: Final = ".part-"
 HALVES: Final = ".*"
 
 # Of the form in which it is kept; other versions of the package may find other things, too.
-FORMAT: Final = 2
+FORMAT: Final = 3
 OLD_S: Final = 60 * 24 * 3600.0
 
 
@@ -63,19 +64,22 @@ class Kept:
 
     def __init__(self) -> None:
         self._spare: SpareFolder | None = None
-        # Runs for which there is no room in that of the user.
-        self._moved: set[str] = set()
         found = _of_user()
         if found is None or not _is_ours(found):
             self._spare = SpareFolder()
             found = self._spare.path
         self.path = found
-        self._cards: dict[str, tuple[int, str, Card]] = {}
+        self._cards: dict[Path, tuple[int, str, Card]] = {}
+        # Where each run is kept: of those for which there is no room in that of the user elsewhere.
+        self._homes: dict[Path, Path] = {}
 
     def of_run(self, folder: Path) -> Path:
         """Return where what is kept of a run lies, by the run's folder."""
-        name = hashlib.blake2b(os.fsencode(folder), digest_size=12).hexdigest()
-        return (self._spare.path if self._spare and name in self._moved else self.path) / name
+        home = self._homes.get(folder)
+        if home is None:
+            name = hashlib.blake2b(os.fsencode(folder), digest_size=12).hexdigest()
+            home = self._homes[folder] = self.path / name
+        return home
 
     def move(self, folder: Path) -> bool:
         """Keep a run for as long as the process lives, elsewhere; False where it is so already."""
@@ -84,21 +88,22 @@ class Kept:
             self._spare = self._spare or SpareFolder()
         except OSError:
             return False
-        self._moved.add(home.name)
-        return self.of_run(folder) != home
+        self._homes[folder] = self._spare.path / home.name
+        return self._homes[folder] != home
 
     def card(self, folder: Path) -> tuple[str, Card] | None:
         """Return the card of a run, and the key of the files that it is of."""
-        path = self.of_run(folder) / CARD
+        home = self.of_run(folder)
+        path = os.path.join(home, CARD)  # a Path is slow, and this is for each row
         try:
-            changed = path.stat().st_mtime_ns
-            known = self._cards.get(path.parent.name)
+            changed = os.stat(path).st_mtime_ns  # noqa: PTH116
+            known = self._cards.get(home)
             if known is None or known[0] != changed:
-                found = json.loads(path.read_bytes())
+                found = json.loads(Path(path).read_bytes())
                 key, card = found["key"], found["card"]
                 if not isinstance(key, str) or Card.__required_keys__ - card.keys():
                     return None
-                known = self._cards[path.parent.name] = changed, key, card
+                known = self._cards[home] = changed, key, card
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # none yet, or of another form
         return known[1:]

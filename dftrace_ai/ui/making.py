@@ -46,7 +46,7 @@ from dftrace_ai.ui.kept import (
     write_whole,
 )
 from dftrace_ai.ui.logged import Logged
-from dftrace_ai.ui.runs_below import opened_run
+from dftrace_ai.ui.runs_below import begun_ns, opened_run
 from dftrace_ai.ui.step_table import StepColumns, StepTable, common_edges, histogram, write_table
 from dftrace_ai.wording import shortened
 
@@ -177,7 +177,9 @@ class _Making:
         measures: list[str] = []
         if shown is not None and figures.steps is not None:
             write_table(folder, self._ranks, shown, origin_ns)
-            measures = StepTable(folder).measures
+            table = StepTable(folder)
+            table.write_whole(figures.wall_s)
+            measures = table.measures
             strip = {
                 "rank": shown[0],
                 "wall_s": figures.wall_s,
@@ -233,7 +235,7 @@ class _Making:
     def _logged(self, first_ns: int, last_ns: int) -> Logged:
         """Return what was logged while it ran: numbers of processes come again."""
         for folder, names in self._logs:
-            begun = {name: int(name.removesuffix(".jsonl").rsplit("-", 1)[1]) for name in names}
+            begun = {name: begun_ns(name) for name in names}
             own = [
                 n for n, at in begun.items() if first_ns - BEFORE_NS <= at <= last_ns + BEFORE_NS
             ]

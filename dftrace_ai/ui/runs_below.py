@@ -10,6 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import dftrace_ai._native as _native
@@ -23,7 +24,6 @@ from dftrace_ai.ui.kept import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.ui.answers import State
@@ -36,13 +36,15 @@ LOOKS_APART: Final = 20
 LEAST_APART_S: Final = 1.0
 # Of a process that cannot be looked at from here a file that was changed lately tells.
 QUIET_S: Final = 120.0
+# A log begins before its trace was written last, or by another clock soon after.
+LATER_NS: Final = 600 * 10**9
 
 
 # A file: its name, its size, and when it was changed, nanoseconds since 1970.
 Facts: TypeAlias = tuple[str, int, int]
 
-# Logs and their directories, by the number of the process that writes each.
-Logs: TypeAlias = "dict[str, list[tuple[Path, Facts]]]"
+# Logs and their directories, as text, by the number of the process that writes each.
+Logs: TypeAlias = "dict[str, list[tuple[str, Facts]]]"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class RunsBelow:
                             files += _facts(entry)
                         elif LOG.fullmatch(entry.name):
                             of_pid = logs.setdefault(entry.name.split("-")[1], [])
-                            of_pid += [(folder, facts) for facts in _facts(entry)]
+                            of_pid += [(f"{folder}/", facts) for facts in _facts(entry)]
             except OSError:
                 continue  # it is gone, or closed to the user
             if files or markers:
@@ -188,12 +190,30 @@ def _facts(entry: os.DirEntry[str]) -> list[Facts]:
 
 def _with_logs(run: FoundRun, logs: Logs) -> FoundRun:
     """Return a run with the logs of processes of the same numbers, which come again."""
-    chosen: dict[Path, list[Facts]] = {}
-    for pid in _pids([name for name, *_ in (*run.files, *run.markers)]):
-        for folder, facts in logs.get(pid, ()):
+    pids = _pids([name for name, *_ in (*run.files, *run.markers)])
+    left = [log for pid in pids for log in logs.get(pid, ())]
+    chosen: dict[str, list[Facts]] = {}
+    for above in (run.path, *run.path.parents):
+        inside = str(above / "_")[:-1]
+        here = [log for log in left if log[0].startswith(inside)]
+        left = [log for log in left if not log[0].startswith(inside)]
+        if above == run.path and here:
+            left = []  # logs of its own leave no doubt
+        elif above == run.path:
+            # In containers all runs have the same: what began when it was over is of others.
+            last_ns = run.changed_s * 1e9 + LATER_NS
+            left = [log for log in left if begun_ns(log[1][0]) <= last_ns]
+        for folder, facts in sorted(here):
             chosen.setdefault(folder, []).append(facts)
-    near = sorted(chosen, key=lambda at: (-len(os.path.commonpath([run.path, at])), str(at)))
-    return replace(run, logs=tuple((folder, tuple(sorted(chosen[folder]))) for folder in near))
+        if not left:
+            break
+    found = ((Path(folder), tuple(facts)) for folder, facts in chosen.items())
+    return replace(run, logs=tuple(found))
+
+
+def begun_ns(log: str) -> int:
+    """Return when a log begins, nanoseconds since 1970, by its name."""
+    return int(log.removesuffix(".jsonl").rsplit("-", 1)[1])
 
 
 def _pids(names: Iterable[str]) -> set[str]:

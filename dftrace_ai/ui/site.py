@@ -17,8 +17,8 @@ from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.runs.conditions import OF_RUNS
 from dftrace_ai.page.palette import STATIC as PAGE_STATIC
 from dftrace_ai.ui import answers
-from dftrace_ai.ui.kept import FIGURES, MAP, METRICS, PICTURES, READ
-from dftrace_ai.ui.local_server import Site, file_below
+from dftrace_ai.ui.kept import FIGURES, MAP, METRICS, PICTURES, READ, WHOLE_STEPS
+from dftrace_ai.ui.local_server import MEDIA_TYPES, Site, file_below
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from dftrace_ai.ui.step_table import StepTable
 
 STATIC: Final = Path(__file__).with_name("static")
-PLOTS: Final = "uplot.js"
+# A build may lack what draws lines: the page asks for it beside all else, and sees that by itself.
+PLOTS: Final = frozenset({"uplot.js", "uplot.css"})
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -171,7 +172,10 @@ class RunsSite(Site):
             name = rest or "index.html"
             plain = "/" not in name and not name.startswith(".")
             file = (file_below(STATIC, name) or file_below(PAGE_STATIC, name)) if plain else None
-            handler.send_file(file, POLICY, packed=True)
+            if file is None and name in PLOTS:
+                handler.send(b"", MEDIA_TYPES[Path(name).suffix], POLICY)
+            else:
+                handler.send_file(file, POLICY, packed=True)
 
     act = answer
 
@@ -224,20 +228,23 @@ class RunsSite(Site):
             "state": row["state"],
             "reading": reading,
             "stale": not row["fresh"],
-            "plots": (STATIC / PLOTS).is_file(),
             "parts": list(answers.PARTS),
             "card": row["card"],
         }
-        read, figures = kept or (NOTHING_READ, b"null")
-        return _json({**head, **read})[:-1] + b',"figures":' + figures + b"}"
+        read, figures, steps = kept or (NOTHING_READ, b"null", b"null")
+        told = _json({**head, **read})[:-1]
+        return b'%b,"figures":%b,"steps":%b}' % (told, figures, steps)
 
-    def _read(self, run: FoundRun) -> tuple[answers.ReadRun, bytes] | None:
+    def _read(self, run: FoundRun) -> tuple[answers.ReadRun, bytes, bytes] | None:
+        """Return what was read of a run: facts, figures, and the steps of the whole of it."""
         try:
             _, read = self.kept.read(run.path, READ)
             figures, _ = self.kept.read(run.path, FIGURES)
+            facts = cast("answers.ReadRun", read)
+            steps, _ = self.kept.read(run.path, WHOLE_STEPS) if facts["strip"] else (b"null", None)
         except LookupError:
             return None
-        return cast("answers.ReadRun", read), figures
+        return facts, figures, steps
 
     def _home(self, run: FoundRun) -> Path | None:
         """Return where the figures of a run lie, by those of its files that were read last."""
@@ -276,9 +283,7 @@ class RunsSite(Site):
         with self._table(self._found(asked)) as table:
             if what not in table.measures:
                 raise AskedWronglyError(HTTPStatus.CONFLICT, f"steps have no part {quoted(what)}")
-            head, cells = table.heat(what, begin, end, asked.whole("cols", 300))
-        said = _json(head)
-        return len(said).to_bytes(4, "little") + said + cells
+            return table.heat(what, begin, end, asked.whole("cols", 300))
 
     def _kept_json(self, run: FoundRun, name: str) -> object:
         try:

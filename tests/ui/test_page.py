@@ -18,8 +18,13 @@ from html_pages import EVIL
 from live.programs import program
 from ui.served_runs import ranks, serving, until
 
+from dftrace_ai.page.palette import STATIC as PAGE_STATIC
+
 VISIT = Path(__file__).with_name("visit.js")
 STATIC = Path(__file__).parents[2] / "dftrace_ai" / "ui" / "static"
+PLACES = (STATIC, PAGE_STATIC)
+IMPORTED = re.compile(r"^import (?:[^;]* from )?'\./(\w+\.js)';", re.MULTILINE)
+OF_PAGE = re.compile(r"^  (\w+): \[([^]]*)\]", re.MULTILINE)
 NODE = shutil.which("node")
 CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
 LIMIT_S = 170
@@ -223,6 +228,29 @@ def test_a_run_is_gone_through_by_finger(told: dict[str, Any]) -> None:
     assert found["swiped"][0] < found["swiped"][1]
     assert re.match(r"rank \d+ at ", found["read"])
     assert not found["small"]
+
+
+def test_scripts_are_asked_for_before_they_import_each_other() -> None:
+    def needed(script: str) -> set[str]:
+        found: set[str] = set()
+        left = {script}
+        while left:
+            found |= left
+            texts = [
+                next(at / name for at in PLACES if (at / name).is_file()).read_text()
+                for name in left
+            ]
+            left = {name for text in texts for name in IMPORTED.findall(text)} - found
+        return found
+
+    shown = set(re.findall(r'="(\w+\.js)"', (STATIC / "index.html").read_text()))
+    text = (STATIC / "first.js").read_text()
+    asked = {page: set(re.findall(r"'(\w+\.js)'", names)) for page, names in OF_PAGE.findall(text)}
+    assert set(asked) == {"run", "compare"}
+    assert needed("app.js") <= shown
+    assert needed("runs.js") <= shown | {"runs.js"}
+    for page, names in asked.items():
+        assert needed(f"{page}.js") == names | shown - {"app.js"}, page
 
 
 def test_names_are_text_only_and_nothing_is_inline() -> None:

@@ -14,6 +14,7 @@ from ui.served_runs import ranks, serving, until
 
 from dftrace_ai.spare_folders import is_let_go
 from dftrace_ai.ui.kept import Kept
+from dftrace_ai.ui.runs_below import FoundRun, RunsBelow
 
 
 def test_a_job_is_shown_as_it_runs_and_dies_and_is_recovered(tmp_path: Path) -> None:
@@ -109,7 +110,8 @@ def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
         whole = page.json("run", id="job")
         del whole["figures"]["made_at"], whole["card"]["as_of_s"]
         for name, asked in (
-            *(("run.json", ""), ("figures.json", ""), ("metrics.json", "metrics")),
+            *(("run.json", ""), ("figures.json", ""), ("whole.json", "")),
+            ("metrics.json", "metrics"),
             *(("pictures.json", "media"), ("steps.end", "heat"), ("steps.time", "steps")),
         ):
             for left in (0, 1):
@@ -199,6 +201,30 @@ def test_two_hundred_runs_are_in_one_list(tmp_path: Path) -> None:
         # The list waits for no reading; what is looked at is read at once.
         assert listed["reading"] > 0
         assert page.json("run", id="000")["card"]["verdict"] == "abstained"
+
+
+def test_runs_whose_processes_have_one_number_have_their_own_logs(tmp_path: Path) -> None:
+    # As in containers, where each run has the number 7.
+    def logged(folder: Path, at_s: int) -> None:
+        folder.mkdir(parents=True)
+        (folder / f"rank0-7-{at_s * 10**9}.jsonl").write_text("{}\n")
+
+    def found() -> dict[str, FoundRun]:
+        return {run.id: run for run in RunsBelow(tmp_path).all()[0]}
+
+    for name, ended_s in (("a", 1_000_000), ("b", 2_000_000), ("c", 3_000_000)):
+        path = small_trace(7).write(tmp_path / name / "t-host-7.pfw")
+        os.utime(path, (ended_s, ended_s))
+    logged(tmp_path / "a" / "log", 999_000)
+    logged(tmp_path / "logs" / "b", 1_999_000)
+    before = found()
+    # What begins later leaves what is known of those that are over.
+    logged(tmp_path / "logs" / "c", 2_999_000)
+    after = found()
+    assert {name: [at.name for at, _ in run.logs] for name, run in after.items()} == {
+        "a": ["log"], "b": ["log", "b"], "c": ["log", "b", "c"],
+    }  # fmt: skip
+    assert {name for name in before if before[name].key != after[name].key} == {"c"}
 
 
 def test_a_directory_without_runs_is_an_empty_list(tmp_path: Path) -> None:

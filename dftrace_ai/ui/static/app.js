@@ -1,6 +1,7 @@
 // The page: which of its pages an address shows, the theme, the keys, and what asks again as time goes by.
 
 import {Answered, byId, fill, h} from './dom.js';
+import {place} from './first.js';
 
 const PAGES = {
   run: () => import('./run.js'),
@@ -71,11 +72,10 @@ async function route() {
   shown.ended.abort();
   const mine = shown = new Shown();
   byId('age').textContent = '';
-  const [path, asked] = location.hash.slice(2).split('?');
-  const [page, ...names] = path.split('/').map(decodeURIComponent);
+  const {page, names, asked} = place();
   try {
     const {open} = await (PAGES[page] || (() => import('./runs.js')))();
-    if (!mine.left) await open(mine, names, new URLSearchParams(asked || ''));
+    if (!mine.left) await open(mine, names, asked);
   } catch (error) {
     if (mine.left) return;
     fill(byId('main'), h('div', {className: 'empty'}, h('h2', {}, 'This cannot be shown'),

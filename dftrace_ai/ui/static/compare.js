@@ -36,9 +36,8 @@ export async function open(page, given) {
   fill(main, h('div', {className: 'waiting'}), h('p', {className: 'faint'}, 'Comparing…'));
   page.keys = {u: () => { location.hash = '#/'; }};
   const {signal} = page.ended;
-  const [runs, diffs] = await Promise.all([Promise.all(ids.map((id) => ask('run', {id}, signal))),
-    Promise.all(ids.slice(1).map((id) => compared(ids[0], id, signal)))]);
-  const plots = await loadPlots(runs[0].plots);
+  const [runs, diffs, plots] = await Promise.all([Promise.all(ids.map((id) => ask('run', {id}, signal))),
+    Promise.all(ids.slice(1).map((id) => compared(ids[0], id, signal))), loadPlots()]);
   if (page.left) return;
   learnParts(runs[0].parts);
   const [diff] = diffs;

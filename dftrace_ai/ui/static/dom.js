@@ -1,19 +1,21 @@
 // Elements, canvases and requests. Whatever a run is called becomes the text of a node, and no more.
 
+import {early} from './first.js';
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 // An element: properties by their names, attributes with a dash or that are `role`, what happens by `on...`.
 export function h(tag, properties, ...inside) {
   const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties || {})) {
+  for (const name in properties) {
+    const value = properties[name];
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
     else if (name === 'style') Object.assign(made.style, value);
     else if (name in made && name !== 'role') made[name] = value;
     else made.setAttribute(name, value === true ? '' : value);
   }
-  put(made, inside);
-  return made;
+  return put(made, ...inside);
 }
 
 // What turns letters around or has no shape would make a name look like another; as in the report.
@@ -22,14 +24,16 @@ const seen = (words) => words.replace(UNSEEN, (letter) => `\\u${letter.charCodeA
 
 // Puts nodes and words into an element, those that are nothing left out.
 export function put(into, ...inside) {
-  into.append(...inside.flat(9).filter((one) => one !== null && one !== undefined && one !== false)
-      .map((one) => typeof one === 'string' ? seen(one) : one));
+  for (const one of inside) {
+    if (Array.isArray(one)) put(into, ...one);
+    else if (one !== null && one !== undefined && one !== false) into.append(typeof one === 'string' ? seen(one) : one);
+  }
   return into;
 }
 
 export function fill(into, ...inside) {
   into.replaceChildren();
-  return put(into, inside);
+  return put(into, ...inside);
 }
 
 export function svg(tag, attributes, ...inside) {
@@ -66,7 +70,8 @@ export const gutter = () => narrow() ? 52 : 60;
 export class Answered extends Error {}
 
 async function answer(what, asked, signal) {
-  const got = await fetch(`api/${what}?${new URLSearchParams(asked)}`, {signal});
+  const address = `api/${what}?${new URLSearchParams(asked)}`;
+  const got = await (early(address) || fetch(address, {signal}));
   if (got.ok) return got;
   const told = await got.json().catch(() => ({}));
   throw new Answered(told.error || `the server answered ${got.status}`);

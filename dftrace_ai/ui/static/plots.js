@@ -11,11 +11,10 @@ const LEAST_DRAG = 4;
 
 let loading = null;
 
-// Loads uPlot where the server has it; says whether it is there.
-export function loadPlots(there) {
-  if (!there) return Promise.resolve(false);
+// Loads uPlot; says whether it is there: where a build lacks it the script is empty.
+export function loadPlots() {
   loading ??= new Promise((done) => {
-    const script = h('script', {src: 'uplot.js', onload: () => done(true), onerror: () => done(false)});
+    const script = h('script', {src: 'uplot.js', onload: () => done(Boolean(window.uPlot)), onerror: () => done(false)});
     document.head.append(h('link', {rel: 'stylesheet', href: 'uplot.css'}), script);
   });
   return loading;

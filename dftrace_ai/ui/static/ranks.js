@@ -5,7 +5,7 @@ import {askBytes, fit, gutter, h, say} from './dom.js';
 import {colour, count, counted, parts, place, time} from './figures.js';
 
 const ODD = 13, GAP = 6, MOST_REST = 340, ROW = 11;
-const LEAST_COLUMNS = 60, MOST_COLUMNS = 700;
+const LEAST_COLUMNS = 60, MOST_COLUMNS = 640;
 const NOTHING = 255, STEPS = 200, OCTAVES = 4;
 const NAMED = 4;
 // From a quarter over equal, which is paper, to four times.

@@ -65,9 +65,8 @@ export async function open(page, [id], asked) {
   fill(byId('main'), h('div', {className: 'waiting'}),
       h('p', {className: 'faint'}, 'Reading the traces; the first time takes longer.'));
   page.keys = {u: () => { location.hash = '#/'; }};
-  const told = await ask('run', {id}, page.ended.signal);
+  const [told, plots] = await Promise.all([ask('run', {id}, page.ended.signal), loadPlots()]);
   learnParts(told.parts);
-  const plots = await loadPlots(told.plots);
   if (page.left) return;
   if (told.figures) new Run(page, told, plots, asked).show();
   else unread(page, id, told);
@@ -106,8 +105,7 @@ function unread(page, id, told) {
 class Run {
   constructor(page, told, plots, asked) {
     Object.assign(this, {page, told, plots, id: told.id, signal: page.ended.signal, slow: 0});
-    this.rank = this.firstRank = told.figures.verdict.rank;
-    if (!told.step_ranks.includes(this.rank)) this.rank = this.firstRank = told.step_ranks[0] ?? 0;
+    this.rank = this.firstRank = told.strip?.rank ?? 0;
     this.span = new Span(this.length(), (soft) => this.changed(soft));
     this.fromAddress(asked);
   }

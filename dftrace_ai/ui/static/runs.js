@@ -381,6 +381,7 @@ function list(page, first) {
   order();
   page.drawn(fits, byId('main'));
   performance.mark('runs-drawn');
+  requestIdleCallback(() => import('./run.js'));  // most people open one next
 
   page.every(AGAIN_S, async () => {
     let next;

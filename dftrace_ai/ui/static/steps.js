@@ -91,9 +91,11 @@ export class Steps {
   }
 
   async load(signal) {
-    const {id, rank, span} = this.run;
+    const {id, rank, span, told} = this.run;
     const columns = Math.min(MOST_COLUMNS, Math.max(LEAST_COLUMNS, this.element.clientWidth - gutter()));
-    this.told = await ask('steps', {id, rank, a: span.from, b: span.to, n: columns}, signal);
+    // The whole run comes with what is told of it, in as many columns as are drawn at most.
+    const known = span.whole && told.steps?.rank === rank && told.steps.t.length <= columns;
+    this.told = known ? told.steps : await ask('steps', {id, rank, a: span.from, b: span.to, n: columns}, signal);
     this.draw();
     return this.told;
   }
