@@ -139,14 +139,6 @@ class EventBlock:
     @property
     def phases(self) -> dict[int, str]: ...
     def numbers(self, name: str, /) -> bytes: ...
-    def members(
-        self,
-        labels: Buffer,
-        whole: tuple[str, ...],
-        micros: tuple[str, ...],
-        texts: tuple[str, ...],
-        /,
-    ) -> tuple[bytes, bytes, list[str]]: ...
 
 @final
 class EventScanner:
@@ -156,6 +148,31 @@ class EventScanner:
         self, descriptor: int, codec: str, start: int, end: int, base_ns: int = ..., /
     ) -> tuple[EventBlock, int] | None: ...
     def labels(self, first: int, /) -> list[tuple[str, str]]: ...
+
+@final
+class EventTable:
+    def __new__(
+        cls,
+        scanner: EventScanner,
+        letters: bytes,
+        wanted: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int], ...],
+    ) -> Self: ...
+    def read_blocks(
+        self, descriptor: int, codec: str, start: int, end: int, base_ns: int, /
+    ) -> tuple[list[tuple[int, int]], int, int, int, bool]: ...
+    def add(self, block: EventBlock, /) -> None: ...
+    def learn(self, masks: tuple[bytes, ...], /) -> None: ...
+    def cut(self, rows: int, /) -> None: ...
+    def columns(self, kept: bool, /) -> list[tuple[memoryview | int, str]]: ...
+    def members(
+        self, kept: bool, /
+    ) -> list[
+        tuple[
+            int, list[tuple[memoryview | int, str]], list[tuple[memoryview | int, str]], list[str]
+        ]
+    ]: ...
+    @property
+    def rows(self) -> int: ...
 
 @final
 class SpanTree:

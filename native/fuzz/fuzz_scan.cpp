@@ -45,22 +45,24 @@ void require_row(const Labels& labels, const Rows& rows, std::size_t row, const 
 
 // Whole numbers of arguments by the walk of all members are those that are looked for one by one.
 void require_members(const Labels& labels, const Rows& rows, std::string_view text) {
-    const std::vector<WantedMember> wanted{{"step", WantedMember::Form::whole},
-                                           {"p_idx", WantedMember::Form::whole},
-                                           {"late_us", WantedMember::Form::micros},
-                                           {"name", WantedMember::Form::text}};
     const std::vector<std::uint8_t> all(labels.size(), 1);
-    const ArgumentColumns found = argument_columns(rows, text, all, wanted);
-    if (found.rows.size() != rows.size) fail("a row was passed over", text);
+    Budget budget(most_bytes);
+    ArgumentColumns found({{"step", WantedMember::Form::whole},
+                           {"p_idx", WantedMember::Form::whole},
+                           {"late_us", WantedMember::Form::micros},
+                           {"name", WantedMember::Form::text}},
+                          0, budget);
+    found.take(rows, rows.ph, text, all);
+    if (found.rows().size() != rows.size) fail("a row was passed over", text);
     for (std::size_t row = 0; row < rows.size; ++row) {
         const std::size_t at = rows.args_at[row];
         const std::string_view args =
             at ? text.substr(at - 1, std::size_t{rows.args_bytes[row]} + 2) : std::string_view("{}");
-        const std::int64_t* const values = &found.values[row * wanted.size()];
+        const std::int64_t* const values = &found.values()[row * found.wanted().size()];
         if (values[0] != whole_member(args, "\"step\"").value_or(no_time) ||
             values[1] != whole_member(args, "\"p_idx\"").value_or(no_time))
             fail("another number in arguments", text);
-        if (values[3] != no_time && static_cast<std::size_t>(values[3]) >= found.texts.size())
+        if (values[3] != no_time && static_cast<std::size_t>(values[3]) >= found.texts().size())
             fail("a text that is not there", text);
     }
 }

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import orjson
 
-from dftrace_ai._reader import whole_numbers
-from dftrace_ai.analysis.reading.argument_members import Column, Members, Taking, Wanted
+from dftrace_ai._reader import EventTable, whole_numbers
+from dftrace_ai.analysis.reading.argument_members import Members, Wanted
 from dftrace_ai.analysis.reading.scanning import (
     BEGIN,
     LETTERS,
+    BlocksRead,
     TraceBlocks,
     argument_places,
     new_scanner,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 
 # Who goes through the spans of a thread in the order of time stays in few blocks for long.
-# Nearly all files of a job with many ranks are shorter, and not read a second time.
 BYTES_AT_HAND = 4 * 1024 * 1024
 
 # By its last bytes the last block is known again.
@@ -120,15 +120,17 @@ class TraceArguments:
         None
     )
 
-    def add(self, block: EventBlock, blocks: TraceBlocks) -> None:
-        """Take in the rows of the block that was read last."""
-        if block.rows:
+    def add(self, rows: int, piece: tuple[int, int] | _Kept) -> None:
+        """Take in the rows of the block that was read last: where it is, or its text."""
+        if rows:
             self._firsts.append(self.rows)
-            self._pieces.append(blocks.place or _kept(block))
-            self.rows += block.rows
-            if self._bytes_at_hand() + len(block.text) <= BYTES_AT_HAND:
-                self._at_hand[len(self._pieces) - 1] = BlockArguments.of(block)
-                _RECENT.use(self)
+            self._pieces.append(piece)
+            self.rows += rows
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy reads for itself.
+        known = (self.trace, self.rows, self.members, self._firsts, self._pieces)
+        return TraceArguments, known
 
     @property
     def pieces(self) -> int:
@@ -254,17 +256,7 @@ def _kept(block: EventBlock) -> _Kept:
 Integers: TypeAlias = "NDArray[Any]"
 """A column of whole numbers."""
 
-# What the columns of a whole file are held in, the first that does. Times are calculated with.
-KINDS: Final[dict[str, tuple[type[np.integer[Any]], ...]]] = {
-    "ph": (np.uint8,),
-    "label": (np.uint8, np.uint16, np.uint32),
-    "id": (np.uint32, np.uint64),
-    "pid": (np.int32, np.int64),
-    "tid": (np.int32, np.int64),
-    "start_ns": (np.int64,),
-    "dur_ns": (np.int64,),
-    "outermost": (np.uint8,),
-}
+COLUMNS: Final = ("ph", "label", "id", "pid", "tid", "start_ns", "dur_ns", "outermost")
 
 
 def _read(block: EventBlock, name: str) -> Integers:
@@ -308,7 +300,7 @@ class EventNames:
         Raises:
             TraceError: they have to be read anew, and the file is not what it was.
         """
-        return _decoded(self.arguments.text_of(row))
+        return decoded(self.arguments.text_of(row))
 
     def all_args(self, rows: Integers) -> Iterator[dict[str, Json]]:
         """Yield the arguments of events whose numbers rise, as `args`; of many in less time."""
@@ -317,12 +309,13 @@ class EventNames:
             try:
                 values = orjson.loads(b"[%b]" % b",".join(some))
             except orjson.JSONDecodeError:
-                values = map(_decoded, some)
+                values = map(decoded, some)
             for value in values:
                 yield value if isinstance(value, dict) else {}
 
 
-def _decoded(text: memoryview | bytes) -> dict[str, Json]:
+def decoded(text: memoryview | bytes | str) -> dict[str, Json]:
+    """Return arguments that are JSON; empty where they are no object."""
     if not text:
         return {}
     try:
@@ -391,7 +384,7 @@ class BlockColumns:
         for block in blocks:
             more = self._scanner.labels(len(self._labels))
             self._labels += tuple(Label(cat, name) for cat, name in more)
-            columns = {name: np.array(_read(block, name)) for name in KINDS}
+            columns = {name: np.array(_read(block, name)) for name in COLUMNS}
             columns["ph"] = LETTERS[columns["ph"]]
             arguments = BlockArguments.of(block)
             yield block, EventColumns(blocks.trace, self._labels, arguments=arguments, **columns)
@@ -405,10 +398,11 @@ class ReadSoFar:
         self._begin(trace, ())
 
     def _begin(self, trace: Trace, wanted: Sequence[Wanted]) -> None:
-        self._columns = {name: Column(kinds) for name, kinds in KINDS.items()}
         self._arguments = TraceArguments(trace, _numbers={} if self._kept else None)
-        self._wanted, self._takings = wanted, [Taking(one) for one in wanted]
+        self._wanted = wanted
         self._scanner = new_scanner()
+        asked = [(one.whole, one.micros, one.texts, ord(one.phase or "\0")) for one in wanted]
+        self._table = EventTable(self._scanner, LETTERS.tobytes(), tuple(asked))
         self._labels: list[Label] = []
         # Of whole blocks: where they end, lines in them that cannot be read, their pieces and rows.
         self._whole, self._unreadable, self._pieces, self._rows = BEGIN, 0, 0, 0
@@ -437,23 +431,19 @@ class ReadSoFar:
         same = not self._kept or self._known == self._known_of(trace)
         if not same or self._wanted != wanted:
             self._begin(trace, wanted)
-        arguments, columns = self._arguments, self._columns
+        arguments, table = self._arguments, self._table
         arguments.trace = trace
         arguments.cut(self._pieces, self._rows)
-        for column in columns.values():
-            column.cut(self._rows)
-        for taking in self._takings:
-            taking.cut(self._rows)
+        table.cut(self._rows)
         blocks = TraceBlocks(self._scanner, trace, self._whole, self._unreadable)
-        for block in blocks:
-            if block.rows:
-                more = self._scanner.labels(len(self._labels))
-                self._labels += (Label(cat, name) for cat, name in more)
-                for taking in self._takings:
-                    taking.add(block, arguments.rows, self._labels)
-                for name, column in columns.items():
-                    column.add(_read(block, name))
-                arguments.add(block, blocks)
+        for block in blocks.into(table, self._learn):
+            if isinstance(block, BlocksRead):
+                place = block.place
+                for size, rows in block.sizes:
+                    arguments.add(rows, (place, size))
+                    place += size
+            else:
+                arguments.add(block.rows, blocks.place or _kept(block))
             if blocks.whole != self._whole:
                 self._whole, self._unreadable = blocks.whole, blocks.unreadable
                 self._pieces, self._rows = arguments.pieces, arguments.rows
@@ -462,10 +452,32 @@ class ReadSoFar:
             self._known = self._known_of(trace)
         if not arguments.rows:
             return None
-        whole = {name: column.whole(kept=self._kept) for name, column in columns.items()}
-        whole["ph"] = LETTERS[whole["ph"]]
-        arguments.members = tuple(taking.members(kept=self._kept) for taking in self._takings)
-        return EventColumns(trace, tuple(self._labels), arguments=arguments, **whole)
+        self._learn()
+        columns = _told(COLUMNS, table.columns(self._kept), table.rows)
+        members = zip(self._wanted, table.members(self._kept), strict=True)
+        arguments.members = tuple(
+            Members(_told(("",), rows, count)[""], _told(one.names, values, count), (*texts,))
+            for one, (count, rows, values, texts) in members
+        )
+        return EventColumns(trace, tuple(self._labels), arguments=arguments, **columns)
+
+    def _learn(self) -> None:
+        """Take the names that have come since."""
+        more = [Label(cat, name) for cat, name in self._scanner.labels(len(self._labels))]
+        self._labels += more
+        self._table.learn(tuple(bytes(one.of(*label) for label in more) for one in self._wanted))
+
+
+def _told(
+    names: Sequence[str], values: Sequence[tuple[memoryview | int, str]], rows: int
+) -> dict[str, Integers]:
+    """Return columns of so many rows; a value that all have is there once."""
+    return {
+        name: np.broadcast_to(np.dtype(form).type(value), (rows,))
+        if isinstance(value, int)
+        else np.asarray(value)
+        for name, (value, form) in zip(names, values, strict=True)
+    }
 
 
 _READ_ON: Final[dict[Path, ReadSoFar]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dftrace_ai._reader import EventBlock
+    from dftrace_ai._reader import EventBlock, EventTable
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
 
+
+_Block = TypeVar("_Block")
 
 # Of all names and categories; who makes a name for every step may make millions.
 MOST_LABEL_BYTES: Final = 1024 * 1024 * 1024
@@ -64,6 +66,13 @@ def argument_places(block: EventBlock) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.where(at > 0, at - 1, 0), np.where(at > 0, at + sizes + 1, 0)
 
 
+class BlocksRead(NamedTuple):
+    """Whole blocks that follow each other, whose events are in a table."""
+
+    place: int  # where in the file the first begins
+    sizes: list[tuple[int, int]]  # of each its bytes there, and its events
+
+
 class TraceBlocks:
     """Iterates over the blocks of a file; then its members tell what was not read.
 
@@ -92,15 +101,55 @@ class TraceBlocks:
         Raises:
             TraceError: the file cannot be read any more, or its names need too much memory.
         """
-        try:
-            for block in self._blocks():
+        for block in self._told(self._blocks()):
+            self.unreadable += block.unreadable
+            yield block
+
+    def into(
+        self, table: EventTable, learn: Callable[[], None]
+    ) -> Iterator[BlocksRead | EventBlock]:
+        """Read the blocks into a table; yields them, one that is torn or huge with its lines.
+
+        `learn` tells the table what is wanted of names that have come since. Raises as to iterate.
+        """
+        for block in self._told(self._read_into(table, learn)):
+            if not isinstance(block, BlocksRead):
+                learn()
+                table.add(block)
                 self.unreadable += block.unreadable
-                yield block
+            yield block
+
+    def _told(self, blocks: Iterator[_Block]) -> Iterator[_Block]:
+        try:
+            yield from blocks
         except (OverflowError, MemoryError) as error:
             raise TraceError(f"{self.trace}: its names need too much memory") from error
         if self.unreadable:
             self.notes.append(f"{self.trace}: {counted(self.unreadable, 'line')} without an event")
         self.notes += self.trace.file.notes
+
+    def _read_into(
+        self, table: EventTable, learn: Callable[[], None]
+    ) -> Iterator[BlocksRead | EventBlock]:
+        trace, codec, whole = self.trace, self.trace.file.codec, self.whole
+        place = whole.file_bytes
+        try:
+            with trace.file.opened() as raw:
+                end = os.fstat(raw.fileno()).st_size
+                goes_on = codec != "plain" and place < end
+                while goes_on:
+                    sizes, plain_bytes, lines, unreadable, goes_on = table.read_blocks(
+                        raw.fileno(), codec, place, end, self._base_ns
+                    )
+                    if goes_on:
+                        learn()
+                    begin, place = place, place + sum(size for size, _ in sizes)
+                    whole = Start(place, whole.plain_bytes + plain_bytes, whole.lines + lines)
+                    self.whole, self.unreadable = whole, self.unreadable + unreadable
+                    yield BlocksRead(begin, sizes)
+        except OSError as error:
+            raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+        yield from self._rest(place, end)
 
     def _blocks(self) -> Iterator[EventBlock]:
         trace = self.trace

@@ -26,6 +26,9 @@ NUMBERS: Final = ("seq", "nth", "bytes", "peer", "root", "tag", "waited_by", "p_
 TIMES: Final = ("waited_us", "late_us")
 TEXTS: Final = ("group", "until")
 
+SAMPLED: Final = ("memory", "cpu %", "gpu %", "gpu throttled")
+"""Words in the names of counters of memory and processors."""
+
 
 def _is_call(cat: str, name: str) -> bool:
     return role_of(cat, name) in {"comm", "gpu_comm"}
@@ -39,10 +42,15 @@ def _is_custom(_cat: str, name: str) -> bool:
     return name == CUSTOM_METADATA
 
 
+def _is_sampled(_cat: str, name: str) -> bool:
+    return any(word in name.lower() for word in SAMPLED)
+
+
 OF_CALLS: Final = Wanted(_is_call, NUMBERS, TIMES, TEXTS)
-OF_LOOPS: Final = Wanted(_is_of_loop, ("count", "step"))
+OF_LOOPS: Final = Wanted(_is_of_loop, ("count", "step", "block", "p_idx"))
 OF_GROUPS: Final = Wanted(_is_custom, texts=("name", "value"))
-OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS)
+OF_SAMPLES: Final = Wanted(_is_sampled, phase="C")
+OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS, OF_SAMPLES)
 """Members of arguments that are taken when a file is read, as `Arguments.members`."""
 
 

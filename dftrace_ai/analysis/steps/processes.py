@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading import TraceSet
+from dftrace_ai.analysis.reading.argument_members import ARGUMENTS
 from dftrace_ai.analysis.reading.clocks import (
     APART_NS,
     LATEST_NS,
@@ -20,10 +21,10 @@ from dftrace_ai.analysis.reading.clocks import (
     is_believable,
     set_back,
 )
-from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.event_columns import decoded, event_columns
 from dftrace_ai.analysis.reading.identity import recording_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
-from dftrace_ai.analysis.steps.calls import OF_FILE
+from dftrace_ai.analysis.steps.calls import OF_FILE, OF_SAMPLES
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
 from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, span_columns, spans_of
 from dftrace_ai.wording import counted
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 NEAR_NS: Final = 2
 NEAR_WHOLE_US_NS: Final = 1500
 
-SAMPLED: Final = ("memory", "cpu %", "gpu %", "gpu throttled")
 NO_PAUSES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 # The category of what tensor inspection says of a tensor that is not finite any more.
 NONFINITE: Final = "nonfinite"
@@ -350,16 +350,15 @@ def _near_ns(spans: Spans) -> int:
 
 
 def _samples(columns: EventColumns, mask: Integers | None) -> Iterable[Sample]:
-    wanted = [any(word in label.name.lower() for word in SAMPLED) for label in columns.labels] or [
-        False
-    ]
-    chosen = (columns.ph == ord("C")) & (columns.start_ns >= 0)
-    chosen &= np.array(wanted)[columns.label]
+    sampled = columns.arguments.members[OF_FILE.index(OF_SAMPLES)]
+    rows = sampled.rows
+    chosen = columns.start_ns[rows] >= 0
     if mask is not None:
-        chosen &= mask
-    for row in np.flatnonzero(chosen).tolist():
+        chosen &= mask[rows]
+    texts = sampled.columns[ARGUMENTS]
+    for row, text in zip(rows[chosen].tolist(), texts[chosen].tolist(), strict=True):
         name = columns.labels[int(columns.label[row])].name
-        yield Sample(int(columns.start_ns[row]), name, columns.args(row))
+        yield Sample(int(columns.start_ns[row]), name, decoded(sampled.texts[text]))
 
 
 def _nonfinite(columns: EventColumns, mask: Integers | None) -> Iterable[Moment]:

@@ -1,5 +1,5 @@
 // The types `EventScanner` and `EventBlock`, and the columns of a block.
-#include "reader/module.hpp"
+#include "reader/events.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -13,36 +13,19 @@
 
 #include "dftrace/reading/arrow/event_arrays.hpp"
 #include "dftrace/reading/arrow/label_texts.hpp"
-#include "dftrace/reading/traces/argument_columns.hpp"
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
+#include "reader/module.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {
 
 namespace {
 
-struct Reading {
-    explicit Reading(std::size_t most_bytes)
-        : budget(most_bytes), labels(budget), scanner(labels), texts(labels, budget) {}
-    Budget budget;
-    Labels labels;
-    Scanner scanner;
-    LabelTexts texts;
-    std::vector<TrackId> tracks;  // as far as blocks have asked for them
-
-    void fill(ScannedBlock& block, std::int64_t base_ns);
-};
-
 struct BlockObject {
     PyObject_HEAD std::shared_ptr<ScannedBlock> block;
     std::shared_ptr<Reading> reading;  // which has its names
-};
-
-struct ScannerObject {
-    PyObject_HEAD std::shared_ptr<Reading> reading;
-    bool busy;
 };
 
 // One column of a block, which lives as long as it does.
@@ -55,16 +38,23 @@ struct ColumnObject {
 };
 
 PyTypeObject* block_type = nullptr;
+PyTypeObject* scanner_type = nullptr;
 PyTypeObject* column_type = nullptr;
 
 const ScannedBlock& block_of(PyObject* self) { return *as<BlockObject>(self)->block; }
 ScannerObject* scanner_of(PyObject* self) { return as<ScannerObject>(self); }
 
-void Reading::fill(ScannedBlock& block, std::int64_t base_ns) {
-    Rows& rows = block.rows;
-    scanner.scan(block.text, rows);
+}  // namespace
+
+void Reading::scan(const PlainText& text, Rows& rows) {
+    scanner.scan(text, rows);
     for (std::size_t number = tracks.size(), all = labels.tracks(); number < all; ++number)
         tracks.push_back(labels.track_id(static_cast<std::uint32_t>(number)));
+}
+
+void Reading::fill(ScannedBlock& block, std::int64_t base_ns) {
+    Rows& rows = block.rows;
+    scan(block.text, rows);
     block.pid.resize(rows.size);
     block.tid.resize(rows.size);
     for (std::size_t row = 0; row < rows.size; ++row) {
@@ -75,6 +65,22 @@ void Reading::fill(ScannedBlock& block, std::int64_t base_ns) {
         if (start == no_time || __builtin_add_overflow(start, base_ns, &start)) start = -1;
     }
 }
+
+PyObject* column_view(PyObject* owner, const void* values, std::size_t count, std::size_t value_bytes,
+                      const char* format) {
+    const Ref made(column_type->tp_alloc(column_type, 0));
+    if (!made) return nullptr;
+    ColumnObject* const self = as<ColumnObject>(made.get());
+    self->block = Py_NewRef(owner);
+    // Where there are none, an address all the same.
+    self->values = count ? values : static_cast<const void*>(self);
+    self->count = static_cast<Py_ssize_t>(count);
+    self->value_bytes = static_cast<Py_ssize_t>(value_bytes);
+    self->format = format;
+    return PyMemoryView_FromObject(made.get());
+}
+
+namespace {
 
 template <typename Object>
 void destroy(PyObject* object) {
@@ -100,20 +106,6 @@ int give_buffer(PyObject* object, Py_buffer* view, int flags) {
     return 0;
 }
 
-PyObject* column(PyObject* block, const void* values, std::size_t count, std::size_t value_bytes,
-                 const char* format) {
-    const Ref made(column_type->tp_alloc(column_type, 0));
-    if (!made) return nullptr;
-    ColumnObject* const self = as<ColumnObject>(made.get());
-    self->block = Py_NewRef(block);
-    // Where there are none, an address all the same.
-    self->values = count ? values : static_cast<const void*>(self);
-    self->count = static_cast<Py_ssize_t>(count);
-    self->value_bytes = static_cast<Py_ssize_t>(value_bytes);
-    self->format = format;
-    return PyMemoryView_FromObject(made.get());
-}
-
 template <typename Value>
 constexpr const char* format_of() {
     if constexpr (sizeof(Value) == 1) return "B";
@@ -125,18 +117,18 @@ template <auto member>
 PyObject* row_column(PyObject* self, void*) {
     const auto& values = block_of(self).rows.*member;
     using Value = typename std::remove_cvref_t<decltype(values)>::value_type;
-    return column(self, values.data(), block_of(self).rows.size, sizeof(Value), format_of<Value>());
+    return column_view(self, values.data(), block_of(self).rows.size, sizeof(Value), format_of<Value>());
 }
 
 template <auto member>
 PyObject* own_column(PyObject* self, void*) {
     const std::vector<std::int64_t>& values = block_of(self).*member;
-    return column(self, values.data(), values.size(), sizeof(std::int64_t), "q");
+    return column_view(self, values.data(), values.size(), sizeof(std::int64_t), "q");
 }
 
 PyObject* text_column(PyObject* self, void*) {
     const std::string_view text = block_of(self).text.view();
-    return column(self, text.data(), text.size(), 1, "B");
+    return column_view(self, text.data(), text.size(), 1, "B");
 }
 
 template <auto member>
@@ -174,54 +166,6 @@ PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
-}
-
-bool add_wanted(PyObject* names, WantedMember::Form form, std::vector<WantedMember>& wanted) {
-    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(names); ++at) {
-        const char* const name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, at));
-        if (!name) return false;
-        wanted.push_back({name, form});
-    }
-    return true;
-}
-
-template <typename Value>
-Ref bytes_of(const std::vector<Value>& values) {
-    return Ref(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(values.data()),
-                                         static_cast<Py_ssize_t>(values.size() * sizeof(Value))));
-}
-
-PyObject* members_of_rows(PyObject* self, PyObject* given) {
-    Py_buffer labels;
-    PyObject *whole = nullptr, *micros = nullptr, *texts = nullptr;
-    if (!PyArg_ParseTuple(given, "y*O!O!O!", &labels, &PyTuple_Type, &whole, &PyTuple_Type, &micros,
-                          &PyTuple_Type, &texts))
-        return nullptr;
-    const std::span<const std::uint8_t> chosen(static_cast<const std::uint8_t*>(labels.buf),
-                                               static_cast<std::size_t>(labels.len));
-    const ScannedBlock& block = block_of(self);
-    PyObject* made = nullptr;
-    try {
-        std::vector<WantedMember> wanted;
-        if (add_wanted(whole, WantedMember::Form::whole, wanted) &&
-            add_wanted(micros, WantedMember::Form::micros, wanted) &&
-            add_wanted(texts, WantedMember::Form::text, wanted)) {
-            const ArgumentColumns found = argument_columns(block.rows, block.text.view(), chosen, wanted);
-            Ref list(PyList_New(0));
-            for (const std::string& text : found.texts) {
-                const Ref one(
-                    PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-                if (!list || !one || PyList_Append(list.get(), one.get()) < 0) list = Ref();
-                if (!list) break;
-            }
-            const Ref rows = bytes_of(found.rows), values = bytes_of(found.values);
-            if (list && rows && values) made = PyTuple_Pack(3, rows.get(), values.get(), list.get());
-        }
-    } catch (const std::bad_alloc&) {
-        PyErr_NoMemory();
-    }
-    PyBuffer_Release(&labels);
-    return made;
 }
 
 Ref new_block(PyObject* scanner) {
@@ -392,11 +336,6 @@ PyMethodDef functions[] = {
 PyMethodDef block_methods[] = {
     {"numbers", numbers_of_rows, METH_O,
      "numbers(name, /): of each row the whole number that the argument is, 64 bits; -2^63 where it is none."},
-    {"members", members_of_rows, METH_VARARGS,
-     "members(labels, whole, micros, texts, /): of the rows whose label is not 0 in a mask their numbers, 32 "
-     "bits; "
-     "of each row some members of its arguments, 64 bits: whole numbers, nanoseconds of microseconds, and "
-     "places in the list of texts, which comes last; -2^63 where it has none."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef scanner_methods[] = {
@@ -455,15 +394,22 @@ std::shared_ptr<const ScannedBlock> block_of_object(PyObject* block, std::shared
     return as<BlockObject>(block)->block;
 }
 
+ScannerObject* scanner_object(PyObject* object) {
+    if (Py_IS_TYPE(object, scanner_type)) return scanner_of(object);
+    PyErr_SetString(PyExc_TypeError, "an EventScanner is needed");
+    return nullptr;
+}
+
 int add_event_types(PyObject* module) {
-    const Ref scanner(PyType_FromSpec(&scanner_spec));
+    Ref scanner(PyType_FromSpec(&scanner_spec));
     Ref block(PyType_FromSpec(&block_spec)), column(PyType_FromSpec(&column_spec));
-    if (!scanner || !block || !column || PyModule_AddObjectRef(module, "EventBlock", block.get()) < 0)
+    if (!scanner || !block || !column || PyModule_AddObjectRef(module, "EventBlock", block.get()) < 0 ||
+        PyModule_AddObjectRef(module, "EventScanner", scanner.get()) < 0)
         return -1;
+    scanner_type = as<PyTypeObject>(scanner.release());
     block_type = as<PyTypeObject>(block.release());
     column_type = as<PyTypeObject>(column.release());
-    if (PyModule_AddFunctions(module, functions) < 0) return -1;
-    return PyModule_AddObjectRef(module, "EventScanner", scanner.get());
+    return PyModule_AddFunctions(module, functions);
 }
 
 }  // namespace dftrace::py

@@ -16,6 +16,7 @@ namespace dftrace::py {
 int add_totals_type(PyObject* module);
 int add_sums_type(PyObject* module);
 int add_event_types(PyObject* module);
+int add_event_table_type(PyObject* module);
 int add_span_tree_type(PyObject* module);
 int add_walking_types(PyObject* module);  // `Checking` and `WindowLines`
 int add_hopping(PyObject* module);

@@ -14,8 +14,8 @@ from analysis.trace_lines import TraceLines
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
 from dftrace_ai.analysis.ranks.partials import UNTOLD, Group
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
-from dftrace_ai.analysis.reading.scanning import new_scanner
+from dftrace_ai.analysis.reading.argument_members import NO_NUMBER, Wanted
+from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.steps import Job, measure
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.errors import TraceError
@@ -147,7 +147,7 @@ def test_ranks_in_any_order_are_one_job(tmp_path: Path) -> None:
     assert len(totals) == (RANKS + 1) * STEPS * 8
 
 
-def test_members_of_arguments_are_those_that_json_has() -> None:
+def test_members_of_arguments_are_those_that_json_has(tmp_path: Path) -> None:
     made = random.Random(0)
     texts = ("", "0", "a b", 'q"', "\\", "\u00e9", "until", '"seq":5', "{}", "x" * 80)
     numbers = (0, 7, -3, 2**62, 2**70, 1.5, 1592.846, 1e3, True, None, [1, {"seq": 2}], {"seq": 3})
@@ -168,13 +168,15 @@ def test_members_of_arguments_are_those_that_json_has() -> None:
             f'"args":{{{inner}}}}}'
         )
         told.append(dict(pairs))
-    scanner = new_scanner()
-    block = scanner.scan("".join(line + "\n" for line in lines).encode())
-    rows, values, words = block.members(b"\1", ("seq", "bytes"), ("late_us",), ("group", "until"))
-    assert np.frombuffer(rows, np.uint32).tolist() == [*range(2000)]
-    for found, args in zip(
-        np.frombuffer(values, np.int64).reshape(-1, 5).tolist(), told, strict=True
-    ):
+    path = tmp_path / "t.pfw"
+    path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    wanted = Wanted(lambda _cat, _name: True, ("seq", "bytes"), ("late_us",), ("group", "until"))
+    (columns,) = event_columns(open_traces([path]), (wanted,))
+    (members,) = columns.arguments.members
+    words = members.texts
+    assert members.rows.tolist() == [*range(2000)]
+    values = zip(*(members.columns[name].tolist() for name in wanted.names), strict=True)
+    for found, args in zip(values, told, strict=True):
         for name, value in zip(("seq", "bytes"), found, strict=False):
             whole = args.get(name)
             if isinstance(whole, str) and whole.isdecimal() and whole.isascii():
@@ -187,6 +189,6 @@ def test_members_of_arguments_are_those_that_json_has() -> None:
         elif not isinstance(micros, int):
             assert found[2] == NO_NUMBER, args
         for name, place in zip(("group", "until"), found[3:], strict=True):
-            assert (place == NO_NUMBER) == (name not in args), (name, args)
+            assert (place == -1) == (name not in args), (name, args)
             if isinstance(args.get(name), str):
                 assert words[place] == args[name]

@@ -2,7 +2,7 @@
 #include "dftrace/reading/traces/argument_columns.hpp"
 
 #include <algorithm>
-#include <unordered_map>
+#include <cstring>
 
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/text/json_string.hpp"
@@ -12,102 +12,149 @@ namespace dftrace {
 
 namespace {
 
-class Columns {
-  public:
-    explicit Columns(std::span<const WantedMember> wanted) : wanted_(wanted) {
-        for (const WantedMember& one : wanted) lengths_ |= bit_of(one.name);
+// Members behind these are walked over without remembering what they were.
+constexpr std::size_t most_steps = 64;
+// What an entry of a dictionary takes beside its text.
+constexpr std::size_t entry_bytes = 96;
+
+bool ends_value(char c) noexcept {
+    return c == ',' || c == '}' || c == '{' || c == '[' || c == ' ' || c == '\t' || c == '\r';
+}
+
+bool is_text(std::string_view value) noexcept { return !value.empty() && value.front() == '"'; }
+
+// As `whole_value` of up to 18 digits; false for anything else.
+bool short_number(std::string_view value, std::int64_t& number) noexcept {
+    if (value.empty() || value.size() > 18) return false;
+    std::int64_t found = 0;
+    for (const char c : value) {
+        const auto digit = static_cast<unsigned>(c - '0');
+        if (digit > 9) return false;
+        found = 10 * found + digit;
     }
-
-    void add(std::uint32_t row, std::string_view args) {
-        found_.rows.push_back(row);
-        const std::size_t before = found_.values.size();
-        found_.values.resize(before + wanted_.size(), no_time);
-        if (walk_plain(args)) return;
-        std::fill(found_.values.begin() + static_cast<std::ptrdiff_t>(before), found_.values.end(), no_time);
-        JsonWalk(args).members(
-            [&](std::string_view key, std::string_view value) { take(text_of_json_string(key), value); });
-    }
-
-    ArgumentColumns found() && { return std::move(found_); }
-
-  private:
-    // Returns false where there are blanks, escapes, or what holds others.
-    bool walk_plain(std::string_view args) {
-        std::size_t at = 1;
-        while (at < args.size() && args[at] == '"') {
-            const std::size_t key_end = args.find('"', at + 1), from = key_end + 2;
-            if (key_end == args.npos || from >= args.size() || args[key_end + 1] != ':') return false;
-            std::size_t end = from;
-            if (args[from] == '"') {
-                end = args.find('"', from + 1);
-                if (end++ == args.npos) return false;
-            } else {
-                while (end < args.size() && !ends_value(args[end])) ++end;
-            }
-            if (end >= args.size() || (args[end] != ',' && args[end] != '}')) return false;
-            const std::string_view key = args.substr(at + 1, key_end - at - 1);
-            const std::string_view value = args.substr(from, end - from);
-            if (key.find('\\') != key.npos || value.find('\\') != value.npos) return false;
-            take(key, value);
-            at = end + 1;
-        }
-        return at + 1 >= args.size();
-    }
-
-    static bool ends_value(char c) noexcept {
-        return c == ',' || c == '}' || c == '{' || c == '[' || c == ' ' || c == '\t' || c == '\r';
-    }
-
-    static std::uint64_t bit_of(std::string_view name) noexcept {
-        return std::uint64_t{1} << (name.size() & 63);
-    }
-
-    void take(std::string_view key, std::string_view value) {
-        if (!(lengths_ & bit_of(key))) return;
-        std::int64_t* into = found_.values.data() + found_.values.size() - wanted_.size();
-        for (const WantedMember& one : wanted_) {
-            if (one.name == key) *into = value_of(one.form, value);
-            ++into;
-        }
-    }
-
-    std::int64_t value_of(WantedMember::Form form, std::string_view value) {
-        if (form == WantedMember::Form::text) return place_of(value);
-        if (form == WantedMember::Form::whole) return whole_value(value).value_or(no_time);
-        const bool number = !value.empty() && (value[0] == '-' || (value[0] >= '0' && value[0] <= '9'));
-        return number ? ns_of_micros(value).value_or(no_time) : no_time;
-    }
-
-    std::int64_t place_of(std::string_view value) {
-        const auto known = places_.find(value);
-        if (known != places_.end()) return known->second;
-        const bool is_text = !value.empty() && value.front() == '"';
-        const auto place = static_cast<std::int64_t>(found_.texts.size());
-        found_.texts.push_back(is_text ? text_of_json_string(value) : std::string(value));
-        places_.emplace(value, place);
-        return place;
-    }
-
-    std::span<const WantedMember> wanted_;
-    std::uint64_t lengths_ = 0;  // that wanted names have
-    ArgumentColumns found_;
-    std::unordered_map<std::string_view, std::int64_t> places_;  // as they are written in the block
-};
+    number = found;
+    return true;
+}
 
 }  // namespace
 
-ArgumentColumns argument_columns(const Rows& rows, std::string_view block,
-                                 std::span<const std::uint8_t> labels, std::span<const WantedMember> wanted) {
-    Columns columns(wanted);
+ArgumentColumns::ArgumentColumns(std::vector<WantedMember> wanted, std::uint8_t phase, Budget& budget)
+    : wanted_(std::move(wanted)), phase_(phase), budget_(budget) {}
+
+void ArgumentColumns::take(const Rows& rows, std::span<const std::uint8_t> phases, std::string_view block,
+                           std::span<const std::uint8_t> labels) {
+    rows_.clear();
+    values_.clear();
     for (std::size_t row = 0; row < rows.size; ++row) {
         const std::uint32_t label = rows.label[row];
-        if (label >= labels.size() || !labels[label]) continue;
+        if (label >= labels.size() || !labels[label] || (phase_ && phases[row] != phase_)) continue;
         const std::size_t at = rows.args_at[row];
         const std::string_view args =
             at ? block.substr(at - 1, std::size_t{rows.args_bytes[row]} + 2) : std::string_view("{}");
-        columns.add(static_cast<std::uint32_t>(row), args);
+        add(static_cast<std::uint32_t>(row), args, steps_[label % steps_.size()]);
     }
-    return std::move(columns).found();
+}
+
+void ArgumentColumns::add(std::uint32_t row, std::string_view args, Steps& steps) {
+    rows_.push_back(row);
+    const std::size_t before = values_.size();
+    values_.resize(before + wanted_.size(), no_time);
+    std::int64_t* const into = values_.data() + before;
+    if (wanted_.size() == 1 && wanted_[0].form == WantedMember::Form::all) {
+        *into = place_of(args);
+        return;
+    }
+    if (walk_plain(args, steps, into)) return;
+    std::fill(into, into + wanted_.size(), no_time);
+    JsonWalk(args).members([&](std::string_view key, std::string_view value) {
+        take_member(text_of_json_string(key), value, into);
+    });
+}
+
+// Returns false where there are blanks, escapes, or what holds others.
+bool ArgumentColumns::walk_plain(std::string_view args, Steps& steps, std::int64_t* into) {
+    const char *at = args.data() + 1, *const stop = args.data() + args.size();
+    for (std::size_t number = 0; at < stop && *at == '"'; ++number) {
+        if (number == steps.size() && number < most_steps) steps.emplace_back();
+        Step* const step = number < steps.size() ? &steps[number] : nullptr;
+        const char* key_end = at;
+        if (step && step->key.size() < static_cast<std::size_t>(stop - at) && !step->key.empty() &&
+            std::memcmp(at, step->key.data(), step->key.size()) == 0) {
+            key_end += step->key.size();
+        } else {
+            const auto* const quote =
+                static_cast<const char*>(std::memchr(at + 1, '"', static_cast<std::size_t>(stop - at) - 1));
+            if (!quote || stop - quote < 3 || quote[1] != ':') return false;
+            key_end = quote + 2;
+            const std::string_view key(at, static_cast<std::size_t>(key_end - at));
+            if (key.find('\\') != key.npos) return false;
+            if (step) learn(*step, key);
+        }
+        const char* end = key_end;
+        if (*end == '"') {
+            end =
+                static_cast<const char*>(std::memchr(end + 1, '"', static_cast<std::size_t>(stop - end) - 1));
+            if (!end++) return false;
+        } else {
+            while (end < stop && !ends_value(*end)) ++end;
+        }
+        if (end >= stop || (*end != ',' && *end != '}')) return false;
+        const std::string_view value(key_end, static_cast<std::size_t>(end - key_end));
+        if (*key_end == '"' && value.find('\\') != value.npos) return false;
+        if (!step) {
+            take_member({at + 1, static_cast<std::size_t>(key_end - at) - 3}, value, into);
+        } else {
+            for (const std::uint32_t place : step->wanted) {
+                const WantedMember::Form form = wanted_[place].form;
+                if (form != WantedMember::Form::text) {
+                    into[place] = value_of(form, value);
+                    continue;
+                }
+                if (step->text != value) {
+                    step->place = place_of(value);
+                    step->text = value;
+                }
+                into[place] = step->place;
+            }
+        }
+        at = end + 1;
+    }
+    return at >= stop || (*at == '}' && at + 1 == stop);
+}
+
+void ArgumentColumns::learn(Step& step, std::string_view key) {
+    step.key = key;
+    step.wanted.clear();
+    step.text.clear();
+    const std::string_view name = key.substr(1, key.size() - 3);
+    for (std::size_t place = 0; place < wanted_.size(); ++place)
+        if (wanted_[place].name == name) step.wanted.push_back(static_cast<std::uint32_t>(place));
+}
+
+void ArgumentColumns::take_member(std::string_view key, std::string_view value, std::int64_t* into) {
+    for (const WantedMember& one : wanted_) {
+        if (one.name == key) *into = value_of(one.form, value);
+        ++into;
+    }
+}
+
+std::int64_t ArgumentColumns::value_of(WantedMember::Form form, std::string_view value) {
+    if (form == WantedMember::Form::text) return place_of(value);
+    std::int64_t number;
+    if (form == WantedMember::Form::whole)
+        return short_number(value, number) ? number : whole_value(value).value_or(no_time);
+    const bool numeric = !value.empty() && (value[0] == '-' || (value[0] >= '0' && value[0] <= '9'));
+    return numeric ? ns_of_micros(value).value_or(no_time) : no_time;
+}
+
+std::int64_t ArgumentColumns::place_of(std::string_view value) {
+    if (const auto known = written_.find(value); known != written_.end()) return known->second;
+    std::string text = is_text(value) ? text_of_json_string(value) : std::string(value);
+    budget_.take(2 * entry_bytes + value.size() + 2 * text.size());
+    const auto [found, is_new] = places_.try_emplace(text, static_cast<std::int64_t>(texts_.size()));
+    if (is_new) texts_.push_back(std::move(text));
+    written_.emplace(value, found->second);
+    return found->second;
 }
 
 }  // namespace dftrace

@@ -1,5 +1,6 @@
 // Members of arguments as columns; columns packed and unpacked; places among moments that rise.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -9,6 +10,7 @@
 #include "check.hpp"
 #include "dftrace/reading/traces/argument_columns.hpp"
 #include "dftrace/reading/traces/moments.hpp"
+#include "dftrace/reading/traces/narrow_column.hpp"
 #include "dftrace/reading/traces/packed_columns.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
 
@@ -29,15 +31,58 @@ TEST("members are taken of the events that are asked for") {
     Rows rows;
     scanner.scan(text, rows);
     using Form = WantedMember::Form;
-    const std::vector<WantedMember> wanted{
-        {"seq", Form::whole}, {"late_us", Form::micros}, {"group", Form::text}};
     const std::vector<std::uint8_t> one{1}, none{0};
-    const ArgumentColumns found = argument_columns(rows, text.view(), one, wanted);
-    CHECK((found.rows == std::vector<std::uint32_t>{0, 1, 2, 3}));
-    CHECK((found.values == std::vector<std::int64_t>{5, 1'592'846, 0, 7, no_time, 1, 4, -1000, no_time,
-                                                     no_time, no_time, no_time}));
-    CHECK((found.texts == std::vector<std::string>{"0", "a\"b"}));
-    CHECK(argument_columns(rows, text.view(), none, wanted).rows.empty());
+    ArgumentColumns found({{"seq", Form::whole}, {"late_us", Form::micros}, {"group", Form::text}}, 0,
+                          budget);
+    // Again: what is known of the names by then changes nothing, and texts go on.
+    for (int round = 0; round < 2; ++round) {
+        found.take(rows, rows.ph, text.view(), one);
+        CHECK((found.rows() == std::vector<std::uint32_t>{0, 1, 2, 3}));
+        CHECK((found.values() == std::vector<std::int64_t>{5, 1'592'846, 0, 7, no_time, 1, 4, -1000, no_time,
+                                                           no_time, no_time, no_time}));
+        CHECK((found.texts() == std::vector<std::string>{"0", "a\"b"}));
+    }
+    found.take(rows, rows.ph, text.view(), none);
+    CHECK(found.rows().empty());
+    ArgumentColumns of_counters({{"", Form::all}}, 'C', budget), all({{"", Form::all}}, 'X', budget);
+    of_counters.take(rows, rows.ph, text.view(), one);
+    CHECK(of_counters.rows().empty());
+    all.take(rows, rows.ph, text.view(), one);
+    CHECK((all.values() == std::vector<std::int64_t>{0, 1, 2, 3}));
+    CHECK_EQ(all.texts()[3], std::string("{}"));
+}
+
+TEST("columns are as narrow as what is in them, whatever comes when") {
+    using Form = NarrowColumn::Form;
+    constexpr std::array forms{Form::u8, Form::u16, Form::u32};
+    std::mt19937 random(3);
+    for (int round = 0; round < 300; ++round) {
+        NarrowColumn column{forms};
+        std::vector<std::uint32_t> all;
+        const std::uint32_t most = round % 3 == 0 ? 1 : round % 3 == 1 ? 256 : 65'537;
+        for (auto piece = static_cast<std::uint32_t>(random() % 5); piece > 0; --piece) {
+            std::vector<std::uint32_t> more(random() % 40);
+            for (std::uint32_t& one : more)
+                one = static_cast<std::uint32_t>(random() % most + (piece == 1 && round % 2));
+            column.add(more.data(), more.size());
+            all.insert(all.end(), more.begin(), more.end());
+            if (random() % 4 == 0) {
+                all.resize(random() % (all.size() + 1));
+                column.cut(all.size());
+            }
+        }
+        CHECK_EQ(column.rows(), all.size());
+        if (column.is_same()) {
+            for (const std::uint32_t one : all) CHECK_EQ(column.same(), std::int64_t{one});
+            continue;
+        }
+        const auto at = [&](std::size_t row) -> std::uint32_t {
+            if (column.form() == Form::u8) return static_cast<std::uint8_t>(column.data()[row]);
+            if (column.form() == Form::u16) return reinterpret_cast<const std::uint16_t*>(column.data())[row];
+            return reinterpret_cast<const std::uint32_t*>(column.data())[row];
+        };
+        for (std::size_t row = 0; row < all.size(); ++row) CHECK_EQ(at(row), all[row]);
+    }
 }
 
 TEST("columns come back and damaged ones do not lead astray") {
