@@ -265,6 +265,8 @@ def is_own(event: EventLine, name: str) -> bool:
 def _sensible(facts: type[HeaderFacts | FooterFacts], said: dict[str, Json]) -> JsonObject:
     """Return the members that are known and of the type that the recorder gives them."""
     values = {name: _of_type(kind, said.get(name)) for name, kind in _TYPES[facts.__name__].items()}
+    if isinstance(layout := said.get("layout"), dict):  # as other recorders have it
+        values["layout"] = ",".join(f"{name}={rank}" for name, rank in layout.items())
     return {name: value for name, value in values.items() if value is not None}
 
 

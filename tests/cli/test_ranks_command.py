@@ -13,7 +13,7 @@ from analysis.trace_lines import TraceLines
 from printed_json import checked
 from safety.commands import Done, invoke
 
-from dftrace_ai.analysis import ranks
+from dftrace_ai.analysis import ranks, why
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
 from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.ranks.own_only import own_only
@@ -36,6 +36,7 @@ def job(
     members: Callable[[int], list[int]] | None = None,
     seq: Callable[[int, int], int] = lambda _, step: step,
     skipped: Callable[[int, int], bool] = lambda _, __: False,
+    garbage_ms: Callable[[int, int], float] = lambda _, __: 0,
     **header: Any,
 ) -> Path:
     """Ranks that do 10 ms of work in a step, one of them more, and meet in an all_reduce."""
@@ -48,11 +49,15 @@ def job(
             trace.custom("process_group", told.replace(" ", ""))
         at = 1000 * MS
         for step in range(steps):
+            collected = [garbage_ms(one, step) for one in range(count)]
             own = 10 + 0.1 * ((7 * rank + 3 * step) % 5) + (late_ms if rank == late else 0)
-            longest = 10.4 + (0 if late is None else late_ms)
+            own += collected[rank]
+            longest = 10.4 + (0 if late is None else late_ms) + max(collected)
             end = at + int((longest + 2) * MS)
             if not skipped(rank, step):
                 trace.span("backward", "compute", at, int(own * MS), step=step)
+                if collected[rank]:
+                    trace.span("gc", "host", at + MS, int(collected[rank] * MS), generation=2)
                 if has_calls:
                     call = {"group": "0", "seq": seq(rank, step), "bytes": 1 << 20}
                     begin = at + int(own * MS)
@@ -123,8 +128,11 @@ def test_some_steps_alone_are_judged(tmp_path: Path) -> None:
     assert invoke("ranks", tmp_path, "--steps", "b").status == 2
 
 
-def test_ranks_are_put_together_by_what_they_have_in_common(tmp_path: Path) -> None:
-    job(tmp_path, layout="dp=0,pp=0")
+@pytest.mark.parametrize("layout", ["dp=0,pp=0", '{"dp": 0, "pp": 0}', {"dp": 0, "pp": 0}])
+def test_ranks_are_put_together_by_what_they_have_in_common(
+    tmp_path: Path, layout: str | dict[str, int]
+) -> None:
+    job(tmp_path, layout=layout)
     for words, name in ((["rank"], "2 *"), (["host"], "node0 *"), (["dp"], "0 *")):
         told = lines(invoke("ranks", tmp_path, "--by", *words, "--table"))
         assert any(line.split("  ")[1:2] == [name] for line in told), told
@@ -167,6 +175,35 @@ def test_the_ideal_timeline_is_written_beside_the_measured_one(tmp_path: Path) -
     few = job(tmp_path / "few", count=1, late=0)
     none = invoke("whatif", few, "--timeline", tmp_path / "none")
     assert (none.status, "nothing is written" in none.err) == (0, True)
+
+
+def test_collecting_garbage_is_told_and_not_the_span_that_it_lies_in(tmp_path: Path) -> None:
+    """By turns it is what pauses are made of, of one rank what it does longer."""
+    by_turns = job(
+        tmp_path / "turns",
+        steps=120,
+        late=None,
+        garbage_ms=lambda rank, step: 40 if step % 10 == 3 and step // 10 % 4 == rank else 0,
+    )
+    value = answer(by_turns)
+    assert (value["verdict"], value["findings"][0]["name"]) == ("pauses", "host/gc")
+    assert "  mostly    in garbage collection (" in invoke("ranks", by_turns).out
+    even = answer(by_turns, command="whatif")
+    assert even["cause"]["kind"] == "garbage collection"
+    assert even["next"].startswith("call gc.freeze()")
+    alone = job(
+        tmp_path / "alone",
+        steps=120,
+        late=None,
+        garbage_ms=lambda rank, step: 40 if rank == 1 and step % 8 == 3 else 0,
+    )
+    (finding,) = answer(alone)["findings"]
+    assert (finding["kind"], finding["ranks"], finding["name"]) == ("bursts", [1], "host/gc")
+    assert finding["next"].startswith("call gc.freeze()")
+    even = answer(alone, command="whatif")
+    assert (even["cause"]["ranks"], even["cause"]["excess"][0]["name"]) == ([1], "host/gc")
+    assert even["next"].startswith("call gc.freeze()")
+    assert why([alone]).findings[0].next.startswith("Call gc.freeze()")
 
 
 def test_own_work_alone_says_the_same_of_who_is_late(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ class Block(NamedTuple):
         return np.stack([chunk.steps.blocked_ns[row] for chunk, row in self._pairs()])
 
     @property
+    def gc_ns(self) -> Integers:
+        """How much of each step each rank collected garbage, ``(ranks, steps)``."""
+        return np.stack([chunk.steps.gc_ns[row] for chunk, row in self._pairs()])
+
+    @property
     def total_own_ns(self) -> Integers:
         """The own work of each rank in each step, ``(ranks, steps)``."""
         return self.time_ns - self.blocked_ns

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-MARK: Final = b"dftrace rank 1 "
+MARK: Final = b"dftrace rank 2 "
 DIGEST_BYTES: Final = 64
 # Behind the mark: the checksum of the head, and how long it is.
 LENGTH_BYTES: Final = 10

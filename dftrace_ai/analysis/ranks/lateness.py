@@ -23,7 +23,7 @@ from dftrace_ai.analysis.ranks.own_work import (
     lower_scale,
     onset_of,
 )
-from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.ranks.partials import GARBAGE, UNTOLD
 from dftrace_ai.analysis.ranks.scores import Scoring
 from dftrace_ai.analysis.statistics import Share, share_of
 
@@ -160,6 +160,7 @@ class _Naming:
         self._wheres = wheres
         self._longer: list[dict[str, int]] = [{} for _ in wheres]
         self._usual: list[dict[str, int]] = [{} for _ in wheres]
+        self._garbage = [0] * len(wheres)
         self._counts = [0] * len(wheres)
         self._moments = np.zeros((5, work.ranks), object)
         # In so small a part of a step that sums of squares are whole numbers of 64 bits.
@@ -170,6 +171,9 @@ class _Naming:
         if not self._wheres:
             return
         masks = [where.mask(part.steps) for where in self._wheres]
+        collecting = excess_of(part.gc_ns, self._work.peers)
+        for at, mask in enumerate(masks):
+            self._garbage[at] += int(collecting[mask].sum())
         both = [np.zeros_like(part.own_ns[0]) for _ in range(2)]
         for name, own in zip(part.names, part.own_ns, strict=True):
             excess = excess_of(own, self._work.peers)
@@ -186,9 +190,15 @@ class _Naming:
         self._moments += np.stack([v.sum(axis=1) for v in (x, y, x * x, y * y, x * y)])
 
     def names_of(self, at: int) -> tuple[Longer, ...]:
-        """Return the name with the greatest excess, and the next where that is less than half."""
+        """Return the name with the greatest excess, and the next where that is less than half.
+
+        Collecting garbage lies within spans: where it is half of all, it is told and not these.
+        """
         longer = sorted(self._longer[at].items(), key=lambda item: (-item[1], item[0]))
         total = sum(ns for _, ns in longer if ns > 0)
+        if (garbage := self._garbage[at]) >= MOST_OF_IT * max(total, 1):
+            part = round(min(garbage / total, 1.0), 6)
+            return (Longer(GARBAGE, garbage // max(self._counts[at], 1), part),)
         usual, all_usual = self._usual[at], max(sum(self._usual[at].values()), 1)
         told = [
             Longer(

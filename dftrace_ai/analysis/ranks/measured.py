@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 
 from dftrace_ai.analysis.ranks.partials import (
+    GARBAGE,
     STEPS_OF_CHUNK,
     UNTIL,
     UNTOLD,
@@ -24,7 +25,7 @@ from dftrace_ai.analysis.ranks.partials import (
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, calls_of
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
-from dftrace_ai.analysis.steps.spans import common, places, rising
+from dftrace_ai.analysis.steps.spans import common, places, rising, union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 
 if TYPE_CHECKING:
@@ -63,7 +64,13 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
     calls, rows, groups = _calls(process, steps, names)
     silences = _silences(process, steps, rows)
     numbers = _numbers_of(steps)
-    all_steps = StepRows(numbers, steps.start_ns, steps.end_ns, steps.time_ns, steps.parts["comm"])
+    garbage = process.spans.at(process.spans.called(*GARBAGE.split("/")))
+    collected = covered_within(
+        *union(garbage.start_ns, garbage.end_ns), steps.start_ns, steps.end_ns
+    )
+    all_steps = StepRows(
+        numbers, steps.start_ns, steps.end_ns, steps.time_ns, steps.parts["comm"], collected
+    )
     spans = _spans(steps, silences, names)
     return RankPartial(
         place,
@@ -77,7 +84,12 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
 
 
 def layout_of(told: str | None) -> tuple[tuple[str, int], ...]:
-    """Return the rank in each dimension that a layout names: ``dp=0,pp=1``."""
+    """Return the rank in each dimension that a layout names: ``dp=0,pp=1``, or a JSON object."""
+    if told and told.lstrip().startswith("{"):
+        try:
+            told = ",".join(f"{name}={rank}" for name, rank in orjson.loads(told).items())
+        except orjson.JSONDecodeError:
+            return ()
     pairs = [DIMENSION.fullmatch(one) for one in (told or "").split(",")[:MOST_DIMENSIONS]]
     return tuple({pair[1]: int(pair[2]) for pair in pairs if pair}.items())
 

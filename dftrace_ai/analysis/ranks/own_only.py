@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Of all ranks so many steps are unpacked at a time.
 STEPS: Final = 32
-OF_STEPS: Final = 3  # number, time and blocked time stand before the own work by name
+OF_STEPS: Final = 4  # number, time, blocked and collecting time stand before the own work by name
 UNIT_NS: Final = 1000
 
 _NONE: Final = np.zeros(0, np.int64)
@@ -67,12 +67,12 @@ class _Chunks(Mapping[int, StepsChunk]):
         count = int(self._steps[at])
         packed = unpack_columns(self._content[low:high], (count,) * len(self._rows))
         told, *values = np.frombuffer(packed, np.int64).reshape(-1, count)
-        time, blocked, *by_name = (column * UNIT_NS for column in values)
+        time, blocked, garbage, *by_name = (column * UNIT_NS for column in values)
         own = np.array(by_name, np.int64).reshape(-1, count)
         name, step = np.nonzero(own)
         names, nothing = self._rows[OF_STEPS:] - OF_STEPS, np.zeros(len(name), np.int64)
         return StepsChunk(
-            StepRows(told, np.zeros(count, np.int64), time, time, blocked),
+            StepRows(told, np.zeros(count, np.int64), time, time, blocked, garbage),
             SpanRows(step, names[name], nothing, own[name, step], nothing),
             SilenceRows(*(_NONE for _ in SilenceRows._fields)),
             CallRows(*(_NONE for _ in CallRows._fields)),
@@ -88,6 +88,6 @@ class _Chunks(Mapping[int, StepsChunk]):
 def _table(chunk: StepsChunk, names: int) -> Integers:
     steps = chunk.steps
     own = chunk.own_ns(names)[:, :names]
-    times = np.vstack([steps.time_ns, steps.blocked_ns, own.T]) // UNIT_NS
+    times = np.vstack([steps.time_ns, steps.blocked_ns, steps.gc_ns, own.T]) // UNIT_NS
     table: Integers = np.vstack([steps.number, times])
     return table

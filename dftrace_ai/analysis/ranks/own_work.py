@@ -68,6 +68,7 @@ class NamedWork(NamedTuple):
     names: tuple[str, ...]
     own_ns: Integers  # (names, ranks, steps)
     wait_ns: Integers  # (ranks, steps)
+    gc_ns: Integers  # (ranks, steps), of the own work
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,6 +239,7 @@ class OwnWork:
             tuple(names[at] for at in seen),
             own[seen],
             block.blocked_ns[:, inside],
+            block.gc_ns[:, inside],
         )
 
     def _some_ranks(self, values: Integers) -> Iterator[Integers]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 STEPS_OF_CHUNK: Final = 256
 """Steps with numbers from n to n + 255 are one chunk, where n is divisible by 256."""
 
+GARBAGE: Final = "host/gc"
+"""Category and name of collections of Python's garbage, which lie within other spans."""
+
 NOT_ANNOTATED: Final = "not annotated"
 """In place of a span's name, for what of a step lies in none."""
 
@@ -81,6 +84,7 @@ class StepRows(NamedTuple):
     end_ns: Integers
     time_ns: Integers  # what it took without evaluation inside of it
     blocked_ns: Integers  # how much of that the rank was blocked by others
+    gc_ns: Integers  # how much of it Python's garbage was collected, in whatever span that lies
 
 
 class SpanRows(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
+from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     bytes_text,
@@ -52,10 +52,15 @@ IN_ONE_SPAN: Final = (
     "what {ranks} does in {span} and the others do not: hooks, other data; then the machine: "
     "clocks and temperature of {place}"
 )
+UNNAMED: Final = {NOT_ANNOTATED: "time in no span", GARBAGE: "garbage collection"}
 # A slow machine makes all spans longer. It is none where the other ones have less than so much of
 # what that would give them, and are so much of the work that this says something.
 OF_A_MACHINE: Final = 0.5
 FEWEST_OTHERS: Final = 0.1
+NEXT_OF_GARBAGE: Final = (
+    "call gc.freeze() after setting up, and gc.collect() on all ranks in the same steps; dftrace "
+    "view shows collections as host/gc"
+)
 NEXT: Final[dict[Kind, str]] = {
     "stage": "move layers from {stages} to the others",
     "stage or worker": "the machine of {ranks} first; if it is as the others', move layers away",
@@ -64,8 +69,8 @@ NEXT: Final[dict[Kind, str]] = {
     "bursts": "what {ranks} alone does then: saving, logging, evaluating; do it on all ranks, or "
     "asynchronously",
     "split": "what {ranks} have and the others have not: device, host, threads, data",
-    "pauses": "gc.freeze() after setting up, gc.collect() on all ranks in the same steps; other "
-    "load on the hosts",
+    "pauses": "what stops a rank now and then: saving, logging, other load on its host; dftrace "
+    "view --steps A:B shows them",
     "data": "deal out the data by length, so that each rank has as much to do in a step",
     "jitter": "cores for each rank of its own, and threads pinned to them",
     "once": "what {ranks} did in step {step}: dftrace view --steps {step}:{behind}; saving, "
@@ -113,6 +118,8 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
             text = NEXT[finding.kind]
         elif text == NEXT["worker"] and is_in_one_span(finding.evidence.excess):
             text = IN_ONE_SPAN
+    if finding.name == GARBAGE:
+        text = NEXT_OF_GARBAGE
     return text.format(
         span=span_text(finding.name),
         step=step,
@@ -387,8 +394,8 @@ def excess_text(excess: Iterable[Excess]) -> str:
 
 def span_text(name: str) -> str:
     """Return a span by its name alone, which is what people call it."""
-    if name == NOT_ANNOTATED:
-        return "time in no span"
+    if name in UNNAMED:
+        return UNNAMED[name]
     return shortened(name.rpartition("/")[2], ARGUMENT_LETTERS)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.model import Excess
-from dftrace_ai.analysis.ranks.own_work import onset_of
+from dftrace_ai.analysis.ranks.own_work import low_median, onset_of
+from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Figures, Shares
 
@@ -143,11 +144,31 @@ def cause_of(
         else:
             cause = Cause("worker", share, ranks=guilty)
         return _with_excess(run, work, cause)
+    if kind == "pauses" and _is_of_garbage(run, work):
+        return Cause("garbage collection", share)
     if kind == "pauses":
         correlation = _correlation(work)
         alike = correlation is not None and correlation >= ALIKE
         return Cause("data" if alike else "pauses", share, correlation=correlation)
     return Cause(kind, share)
+
+
+def _garbage(run: Run, ranks: int) -> Integers:
+    """Return how long garbage was collected, ``(steps, ranks)``."""
+    one = run.gathered
+    at = one.step * ranks + one.chain_rank[one.steps.chain]
+    steps = len(one.numbers)
+    return np.bincount(at, one.gc_ns, steps * ranks).reshape(steps, ranks)
+
+
+def _is_of_garbage(run: Run, work: Work) -> bool:
+    """Return whether steps of a rank are longer than its others by collecting garbage."""
+    garbage = _garbage(run, work.ranks)
+    at = work.operations.step[work.first] * work.ranks + work.rank
+    own = np.bincount(at, work.own, garbage.size).reshape(garbage.shape)
+    more = np.maximum(own - own.mean(0), 0)
+    collected = np.clip(garbage - garbage.mean(0), 0, more)
+    return bool(collected.sum() >= MOST_OF_IT * max(more.sum(), 1))
 
 
 def _with_excess(run: Run, work: Work, cause: Cause) -> Cause:
@@ -175,6 +196,11 @@ def _with_excess(run: Run, work: Work, cause: Cause) -> Cause:
     ]
     if told and told[0].part >= MOST_OF_IT:
         del told[1:]
+    garbage = _garbage(run, work.ranks)
+    collected = garbage[:, slow].sum() - len(cause.ranks) * low_median(garbage.sum(0))
+    if collected >= MOST_OF_IT * max(total, 1):
+        each = round(collected / (steps * len(cause.ranks)))
+        told = [Excess(GARBAGE, each, round(min(float(collected / total), 1.0), 6))]
     first = onset_of(by_step)
     return replace(
         cause,

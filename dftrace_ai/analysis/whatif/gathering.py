@@ -60,6 +60,7 @@ class Gathered:
     ended: Integers  # where the last ends
     steps: Columns  # in each chain, in order
     step: Integers  # of `steps`, the index of each in `numbers`
+    gc_ns: Integers  # of `steps`, how long garbage was collected in each
     spans: Columns  # outermost spans of work, without overlaps
     span_name: Integers  # index in `names`
     silences: Columns  # when the thread was blocked
@@ -81,7 +82,7 @@ class Gathered:
 class _Part(NamedTuple):
     """What one rank did in one stretch; times by the clock of all, rows of calls from 0."""
 
-    steps: tuple[Integers, Integers]
+    steps: tuple[Integers, Integers, Integers]
     spans: tuple[Integers, Integers, Integers]
     silences: tuple[Integers, Integers, Integers]
     calls: _Calls
@@ -255,7 +256,7 @@ def _part(
     # Calls of others than those of the stretch are not told.
     known = (call >= calls.start) & (call < calls.stop)
     return _Part(
-        (common(steps.start_ns[some]), common(steps.end_ns[some])),
+        (common(steps.start_ns[some]), common(steps.end_ns[some]), steps.gc_ns[some]),
         (
             common(chunk.spans.start_ns[spans]),
             common(chunk.spans.end_ns[spans]),
@@ -373,6 +374,7 @@ def _together(
         step=np.concatenate(
             [before[stretch] + np.arange(len(part.steps[0])) for stretch, part in flat]
         ),
+        gc_ns=np.concatenate([part.steps[2] for part in every]),
         spans=columns([one.spans[0] for one in every], [one.spans[1] for one in every]),
         span_name=np.concatenate([one.spans[2] for one in every]),
         silences=silences,

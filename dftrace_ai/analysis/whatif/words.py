@@ -6,7 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.limits import severity
-from dftrace_ai.analysis.ranks.words import NEXT_OF_SPANS, is_in_one_span, span_text
+from dftrace_ai.analysis.ranks.partials import GARBAGE
+from dftrace_ai.analysis.ranks.words import (
+    NEXT_OF_GARBAGE,
+    NEXT_OF_SPANS,
+    is_in_one_span,
+    span_text,
+)
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     GPU_UNSEEN,
@@ -45,8 +51,7 @@ NEXT: Final[dict[CauseKind, str]] = {
     "stage or worker": "the machine of {who} first; if it is as the others', move layers away",
     "data": "deal out the data by length, so that micro-batches have as much to do",
     "pauses": "what stops a rank now and then: saving, logging, other load on its host",
-    "garbage collection": "gc.freeze() after setting up, gc.collect() on all ranks in the same "
-    "steps",
+    "garbage collection": NEXT_OF_GARBAGE,
     "communication": "the links of {who}; then overlap, larger buckets, fewer synchronisations",
     "several": "dftrace ranks for who is late; then the greatest of these shares",
 }
@@ -162,7 +167,9 @@ def _next(cause: Cause) -> str:
         text = NEXT_IN_SERIES
     elif cause.kind == "worker":
         of_span = NEXT_OF_SPANS.get(span.partition("/")[0])
-        if cause.in_bursts:
+        if span == GARBAGE:
+            text = NEXT["garbage collection"]
+        elif cause.in_bursts:
             text = IN_BURSTS
         elif of_span:
             text = of_span

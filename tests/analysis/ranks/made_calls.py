@@ -105,6 +105,7 @@ def _chunk(
         clocked(rank, [(step + 1) * length for step in steps]),
         whole,
         np.zeros_like(whole),
+        np.zeros_like(whole),
     )
     row = {step: at for at, step in enumerate(steps)}
     columns = {

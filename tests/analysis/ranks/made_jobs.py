@@ -130,12 +130,13 @@ class MadeJob:
         start = np.cumsum(time) - time
         ends = start[:, None] + np.cumsum(took, axis=1)
         numbers = first + np.arange(self.steps)
+        none = np.zeros(self.steps, np.int64)
         chunks: dict[int, StepsChunk] = {}
         for number in np.unique(numbers // STEPS_OF_CHUNK).tolist():
             at = numbers // STEPS_OF_CHUNK == number
             count = int(at.sum())
             chunks[number] = StepsChunk(
-                StepRows(numbers[at], start[at], (start + time)[at], time[at], wait[at]),
+                StepRows(numbers[at], start[at], (start + time)[at], time[at], wait[at], none[at]),
                 SpanRows(
                     np.repeat(np.arange(count), len(own)),
                     np.tile(np.arange(len(own)), count),

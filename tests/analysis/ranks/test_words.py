@@ -152,7 +152,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         },
         "PAUSES",
         "In 31 of 498 steps all waited for one that paused, 14 ranks by turns: 17 % of the time.",
-        "gc.freeze()",
+        "what stops a rank now and then",
     ),
     "data": (
         {

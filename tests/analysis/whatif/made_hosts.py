@@ -113,7 +113,7 @@ class MadeHosts:
             nth = at[0] * BUCKETS + np.arange(calls)
             last = np.arange(count) * BUCKETS + BUCKETS - 1
             chunks[chunk] = StepsChunk(
-                StepRows(at, begin[at], begin[at + 1], begin[at + 1] - begin[at], wait[at]),
+                StepRows(at, begin[at], begin[at + 1], begin[at + 1] - begin[at], wait[at], 0 * at),
                 SpanRows(
                     np.repeat(np.arange(count), 4),
                     np.tile(np.arange(4), count),

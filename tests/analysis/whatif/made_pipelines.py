@@ -261,7 +261,7 @@ class MadePipeline:
         time = np.diff(seen(edges))
         assert self.steps <= STEPS_OF_CHUNK
         chunk = StepsChunk(
-            StepRows(np.arange(self.steps), seen(edges[:-1]), seen(edges[1:]), time, none),
+            StepRows(np.arange(self.steps), seen(edges[:-1]), seen(edges[1:]), time, none, none),
             SpanRows(
                 column([self.events[at].step for at in spans]),
                 column([self.events[at].name for at in spans]),
