@@ -60,43 +60,10 @@ TEST("lines of a trace are unpacked as they were, and take a tenth") {
         }
 }
 
-TEST("lines without fields, of many fields, and very long ones are unpacked as they were") {
-    LineDeflate deflate;
-    Random random(3);
-    std::string many = "{\"id\":1", longest;
-    for (int i = 0; i < 3000; ++i) many += ",\"a" + std::to_string(i) + "\":" + number(random, 99);
-    many += "}}\n";
-    for (int i = 0; i < 9000; ++i) longest += "," + number(random, 1'000'000'000);
-    for (const std::string& line : {std::string("\n"), std::string("}}\n"), std::string(",\n"),
-                                    std::string(100'000, 'a'), std::string(100'000, ','), many, longest}) {
-        check_round_trip(deflate, line);
-        check_round_trip(deflate, line + line + "\n" + line);
-    }
-}
-
 TEST("codes stay within their length, however seldom a byte is") {
     LineDeflate deflate;
     std::string text;  // as often as the numbers of Fibonacci: the deepest tree
     for (std::uint32_t letter = 0, a = 1, b = 1; letter < 26; ++letter, b += std::exchange(a, b))
         text.append(a, static_cast<char>('a' + letter));
     check_round_trip(deflate, text);
-}
-
-TEST("the same text gives the same bytes, whatever was compressed before") {
-    const std::string text = made::Lines(4).next(600'000), other = made::Lines(5).next(100'000);
-    LineDeflate first, second;
-    const std::string bytes = packed(first, text, text.size());
-    packed(second, other, other.size());
-    CHECK(packed(second, text, text.size()) == bytes);
-}
-
-TEST("where there is no room nothing is written, and none of it elsewhere") {
-    LineDeflate deflate;
-    const std::string text = made::Lines(5).next(1'000'000);
-    const std::size_t needed = packed(deflate, text, text.size()).size();
-    constexpr std::size_t behind = 8;
-    CHECK_EQ(packed(deflate, text, needed + behind).size(), needed);
-    for (const std::size_t room :
-         {needed + behind - 1, needed / 2, std::size_t{9}, std::size_t{8}, std::size_t{0}})
-        CHECK_EQ(packed(deflate, text, room).size(), 0);
 }

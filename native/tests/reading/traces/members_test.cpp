@@ -122,51 +122,6 @@ TEST("all blocks are read in their order, wherever they seem to begin") {
     }
 }
 
-TEST("what a block says of its length is a guess, and all is read whatever it says") {
-    const ScratchDir dir;
-    std::mt19937 noise(4);
-    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
-        for (const std::uint32_t lie : {0u, 41u, 300u, 5'000u, 70'000u, 0x7fffffffu, 0xffffffffu}) {
-            std::string whole, bytes;
-            for (int block = 0; block < 12; ++block) {
-                const std::string text = noisy(noise, 1 + noise() % 4000);
-                whole += text;
-                bytes += with_facts(text, codec, block % 3 == 1 ? lie : 0);
-            }
-            const Seen seen = read(dir, bytes, codec, 1 + lie % 3);
-            CHECK(seen.text == whole);
-            CHECK_EQ(seen.read.file_bytes, bytes.size());
-        }
-    }
-}
-
-TEST("reading ends before the first block that is torn, broken, or cut within a line") {
-    const ScratchDir dir;
-    std::mt19937 noise(2);
-    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
-        const std::string first = noisy(noise, 5000), second = noisy(noise, 5000);
-        const std::string good = packed(first, codec), next = packed(second, codec);
-        std::string broken = next;
-        for (std::size_t i = 20; i < 40; ++i) broken[i] = static_cast<char>(~broken[i]);
-        const std::string torn = next.substr(0, next.size() / 2);
-        const std::string cut = packed(second + "half", codec) + next;
-        for (const std::string& rest : {torn, broken + next, cut, std::string(100, '\0'), std::string("x")}) {
-            const Seen seen = read(dir, good + rest, codec, 3);
-            CHECK(seen.text == first);
-            CHECK_EQ(seen.read.file_bytes, good.size());
-        }
-    }
-}
-
-TEST("a block that unpacks to more than its share is left to others") {
-    const ScratchDir dir;
-    const std::string bomb(most_block_bytes + 1, '\n');
-    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
-        const std::string good = packed("x\n", codec);
-        CHECK_EQ(read(dir, good + packed(bomb, codec), codec, 2).read.file_bytes, good.size());
-    }
-}
-
 TEST("while a block is worked at others are read, and wait for their turn") {
     const ScratchDir dir;
     std::string bytes;
