@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -65,6 +66,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in left])
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """What all modules have imported is collected no more: not in each collection, nor in each fork."""
+    gc.collect()
+    gc.freeze()
 
 
 # How long a collection of garbage takes says how busy the machine is: the tests of it ask for it.

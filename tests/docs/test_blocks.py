@@ -53,12 +53,14 @@ def programs() -> list[Block]:
     ]
 
 
-# Each program in a child of one process, which has imported for all of them what takes long.
+# Each program in a child of one process, which has imported for all of them what takes long. What is frozen
+# a child does not collect as it ends, which would copy all of it.
 FORKING = """
-import os, runpy, sys
+import gc, os, runpy, sys
 
 if sys.argv[1]:
     __import__(sys.argv[1])
+gc.freeze()
 for folder in sys.argv[2:]:
     if not os.fork():
         break

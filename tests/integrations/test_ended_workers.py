@@ -8,7 +8,7 @@ from conftest import RunScript
 from safety.commands import answer, invoke
 
 ENDS = """
-    import os, signal, sys, time
+    import gc, os, signal, sys, time
     import torch
     from torch.utils.data import DataLoader, Dataset
     import dftrace_ai
@@ -55,6 +55,7 @@ ENDS = """
         killed(number=signal.SIGTERM)
 
     out = os.path.dirname(os.environ["DFTRACE_LOG_FILE"])
+    gc.freeze()  # none of the children collects what was imported
     for end in (at_exit, finalized, by_its_loader, killed, terminated):
         child = os.fork()
         if child == 0:

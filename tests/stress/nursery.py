@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -194,6 +195,7 @@ def serve() -> dict[str, Any] | None:
     """Answer the commands; comes back in each forked victim, with its order."""
     for module in AT_ONCE:
         __import__(module)
+    gc.freeze()  # no fork collects, and copies, as it ends what is the same in all of them
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         for line in sys.stdin:
@@ -202,6 +204,7 @@ def serve() -> dict[str, Any] | None:
             match order["command"]:
                 case "load":
                     __import__(order["module"])
+                    gc.freeze()
                 case "fresh":
                     answer = _fresh(order)
                 case "clear":

@@ -6,6 +6,7 @@ end of this file, or is ended. It has a directory of its own, with its output in
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -82,5 +83,6 @@ if __name__ == "__main__":
             import_module(name)
     import programs
 
+    gc.freeze()  # no fork collects, and copies, as it ends what is the same in all of them
     if chosen := fork_all(CASES, Path(sys.argv[2])):
         programs.named(chosen["program"])(**chosen["options"])

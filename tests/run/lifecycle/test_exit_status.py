@@ -14,7 +14,7 @@ from conftest import clean_environment, read_all, trace_files
 # Each ending is that of a main program: it is forked off at the end of the script and goes on to its
 # last line. So one interpreter tries them all.
 PROGRAM = '''
-import json, multiprocessing, os, shutil, signal, sys
+import gc, json, multiprocessing, os, shutil, signal, sys
 
 def signalled(number):
     os.kill(os.getpid(), number)
@@ -80,7 +80,8 @@ def statuses_of_workers(method, with_what):
 if __name__ == "__main__":
     way, with_what = sys.argv[1:3]
     if with_what == "inspect":
-        import torch, dftrace_ai.inspect.api  # once for all endings
+        import torch, dftrace_ai.inspect.api  # once for all endings, none of which collects them
+        gc.freeze()
     # Of a launched program, whoever launched it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if way == "main":

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import read_all, trace_files
 from interruption import Interruption
+from sampling import share_of
 
 import dftrace_ai
 from dftrace_ai import ai
@@ -61,9 +62,19 @@ HANDLERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def at_each_place(handler: Callable[[], Any], modules: set[Path] = OURS) -> Iterator[Interruption]:
-    """A handler that comes at one place after the other, until it has come at none; no run is left."""
-    for place in itertools.count(1):
+def at_each_place(
+    handler: Callable[[], Any], modules: set[Path] = OURS, *, first: int = 0, share: float = 1
+) -> Iterator[Interruption]:
+    """A handler that comes at one place after the other, until it has come at none; no run is left.
+
+    Args:
+        handler: what it does.
+        modules: where it comes.
+        first: of a share, which is the first: those of others lie between.
+        share: of the places, where not all of the matrix is asked for.
+    """
+    every = round(1 / share_of(share)) if share < 1 else 1
+    for place in itertools.count(1 + first % every, every):
         interruption = Interruption(place, handler, modules)
         yield interruption
         dftrace_ai.finalize()
@@ -74,6 +85,7 @@ def at_each_place(handler: Callable[[], Any], modules: set[Path] = OURS) -> Iter
             return
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("operation", ["initialize", "finalize", "tracing"])
 def test_a_handler_at_any_place(
@@ -84,7 +96,9 @@ def test_a_handler_at_any_place(
     monkeypatch.setenv("DFTRACE_LOG_FILE", str(tmp_path / "t"))
     monkeypatch.setenv("DFTRACE_COMPRESSION", "none")
     recorded = 0
-    for interruption in at_each_place(HANDLERS[handler]):
+    # Each place is one of some handler.
+    first = list(HANDLERS).index(handler)
+    for interruption in at_each_place(HANDLERS[handler], first=first, share=1 / 3):
         if operation == "finalize":
             dftrace_ai.initialize()
             event()
@@ -139,6 +153,7 @@ def test_who_is_interrupted_while_it_joins_holds_nothing(tmp_path: Path) -> None
                 dftrace_ai.finalize()  # of both
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("decorated", [False, True])
 def test_a_block_that_an_interrupt_left_open_holds_nothing(decorated: bool, tmp_path: Path) -> None:
     """Also if the handler raises before the first line of what would end the block."""
@@ -147,7 +162,7 @@ def test_a_block_that_an_interrupt_left_open_holds_nothing(decorated: bool, tmp_
     def work() -> None:
         event()
 
-    for interruption in at_each_place(raises):
+    for interruption in at_each_place(raises, first=decorated, share=1 / 2):
         with interruption, contextlib.suppress(Interrupt):
             if decorated:
                 work()

@@ -80,20 +80,6 @@ def test_a_span_that_is_dropped_while_open_in_a_cycle(traced: Traced) -> None:
     assert t.one("step").level == 1
 
 
-def test_five_thousand_spans_in_each_other(traced: Traced) -> None:
-    nodes = [ai.compute, ai.compute.forward, ai.data.item]
-    with traced(perfetto=False) as rec:
-        for i in range(5000):
-            nodes[i % 3].start()
-        for i in reversed(range(5000)):
-            nodes[i % 3].stop()
-        with ai.compute.step:
-            pass
-    t = rec.trace
-    assert [e.level for e in t.spans] == [*range(1, 5001), 1]
-    assert t.footer["unfinished"] == 0
-
-
 def test_initialize_and_finalize_from_many_threads_at_once(tmp_path: Path) -> None:
     gate = threading.Barrier(6)
 
@@ -301,7 +287,7 @@ def test_a_collector_that_ends_the_run_and_begins_another(run_script: RunScript)
                         await asyncio.sleep(0)
 
         async def tasks():
-            await asyncio.gather(*map(task, range(15)))
+            await asyncio.gather(*map(task, range(7)))
 
         dftrace_ai.initialize()
         gc.callbacks.append(begin_another)

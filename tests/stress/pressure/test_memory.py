@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from conftest import read_all
+from sampling import share_of
 
 import dftrace_ai.spools.recovery
 
@@ -40,18 +41,27 @@ WORK_EVENTS = 3 * 2 * 8 * 4
 """
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+COMPRESSIONS = ["none", "gzip", "zstd"]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_each_allocation_of_the_writer_fails_once(
     pressed: Pressed, traces: Path, compression: str
 ) -> None:
-    """One run after the other, in each of which one allocation more goes well before one fails."""
+    """One run after the other, in each of which more allocations go well before one fails.
+
+    Each number is that of some compression.
+    """
+    every = round(1 / share_of(1 / 3))
+    first = 1 + COMPRESSIONS.index(compression) % every
     done = pressed(
         WORK
         + f"""
 shim = Shim()
-number, failed = 0, True
+number, failed = {first - every}, True
 while failed:
-    number += 1
+    number += {every}
     run = dftrace_ai.initialize(
         log_file=f"{traces}/{{number}}/trace", compression="{compression}",
         flush_interval_ms=60_000, spool_bytes=4 << 20,
@@ -69,12 +79,10 @@ say(number=number)
 """
     )
     assert done.said[0]["number"] > 50
-    folders = sorted(traces.iterdir(), key=lambda folder: int(folder.name))
-    assert len(folders) == done.said[0]["number"]
-    # Strict reading takes long: each compression has its third of the runs.
-    mine = folders[["none", "gzip", "zstd"].index(compression) :: 3]
-    (first, *_) = read_all([next(folder.glob("*.pfw*")) for folder in mine])
-    assert first.names["forward"] == 49
+    numbers = range(first, done.said[0]["number"] + 1, every)
+    assert {folder.name for folder in traces.iterdir()} == {*map(str, numbers)}
+    found = read_all([next((traces / str(number)).glob("*.pfw*")) for number in numbers])
+    assert {trace.names["forward"] for trace in found} == {49}
 
 
 @pytest.mark.parametrize(
