@@ -131,7 +131,7 @@ def _ends_of(job: RanksOfJob) -> _Ends:
     clocks = clocks_of(job, matching.ranks)
     parts: list[_Ends] = []
     count = 0
-    for block in job.blocks():
+    for block in job.blocks("steps", "calls"):
         step_ns = block.time_ns.max(0)
         for matches in matching.take(block):
             if not len(matches.first):
@@ -152,12 +152,11 @@ class _Calls:
         # What is left of a block before is in none of the chunks at hand.
         self.here = met.row != UNTOLD
         self.track, self.start_ns, self.end_ns = (np.zeros(len(met.row), np.int64) for _ in "123")
-        for rank, chunk in enumerate(block.chunks):
-            mine = np.flatnonzero((met.rank == rank) & self.here)
-            row = met.row[mine]
-            self.track[mine] = chunk.calls.track[row]
-            self.start_ns[mine] = chunk.calls.start_ns[row]
-            self.end_ns[mine] = chunk.calls.end_ns[row]
+        table = block.tables.calls
+        row = (table.edges[met.rank] + met.row)[self.here]
+        self.track[self.here] = table.rows.track[row]
+        self.start_ns[self.here] = table.rows.start_ns[row]
+        self.end_ns[self.here] = table.rows.end_ns[row]
         # An end that lies a nanosecond within it needs three of them.
         self.here &= self.end_ns - self.start_ns > 2
 

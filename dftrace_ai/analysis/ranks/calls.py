@@ -11,7 +11,7 @@ from dftrace_ai.analysis.ranks.groups import GroupsOfJob
 from dftrace_ai.analysis.ranks.partials import UNTOLD, CallRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from dftrace_ai.analysis.ranks.job import Block
     from dftrace_ai.analysis.ranks.partials import RankPartial
@@ -44,7 +44,7 @@ class Calls(NamedTuple):
 
     def taken(self, rows: Integers) -> Calls:
         """Return some of them."""
-        return Calls(*(column[rows] for column in self))
+        return Calls(*(some_of(column, rows) for column in self))
 
     def and_then(self, other: Calls) -> Calls:
         """Return these and others."""
@@ -85,64 +85,69 @@ class RanksInOrder:
 
     def calls_of(self, block: Block, first: int, end: int) -> Calls:
         """Return the calls of a block from one step to before another, and of what follows each."""
-        stretches = list(self._stretches(block, first, end))
-        if not stretches:
-            none = np.zeros(0, np.int64)
-            return Calls(*(none for _ in Calls._fields))
-        counts = [one.end - one.first for one in stretches]
-        parts = [slice(one.first, one.end) for one in stretches]
-        columns = dict(
-            zip(CallRows._fields, zip(*(one.calls for one in stretches), strict=True), strict=True)
-        )
-
-        def column(name: str) -> Integers:
-            return np.concatenate(
-                [one[part] for one, part in zip(columns[name], parts, strict=True)]
-            )
-
-        ranks = np.array([one.rank for one in stretches])
-        rank, shift = np.repeat(ranks, counts), np.repeat(self.shift_ns[ranks], counts)
-        skipped = np.cumsum(counts) - counts - [one.first for one in stretches]
+        steps, table = block.tables.steps, block.tables.calls
+        begins, counts, rows = self._some(block, first, end)
+        ranks = np.array(self.order)
+        rank = np.repeat(ranks, counts)
+        row = np.arange(len(rank)) - np.repeat(np.cumsum(counts) - counts, counts)
+        row += np.repeat(begins - table.edges[ranks], counts)
+        told = CallRows(*(some_of(column, rows) for column in table.rows))
         # Steps of the chunks, those of all ranks in a row; the last is of calls without one.
-        steps = [block.chunks[one.rank].steps.number for one in stretches]
-        numbers = np.concatenate([*steps, [UNTOLD]])
-        lengths = [len(number) for number in steps]
-        step = column("step")
-        starts = np.repeat(np.cumsum(lengths) - lengths, counts)
-        at = np.where(step == UNTOLD, len(numbers) - 1, starts + step)
+        numbers = np.append(steps.rows.number, UNTOLD)
         place = np.minimum(np.searchsorted(block.numbers, numbers), len(block.numbers) - 1)
         place[block.numbers[place] != numbers] = UNTOLD
+        at = np.where(told.step == UNTOLD, len(numbers) - 1, steps.edges[rank] + told.step)
         step = place[at]
         groups = self.groups
-        group = column("group")
         # Of a call without a group: the last one of its rank.
         ends = np.append(groups.first_group[1:], len(groups.of_rank)) - 1
-        group = np.where(group == UNTOLD, ends[rank], groups.first_group[rank] + group)
+        group = np.where(told.group == UNTOLD, ends[rank], groups.first_group[rank] + told.group)
+        shift = self.shift_ns[rank] if self.shift_ns.any() else 0
         return Calls(
             rank=rank,
-            row=np.arange(len(rank)) - np.repeat(skipped, counts),
+            row=row,
             step=step,
             number=numbers[at],
             common=step != UNTOLD,
             group=groups.of_rank[group],
-            name=groups.calls[groups.first_name[rank] + column("name")],
-            start_ns=column("start_ns") + shift,
-            end_ns=column("end_ns") + shift,
-            **{name: column(name) for name in _SAME},
-            left=np.zeros(len(rank), bool),
+            name=groups.calls[groups.first_name[rank] + told.name],
+            start_ns=told.start_ns + shift,
+            end_ns=told.end_ns + shift,
+            **{name: getattr(told, name) for name in _SAME},
+            left=np.broadcast_to(np.False_, len(rank)),
         )
 
-    def _stretches(self, block: Block, first: int, end: int) -> Iterator[_Stretch]:
-        for rank in self.order:
-            calls, rows = block.chunks[rank].calls, block.rows[rank]
-            start, stop = 0, len(calls.step)
-            if first or end < len(rows):
-                # What lies in no step follows the one before it.
-                reached = np.maximum.accumulate(calls.step)
-                start = int(np.searchsorted(reached, rows[first])) if first else 0
-                stop = int(np.searchsorted(reached, rows[end])) if end < len(rows) else stop
-            if start < stop:
-                yield _Stretch(rank, calls, start, stop)
+    def _some(
+        self, block: Block, first: int, end: int
+    ) -> tuple[Integers, Integers, slice | Integers]:
+        """Return where calls of ranks in order begin in their table, how many, and their rows."""
+        steps, table = block.tables.steps, block.tables.calls
+        low, high = table.edges[:-1], table.edges[1:]
+        if first or end < len(block.numbers):
+            # Ranks one after the other on one axis. What lies in no step follows the one before it.
+            far = int(steps.counts.max()) + 1
+            ranks = np.arange(len(low)) * far
+            reached = table.rows.step + np.repeat(ranks, table.counts)
+            reached = np.maximum.accumulate(reached)
+            if first:
+                low = np.searchsorted(reached, ranks + block.rows[:, first])
+            if end < len(block.numbers):
+                high = np.searchsorted(reached, ranks + block.rows[:, end])
+        order = np.array(self.order)
+        begins, counts = low[order], (high - low)[order]
+        if counts.sum() == len(table.rows.step) and (np.diff(order) == 1).all():
+            return begins, counts, slice(None)
+        rows = np.arange(counts.sum()) + np.repeat(begins - np.cumsum(counts) + counts, counts)
+        return begins, counts, rows
+
+
+def some_of(column: Integers, rows: slice | Integers) -> Integers:
+    """Return some rows of a column, which may be one number all over."""
+    if isinstance(rows, slice):
+        return column[rows]
+    if column.strides == (0,):
+        return np.broadcast_to(column[:1], len(rows)) if len(column) else column
+    return column.take(rows)
 
 
 def _shift(ranks: Sequence[RankPartial], clock: Integers) -> Integers:
@@ -153,12 +158,3 @@ def _shift(ranks: Sequence[RankPartial], clock: Integers) -> Integers:
         if (own := one.place.clock_offset_ns) is not None:
             shift[at] = first.setdefault(int(clock[at]), own) - own
     return shift
-
-
-class _Stretch(NamedTuple):
-    """Calls of a rank that follow each other."""
-
-    rank: int
-    calls: CallRows
-    first: int
-    end: int

@@ -149,8 +149,8 @@ def clocks_of(job: RanksOfJob, order: RanksInOrder | None = None) -> Clocks:
     numbers = sorted(job.ranks[0].chunks) if len(order.clocks) > 1 else []
     chosen = np.linspace(0, len(numbers) - 1, min(len(numbers), _STRETCHES)).round().astype(int)
     for at in chosen.tolist():
-        if (block := job.block(numbers[at])) is not None:
-            calls = sum(len(chunk.calls.name) for chunk in block.chunks)
+        if (block := job.block(numbers[at], "steps", "calls")) is not None:
+            calls = len(block.tables.calls.rows.name)
             steps = _CALLS * len(block.numbers) // (len(chosen) * max(calls, 1))
             samples.add(matched(block, order, max(steps, 1)))
     return samples.clocks()

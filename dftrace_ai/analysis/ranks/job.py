@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.kept import Kept, PackedChunks, Spill, read_kept, write_kept
+from dftrace_ai.analysis.ranks.kept import Kept, read_kept, write_kept
 from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
+from dftrace_ai.analysis.ranks.packing import KINDS, THREADS, PackedChunks, Spill, tables_of
 from dftrace_ai.analysis.ranks.partials import Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
@@ -23,67 +23,76 @@ from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from dftrace_ai.analysis.ranks.packing import Kind, Tables
     from dftrace_ai.analysis.ranks.partials import StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.identity import Owner
 
 # Of so many bytes on it is worth it to keep what ranks say: they are read in seconds.
 LARGE_BYTES: Final = 32 * 1024 * 1024
-THREADS: Final = min(8, os.cpu_count() or 1)
 
 
-class Block(NamedTuple):
-    """Steps that all ranks of a job have: of each rank the chunk in which they lie."""
+@dataclass(frozen=True, repr=False)
+class Block:
+    """Steps that all ranks of a job have, and what their chunks hold."""
 
     numbers: Integers  # what the steps are called, in order
     ranks: tuple[RankPartial, ...]
-    chunks: tuple[StepsChunk, ...]  # of each rank
     rows: Integers  # (ranks, steps): the row of each step in the chunk of each rank
+    tables: Tables  # of the chunks
+
+    @classmethod
+    def of(cls, ranks: tuple[RankPartial, ...], tables: Tables) -> Block | None:
+        """Put chunks together; None where they have no step in common."""
+        steps = tables.steps
+        counts = steps.counts.tolist()
+        told = np.split(steps.rows.number, steps.edges[1:-1])
+        alike = (
+            len(set(counts)) == 1
+            and not np.diff(np.reshape(steps.rows.number, (len(ranks), -1)), axis=0).any()
+        )
+        if alike:
+            rows = np.broadcast_to(np.arange(counts[0]), (len(ranks), counts[0]))
+            return cls(told[0], ranks, rows, tables)
+        common = reduce(_in_both, told)
+        if not len(common):
+            return None
+        return cls(common, ranks, np.stack([np.searchsorted(one, common) for one in told]), tables)
+
+    @cached_property
+    def at(self) -> Integers:
+        """The row of each step in the table of steps, ``(ranks, steps)``."""
+        at: Integers = self.rows + self.tables.steps.edges[:-1, None]
+        return at
 
     @property
     def time_ns(self) -> Integers:
         """What each step took each rank, ``(ranks, steps)``, without evaluation inside of it."""
-        return np.stack([chunk.steps.time_ns[row] for chunk, row in self._pairs()])
+        time: Integers = self.tables.steps.rows.time_ns[self.at]
+        return time
 
     @property
     def blocked_ns(self) -> Integers:
         """How much of each step each rank was blocked by others, ``(ranks, steps)``."""
-        return np.stack([chunk.steps.blocked_ns[row] for chunk, row in self._pairs()])
+        blocked: Integers = self.tables.steps.rows.blocked_ns[self.at]
+        return blocked
 
     @property
     def gc_ns(self) -> Integers:
         """How much of each step each rank collected garbage, ``(ranks, steps)``."""
-        return np.stack([chunk.steps.gc_ns[row] for chunk, row in self._pairs()])
+        collecting: Integers = self.tables.steps.rows.gc_ns[self.at]
+        return collecting
 
     @property
     def total_own_ns(self) -> Integers:
         """The own work of each rank in each step, ``(ranks, steps)``."""
         return self.time_ns - self.blocked_ns
 
-    @property
-    def start_ns(self) -> Integers:
-        """When each step began, by the clock of each rank, ``(ranks, steps)``."""
-        return np.stack([chunk.steps.start_ns[row] for chunk, row in self._pairs()])
-
-    @property
-    def end_ns(self) -> Integers:
-        """When each step ended, by the clock of each rank, ``(ranks, steps)``."""
-        return np.stack([chunk.steps.end_ns[row] for chunk, row in self._pairs()])
-
-    def own_ns(self, rank: int) -> Integers:
-        """Return the own work of a rank by step and name, ``(steps, names + 1)``.
-
-        Args:
-            rank: its index in `ranks`, whose names these are; what is not annotated is the last.
-        """
-        own = self.chunks[rank].own_ns(len(self.ranks[rank].names))
-        here: Integers = own[self.rows[rank]]
-        return here
-
-    def _pairs(self) -> Iterator[tuple[StepsChunk, Integers]]:
-        return zip(self.chunks, self.rows, strict=True)
+    def chunk(self, rank: int) -> StepsChunk:
+        """Return what a rank did, by its index in `ranks`."""
+        return self.tables.chunk(rank)
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,36 +128,37 @@ class RanksOfJob:
     @property
     def common(self) -> Integers:
         """The numbers of the steps that all ranks have, in order."""
-        found = [block.numbers for block in self.blocks()]
+        found = [block.numbers for block in self.blocks("steps")]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
-    def blocks(self, *, calls: bool = True) -> Iterator[Block]:
+    @property
+    def has_calls(self) -> bool:
+        """Whether any rank tells of a collective or message."""
+        return any(
+            one.chunks.calls > 0
+            if isinstance(one.chunks, PackedChunks)
+            else any(len(chunk.calls.name) for chunk in one.chunks.values())
+            for one in self.ranks
+        )
+
+    def blocks(self, *kinds: Kind) -> Iterator[Block]:
         """Yield the steps that all ranks have, by their numbers, a chunk of each rank at a time.
 
-        Without `calls` their chunks may lack calls and silences, and are read in half of the time.
+        Of other `kinds` than are asked for chunks have no rows; the fewer, the sooner they are
+        read. By default all are.
         Nothing here holds a block: who lets go of it before asking for the next has one in memory.
         """
         numbers = set[int]()
         if self.ranks:
             numbers = set.intersection(*(set(one.chunks) for one in self.ranks))
-        return filter(None, (self.block(number, calls=calls) for number in sorted(numbers)))
+        return filter(None, (self.block(number, *kinds) for number in sorted(numbers)))
 
-    def block(self, number: int, *, calls: bool = True) -> Block | None:
+    def block(self, number: int, *kinds: Kind) -> Block | None:
         """Return the steps that all ranks have in the chunks of a number; None for none."""
         if not all(number in one.chunks for one in self.ranks):
             return None
-        chunks = tuple(_chunk(one.chunks, number, calls=calls) for one in self.ranks)
-        common = reduce(_in_both, (chunk.steps.number for chunk in chunks))
-        if not len(common):
-            return None
-        rows = np.stack([np.searchsorted(one.steps.number, common) for one in chunks])
-        return Block(common, self.ranks, chunks, rows)
-
-
-def _chunk(chunks: Mapping[int, StepsChunk], number: int, *, calls: bool) -> StepsChunk:
-    if calls or not isinstance(chunks, PackedChunks):
-        return chunks[number]
-    return chunks.first(number)
+        chunks = [one.chunks for one in self.ranks]
+        return Block.of(self.ranks, tables_of(chunks, number, kinds or KINDS))
 
 
 def _in_both(one: Integers, other: Integers) -> Integers:

@@ -94,7 +94,7 @@ def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
     if len(ranks) < 2 or not _some_unknown(found.groups, ranks[0]):
         return found
     unknown = np.flatnonzero(found.groups.size == 0)
-    block = next(RanksOfJob(tuple(ranks)).blocks(), None)
+    block = next(RanksOfJob(tuple(ranks)).blocks("steps", "calls"), None)
     if block is None:
         return found
     calls = found.calls_of(block, 0, len(block.numbers))
@@ -167,34 +167,13 @@ def matched(block: Block, ranks: RanksInOrder, steps: int) -> Matches:
     return _found(ranks.calls_of(block, 0, min(steps, len(block.numbers))), ranks).matches
 
 
-class MeetingsOfJob:
-    """Which calls belong together, for who goes through the chunks of ranks by himself."""
-
-    def __init__(self, job: RanksOfJob) -> None:
-        self._job = job
-        self._ranks = in_order(job.ranks)
-        self._chunk = UNTOLD
-        self._met: dict[int, tuple[Integers, Integers]] = {}
-
-    def meeting_of(self, rank: int, chunk: int) -> Integers:
-        """Return of a chunk's calls a number that those of a meeting share; `UNTOLD` for none."""
-        if chunk != self._chunk:
-            self._chunk, self._met = chunk, self._of_chunk(chunk)
-        met = np.full(len(self._job.ranks[rank].chunks[chunk].calls.name), UNTOLD)
-        if rank in self._met:
-            rows, meetings = self._met[rank]
-            met[rows] = (chunk << 32) + meetings
-        return met
-
-    def _of_chunk(self, chunk: int) -> dict[int, tuple[Integers, Integers]]:
-        """Return the rows of calls that are matched, and their meetings, by rank."""
-        if (block := self._job.block(chunk)) is None:
-            return {}
-        matches = matched(block, self._ranks, len(block.numbers))
-        rank, row, meeting = matches.calls.rank, matches.calls.row, matches.meeting
-        order, first = sorted_by((rank,))
-        parts = np.split(order, first[1:])
-        return {int(rank[part[0]]): (row[part], meeting[part]) for part in parts if len(part)}
+def meetings_in(block: Block, ranks: RanksInOrder) -> Integers:
+    """Return of the calls of a block alone which belong together: by a number from 0, or not."""
+    table = block.tables.calls
+    met = np.full(len(table.rows.name), UNTOLD)
+    matches = matched(block, ranks, len(block.numbers))
+    met[table.edges[matches.calls.rank] + matches.calls.row] = matches.meeting
+    return met
 
 
 class Matching:
@@ -207,7 +186,7 @@ class Matching:
 
     def take(self, block: Block) -> Iterator[Matches]:
         """Yield what belongs together of a block, and of what was left of the one before it."""
-        count = sum(len(chunk.calls.name) for chunk in block.chunks)
+        count = len(block.tables.calls.rows.name)
         pieces = min(max(1, -(-count // CALLS_AT_ONCE)), len(block.numbers))
         edges = np.linspace(0, len(block.numbers), pieces + 1).astype(int).tolist()
         if self._left is not None:

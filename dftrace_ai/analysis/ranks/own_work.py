@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, UNTOLD
 from dftrace_ai.analysis.statistics import (
     MOST_BATCHES,
     STEPS_A_BATCH,
@@ -101,7 +101,7 @@ class OwnWork:
     @classmethod
     def of(cls, job: RanksOfJob) -> OwnWork:
         """Add up own work, a block of steps at a time; of one with 64 ranks 10^4 steps are 5 MB."""
-        blocks = list(map(_Totals.of, job.blocks(calls=False))) or [_Totals.of_none(len(job.ranks))]
+        blocks = list(map(_Totals.of, job.blocks("steps"))) or [_Totals.of_none(len(job.ranks))]
         numbers, time, waited = (
             np.concatenate(parts)
             for parts in zip(
@@ -213,34 +213,50 @@ class OwnWork:
         """Yield own work by name, some of the steps at a time, in their order."""
         names = sorted({name for rank in self.job.ranks for name in rank.names} | {NOT_ANNOTATED})
         index = {name: at for at, name in enumerate(names)}
-        columns = [
-            np.array([index[name] for name in (*rank.names, NOT_ANNOTATED)])
-            for rank in self.job.ranks
-        ]
-        blocks = self.job.blocks(calls=False)
+        # Names of all ranks in a row.
+        number = np.array([index[name] for rank in self.job.ranks for name in rank.names], np.int64)
+        blocks = self.job.blocks("steps", "spans")
         while (block := next(blocks, None)) is not None:
-            part = self._named(block, names, columns)
+            part = self._named(block, names, number)
             # Of the chunks of a thousand ranks two at a time are too many.
             del block
             if part is not None:
                 yield part
 
-    def _named(self, block: Block, names: list[str], columns: list[Integers]) -> NamedWork | None:
+    def _named(self, block: Block, names: list[str], number: Integers) -> NamedWork | None:
         inside = np.isin(block.numbers, self.numbers, assume_unique=True)
         if not inside.any():
             return None
         start = int(np.searchsorted(self.numbers, block.numbers[inside][0]))
         own = np.zeros((len(names), self.ranks, int(inside.sum())), np.int64)
-        for rank, column in enumerate(columns):
-            own[column, rank] = block.own_ns(rank)[inside].T
+        spans, steps = block.tables.spans, block.tables.steps
+        # Of each step where it is among those of its rank that are judged, if it is.
+        place = np.full(len(steps.rows.number), UNTOLD)
+        place[block.at[:, inside]] = np.arange(own.shape[2])
+        rank = np.repeat(np.arange(self.ranks), spans.counts)
+        step = np.where(spans.rows.step == UNTOLD, 0, steps.edges[rank] + spans.rows.step)
+        chosen = np.flatnonzero((spans.rows.step != UNTOLD) & (place[step] != UNTOLD))
+        rank = rank[chosen]
+        name = number[self._first_name[rank] + spans.rows.name[chosen]]
+        at = (name * self.ranks + rank) * own.shape[2] + place[step[chosen]]
+        took = spans.rows.end_ns - spans.rows.start_ns - spans.rows.blocked_ns
+        np.add.at(own.reshape(-1), at, took[chosen])
+        blocked = block.blocked_ns[:, inside]
+        rest = block.time_ns[:, inside] - blocked - own.sum(0)
+        own[names.index(NOT_ANNOTATED)] = np.maximum(rest, 0)
         seen = np.flatnonzero(own.any(axis=(1, 2))).tolist()
         return NamedWork(
             slice(start, start + own.shape[2]),
             tuple(names[at] for at in seen),
             own[seen],
-            block.blocked_ns[:, inside],
+            blocked,
             block.gc_ns[:, inside],
         )
+
+    @property
+    def _first_name(self) -> Integers:
+        counts = [len(rank.names) for rank in self.job.ranks]
+        return np.cumsum(counts) - counts
 
     def _some_ranks(self, values: Integers) -> Iterator[Integers]:
         for at in range(0, len(values), RANKS_AT_ONCE):

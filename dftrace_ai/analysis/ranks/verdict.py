@@ -65,9 +65,7 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
     lateness = lateness_of(job, limits)
     met = collectives_of(job, lateness.judged if len(lateness.judged) else None)
     judged = Judged(job, lateness, limits, met.waited_in)
-    chunks = (chunk for rank in job.ranks for chunk in rank.chunks.values())
-    has_calls = any(len(chunk.calls.name) for chunk in chunks)
-    why = _silence(lateness, judged.seen, limits, has_calls=has_calls)
+    why = _silence(lateness, judged.seen, limits, has_calls=job.has_calls)
     findings = () if why else judged.findings(met.links)
     slowest = None if why or lateness.slowest is None else RankShare(*lateness.slowest)
     return RanksVerdict(

@@ -8,11 +8,12 @@ once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.matching import MeetingsOfJob
+from dftrace_ai.analysis.ranks.matching import in_order, meetings_in
 from dftrace_ai.analysis.ranks.partials import MESSAGES, NOT_ANNOTATED, UNTIL, UNTOLD
 from dftrace_ai.analysis.steps.measuring import steady_times
 
@@ -110,7 +111,7 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
     if not job.ranks:
         return None
     labels = _Labels(job.ranks)
-    met = MeetingsOfJob(job)
+    order = in_order(job.ranks)
     parts: list[list[_Part]] = []
     numbers: list[Integers] = []
     bases: list[int] = []
@@ -124,9 +125,13 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
             continue
         skipped = 0 if most else _warm_up(block)
         most = most or max(_most_steps(block) // len(chunks), 1)
+        met = meetings_in(block, order)
+        meeting = np.where(met == UNTOLD, UNTOLD, met + (chunk << 32))
+        edges = block.tables.calls.edges.tolist()
+        of_ranks_calls = [meeting[low:high] for low, high in pairwise(edges)]
         for low, high in _stretches(block.numbers, skipped, most):
             of_ranks = [
-                _part(block, rank, low, high, clocks, met.meeting_of(rank, chunk), labels)
+                _part(block, rank, low, high, clocks, of_ranks_calls[rank], labels)
                 for rank in range(len(job.ranks))
             ]
             parts.append(of_ranks)
@@ -143,14 +148,8 @@ def _warm_up(block: Block) -> int:
 
 def _most_steps(block: Block) -> int:
     """Return how many steps may be judged, by what lies in those of a block."""
-    rows = sum(
-        len(chunk.spans.step)
-        + len(chunk.silences.start_ns)
-        + len(chunk.calls.step)
-        + len(chunk.steps.number)
-        for chunk in block.chunks
-    )
-    steps = sum(len(chunk.steps.number) for chunk in block.chunks) / len(block.chunks)
+    rows = sum(int(table.edges[-1]) for table in block.tables)
+    steps = int(block.tables.steps.edges[-1]) / len(block.ranks)
     # Each cuts the thread twice.
     return min(int(MOST_OPERATIONS * steps / max(2 * rows, 1)), MOST_STEPS)
 
@@ -238,7 +237,7 @@ def _part(
     meeting: Integers,
     labels: _Labels,
 ) -> _Part:
-    partial, chunk, rows = block.ranks[rank], block.chunks[rank], block.rows[rank]
+    partial, chunk, rows = block.ranks[rank], block.chunk(rank), block.rows[rank]
     first, last = int(rows[low]), int(rows[high - 1])
     began, ended = int(chunk.steps.start_ns[first]), int(chunk.steps.end_ns[last])
 
@@ -274,7 +273,7 @@ def _part(
 def _calls_of(
     block: Block, rank: int, some: slice, clocks: Clocks, meeting: Integers, labels: _Labels
 ) -> _Calls:
-    partial, calls = block.ranks[rank], block.chunks[rank].calls
+    partial, calls = block.ranks[rank], block.tables.calls.of(rank)
     name, group, peer = calls.name[some], calls.group[some], calls.peer[some]
     messages = np.array([name in MESSAGES for name in partial.names] or [False])[name]
     direction = np.where(messages, _directions(partial, name, peer, labels), 0)

@@ -1,4 +1,6 @@
 // Columns of numbers: packed and unpacked, places among those that rise.
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "dftrace/reading/traces/moments.hpp"
@@ -81,6 +83,86 @@ PyObject* unpack(PyObject*, PyObject* given) {
     return made.release();
 }
 
+// Some of what `unpack_rows` is given: a column of numbers that it writes; none where it shall not.
+bool take_columns(PyObject* given, Py_ssize_t most, Buffers& buffers, std::vector<std::int64_t*>& columns) {
+    buffers.all.reserve(static_cast<std::size_t>(PyTuple_GET_SIZE(given)));
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(given); ++at) {
+        columns.push_back(nullptr);
+        if (PyTuple_GET_ITEM(given, at) == Py_None) continue;
+        Py_buffer one;
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(given, at), &one, PyBUF_WRITABLE) < 0) return false;
+        buffers.all.push_back(one);
+        if (one.len < most * Py_ssize_t{8}) {
+            PyErr_SetString(PyExc_ValueError, "there is no room for so many rows");
+            return false;
+        }
+        columns.back() = static_cast<std::int64_t*>(one.buf);
+    }
+    return true;
+}
+
+// A row of the table of pieces.
+struct PackedPiece {
+    std::int64_t begin, bytes, check, rows, place;
+};
+
+PyObject* unpack_rows(PyObject*, PyObject* given) {
+    Buffers fixed, columns_held;
+    PyObject *contents = nullptr, *columns = nullptr;
+    fixed.all.resize(2);
+    if (!PyArg_ParseTuple(given, "O!y*O!w*", &PyTuple_Type, &contents, fixed.all.data(), &PyTuple_Type,
+                          &columns, fixed.all.data() + 1)) {
+        fixed.all.clear();
+        return nullptr;
+    }
+    const auto count = static_cast<std::size_t>(PyTuple_GET_SIZE(contents));
+    const auto width = static_cast<std::size_t>(PyTuple_GET_SIZE(columns));
+    const auto* const pieces = static_cast<const PackedPiece*>(fixed.all[0].buf);
+    auto* const bounds = static_cast<ColumnBounds*>(fixed.all[1].buf);
+    if (static_cast<std::size_t>(fixed.all[0].len) != count * sizeof(PackedPiece) ||
+        static_cast<std::size_t>(fixed.all[1].len) != count * width * sizeof(ColumnBounds))
+        return PyErr_Format(PyExc_ValueError, "a piece is needed of each, and room for what it holds");
+    std::vector<std::string_view> packed;
+    std::int64_t most = 0;
+    for (std::size_t at = 0; at < count; ++at) {
+        const PackedPiece& one = pieces[at];
+        PyObject* const content = PyTuple_GET_ITEM(contents, static_cast<Py_ssize_t>(at));
+        if (!PyBytes_Check(content)) return PyErr_Format(PyExc_TypeError, "bytes are needed");
+        const std::int64_t size = PyBytes_GET_SIZE(content);
+        const auto fits = [](std::int64_t number, std::int64_t limit) {
+            return number >= 0 && number <= limit;
+        };
+        if (!fits(one.rows, std::int64_t{most_numbers}) || !fits(one.place, std::int64_t{most_numbers}))
+            return PyErr_Format(PyExc_ValueError, "too many numbers");
+        most = std::max(most, one.place + one.rows);
+        // One that is shorter than it was told is found by its check.
+        const std::int64_t begin = fits(one.begin, size) ? one.begin : size;
+        packed.emplace_back(PyBytes_AS_STRING(content) + begin,
+                            fits(one.bytes, size - begin) ? static_cast<std::size_t>(one.bytes) : 0);
+    }
+    std::vector<std::int64_t*> all;
+    if (!take_columns(columns, most, columns_held, all)) return nullptr;
+    std::size_t whole = 0;
+    bool room = true;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        UnpackedRows rows;
+        std::vector<std::int64_t*> into(width);
+        for (; whole < count; ++whole) {
+            const PackedPiece& one = pieces[whole];
+            for (std::size_t at = 0; at < width; ++at) into[at] = all[at] ? all[at] + one.place : nullptr;
+            if (!rows.take(packed[whole], static_cast<std::uint32_t>(one.check),
+                           static_cast<std::size_t>(one.rows), into, bounds + whole * width))
+                break;
+        }
+    } catch (const std::bad_alloc&) {
+        room = false;
+    }
+    Py_END_ALLOW_THREADS;
+    if (!room) return PyErr_NoMemory();
+    return PyLong_FromSize_t(whole);
+}
+
 template <typename Value>
 std::span<const Value> values_of(const Py_buffer& buffer) {
     return {static_cast<const Value*>(buffer.buf), static_cast<std::size_t>(buffer.len) / sizeof(Value)};
@@ -126,6 +208,13 @@ PyMethodDef functions[] = {
     {"pack_columns", pack, METH_O, "pack_columns(columns, /): columns of 64 bits each in few bytes."},
     {"unpack_columns", unpack, METH_VARARGS,
      "unpack_columns(packed, lengths, /): columns of these lengths, one behind the other."},
+    {"unpack_rows", unpack_rows, METH_VARARGS,
+     "unpack_rows(contents, pieces, columns, bounds, /): of each content a piece to its place in columns. "
+     "Pieces "
+     "are five numbers each: begin, bytes, checksum, rows, place. Bounds are four of each piece and column: "
+     "the "
+     "first number, the lowest, the greatest, the least step. A column that is None is all its first number. "
+     "Returns how many are whole, up to the first that is not."},
     {"places", places, METH_VARARGS,
      "places(moments, asked, right, /): how many of moments that rise are less than each asked for, or not "
      "greater. All of 64 bits."},

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import random
+import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,12 +18,19 @@ from analysis.trace_lines import TraceLines
 from safety.commands import invoke
 
 from dftrace_ai import _reader
-from dftrace_ai._reader import pack_columns, unpack_columns
+from dftrace_ai._reader import pack_columns, unpack_columns, unpack_rows
 from dftrace_ai.analysis.ranks.job import RanksOfJob, keep_ranks, read_ranks
-from dftrace_ai.analysis.ranks.kept import packed
+from dftrace_ai.analysis.ranks.packing import packed
 from dftrace_ai.analysis.ranks.partials import StepsChunk
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dftrace_ai.analysis.ranks.packing import Kind
 
 EDGES = (0, 1, -1, 255, 256, 2**31, -(2**31), 2**63 - 1, -(2**63))
 
@@ -36,7 +45,11 @@ def told(job: RanksOfJob) -> list[object]:
 
 
 def columns_of(chunk: StepsChunk) -> list[list[int]]:
-    return [column.tolist() for rows in chunk for column in rows]
+    return [column for rows in chunk for column in columns(rows)]
+
+
+def columns(rows: Sequence[NDArray[np.int64]]) -> list[list[int]]:
+    return [column.tolist() for column in rows]
 
 
 def test_columns_come_back_as_they_were() -> None:
@@ -61,6 +74,32 @@ def test_columns_come_back_as_they_were() -> None:
                 harmed[made.randrange(len(harmed))] = made.randrange(256)
         with suppress(ValueError):
             assert len(unpack_columns(bytes(harmed), lengths)) == 8 * sum(lengths)
+
+
+def test_rows_of_several_come_side_by_side_and_none_goes_beyond_its_room() -> None:
+    content = pack_columns([np.array([3, 5, 4]), np.array([8, 8, 8])])
+    piece = [len(b"front"), len(content), zlib.crc32(content), 3]
+    pieces = np.array([[*piece, 0], [*piece, 3]])
+    column, bounds = np.zeros(6, np.int64), np.zeros((2, 2, 4), np.int64)
+    given = (b"front" + content,) * 2
+    assert unpack_rows(given, pieces, (column, None), bounds) == 2
+    assert column.tolist() == [3, 5, 4, 3, 5, 4]
+    assert bounds[1].tolist() == [[3, 3, 5, -1], [8, 8, 8, 0]]
+    for at, (value, whole) in {0: (6, 0), 1: (-1, 0), 2: (7, 0), 3: (2, 0)}.items():
+        other = pieces.copy()
+        other[1, at] = value
+        assert unpack_rows(given, other, (column, None), bounds) == 1 + whole
+    assert unpack_rows((b"", *given[1:]), pieces, (column, None), bounds) == 0
+    for rows, place in ((3, 4), (2**62, 0), (-1, 0), (3, -1)):
+        other = pieces.copy()
+        other[1, 3:] = rows, place
+        with pytest.raises(ValueError, match="room|too many"):
+            unpack_rows(given, other, (column, None), bounds)
+    for wrong in (pieces[:1], pieces[:, :4].copy()):
+        with pytest.raises(ValueError, match="a piece is needed"):
+            unpack_rows(given, wrong, (column, None), bounds)
+    with pytest.raises(ValueError, match="a piece is needed"):
+        unpack_rows(given, pieces, (column, None), bounds[:1])
 
 
 def test_places_among_moments_are_those_of_numpy() -> None:
@@ -111,10 +150,14 @@ def test_what_is_kept_is_what_the_traces_say(tmp_path: Path) -> None:
     job = read_ranks(open_traces([folder]))
     assert all(rank.chunks.__class__.__name__ == "PackedChunks" for rank in job.ranks)
     assert keep_ranks(open_traces([folder])) == 0
-    for block, brief in zip(job.blocks(), job.blocks(calls=False), strict=True):
-        assert (block.total_own_ns == brief.total_own_ns).all()
-        assert (block.own_ns(1) == brief.own_ns(1)).all()
-        assert not len(brief.chunks[1].calls.step)
+    some_kinds: list[tuple[Kind, ...]] = [("steps",), ("steps", "spans"), ("steps", "calls")]
+    for kinds in some_kinds:
+        for block, brief in zip(job.blocks(), job.blocks(*kinds), strict=True):
+            assert (block.total_own_ns == brief.total_own_ns).all()
+            for kind in StepsChunk._fields:
+                some = getattr(brief.chunk(1), kind)
+                assert len(some[0]) == 0 or columns(some) == columns(getattr(block.chunk(1), kind))
+                assert bool(len(some[0])) == (kind in kinds)
     alone = RanksOfJob.of(packed(rank) for rank in job.ranks)
     assert told(alone) == from_lines
     (brief,) = {len(packed(rank, calls=False).chunks[0].calls.step) for rank in job.ranks}
@@ -132,7 +175,8 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
         b"",
         whole[:40],
         whole[:head],
-        whole.replace(b"rank 1", b"rank 9", 1),
+        whole.replace(b"rank 3", b"rank 9", 1),
+        whole.replace(b"rank 3", b"rank 1", 1),
         whole.replace(b'"chunks":[[0,', b'"chunks":[[7,', 1),
         b"x" * 5000,
     ):
@@ -142,14 +186,17 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
     said = json.loads(behind)
     for name, value in (
         ("chunks", [chunk[:-1] for chunk in said["chunks"]]),
-        ("chunks", [[*chunk[:3], chunk[3][:2], *chunk[4:]] for chunk in said["chunks"]]),
+        ("chunks", [[*chunk[:3], [1, 2], *chunk[4:]] for chunk in said["chunks"]]),
+        ("chunks", [[*chunk[:3], 2**40, *chunk[4:]] for chunk in said["chunks"]]),
+        ("chunks", [[*chunk[:-1], 0.5] for chunk in said["chunks"]]),
+        ("chunks", [*said["chunks"], *said["chunks"]]),
         ("chunks", [[-1, *chunk[1:]] for chunk in said["chunks"]]),
         *(("chunks", 5), ("groups", [[1, 2]]), ("names", [1]), ("files", [[]]), ("step_count", "")),
     ):
         other = json.dumps({**said, name: value}).encode()
         digest = hashlib.sha256(other).hexdigest().encode()
         rest = whole[head + len(behind) :]
-        first.write_bytes(b"dftrace rank 1 %b %010d\n" % (digest, len(other)) + other + rest)
+        first.write_bytes(b"dftrace rank 3 %b %010d\n" % (digest, len(other)) + other + rest)
         assert told(read_ranks(open_traces([folder]))) == from_lines, name
     first.write_bytes(whole)
     first.chmod(0o666)

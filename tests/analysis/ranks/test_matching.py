@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from made_calls import STEP, Call, Rank, job
 
-from dftrace_ai.analysis.ranks.matching import Matching, MeetingsOfJob
+from dftrace_ai.analysis.ranks.matching import Matching, in_order, meetings_in
 from dftrace_ai.analysis.ranks.model import Unmatched
 from dftrace_ai.analysis.ranks.partials import JOINT, UNTOLD, Group
 
@@ -272,11 +272,12 @@ def test_who_goes_through_chunks_gets_the_same_meetings():
     for seed in range(20):
         ranks, _ = made(seed)
         told = job(ranks)
-        meetings = MeetingsOfJob(told)
+        block = told.block(0)
+        meetings = meetings_in(block, in_order(told.ranks))
         sets = defaultdict(set)
         for at, one in enumerate(told.ranks):
             calls = one.chunks[0].calls
-            met = meetings.meeting_of(at, 0)
+            met = meetings[slice(*block.tables.calls.edges[at : at + 2])]
             assert len(met) == len(calls.name)
             for number, start in zip(met.tolist(), calls.start_ns.tolist(), strict=True):
                 if number != UNTOLD:

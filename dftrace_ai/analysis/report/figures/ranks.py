@@ -41,7 +41,7 @@ def rank_maps(judged: Iterable[JudgedRank], odd: Collection[int]) -> list[HeatMa
     starts = np.unique(np.linspace(0, len(numbers), MOST_COLUMNS + 1).astype(int)[:-1])
     own = np.zeros((len(job.ranks), len(starts)), np.int64)
     waits = np.zeros_like(own)
-    for block in job.blocks(calls=False):
+    for block in job.blocks("steps"):
         at = np.searchsorted(starts, np.searchsorted(numbers, block.numbers), side="right") - 1
         first = np.flatnonzero(np.append(True, at[1:] != at[:-1]))
         for into, ns in ((own, block.total_own_ns), (waits, block.blocked_ns)):

@@ -1,4 +1,6 @@
 // Members of arguments as columns; columns packed and unpacked; places among moments that rise.
+#include <libdeflate.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -100,11 +102,27 @@ TEST("columns come back and damaged ones do not lead astray") {
     std::vector<std::int64_t> found(all.size());
     CHECK(unpack_columns(packed, lengths, found.data()));
     CHECK(found == all);
+    // Rows of equal length, each column to a place of its own or to none.
+    const std::vector<std::int64_t> rising{7, 9, 1 << 20}, same{-4, -4, -4}, wide{most, -most - 1, 0};
+    const std::string rows = pack_columns(std::vector<std::span<const std::int64_t>>{rising, same, wide});
+    std::vector<std::int64_t> one(3), other(3);
+    const std::vector<std::int64_t*> into{one.data(), nullptr, other.data()};
+    std::vector<ColumnBounds> bounds(3);
+    UnpackedRows unpacked;
+    const std::uint32_t check = libdeflate_crc32(0, rows.data(), rows.size());
+    CHECK(unpacked.take(rows, check, 3, into, bounds.data()));
+    CHECK(one == rising && other == wide);
+    CHECK(bounds[0].first == 7 && bounds[0].lowest == 7 && bounds[0].greatest == 1 << 20);
+    CHECK(bounds[0].least_step == 2 && bounds[1].first == -4 && bounds[1].least_step == 0);
+    CHECK(bounds[2].lowest == -most - 1 && bounds[2].greatest == most);
+    CHECK(!unpacked.take(rows, check + 1, 3, into, bounds.data()));
+    CHECK(!unpacked.take(rows, check, 2, into, bounds.data()));
     std::mt19937 random(1);
     for (int round = 0; round < 2000; ++round) {
         std::string harmed = packed.substr(0, random() % (packed.size() + 1));
         if (!harmed.empty()) harmed[random() % harmed.size()] = static_cast<char>(random());
         unpack_columns(harmed, lengths, found.data());
+        unpacked.take(harmed, libdeflate_crc32(0, harmed.data(), harmed.size()), 3, into, bounds.data());
     }
 }
 

@@ -1,0 +1,445 @@
+"""What ranks did, in few bytes: chunks of steps packed one behind the other, read when asked for.
+
+Of a job with a thousand ranks the steps do not fit into memory. So those with some numbers are read
+of all ranks at once, as tables, and let go of then. A chunk is four pieces, one a kind of row, in
+such an order that what is wanted together lies together.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from dftrace_ai._reader import pack_columns, unpack_rows
+from dftrace_ai.analysis.ranks.partials import (
+    STEPS_OF_CHUNK,
+    UNTIL,
+    UNTOLD,
+    CallRows,
+    SilenceRows,
+    SpanRows,
+    StepRows,
+    StepsChunk,
+)
+from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
+from dftrace_ai.errors import TraceError
+from dftrace_ai.wording import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from dftrace_ai.analysis.ranks.partials import RankPartial
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+THREADS: Final = min(8, os.cpu_count() or 1)
+FEWEST_IN_THREADS: Final = 32
+MOST_IN_MEMORY: Final = 64 * 1024 * 1024
+
+Kind = Literal["spans", "steps", "calls", "silences"]
+"""What rows are of: a field of `StepsChunk`."""
+# As they lie in a chunk. Steps go with either of their neighbours, and with nothing.
+KINDS: Final[tuple[Kind, ...]] = ("spans", "steps", "calls", "silences")
+ROWS: Final = (SpanRows, StepRows, CallRows, SilenceRows)
+STEPS, CALLS, SILENCES = range(1, len(KINDS))
+
+# What is told of a packed chunk: its place, and of each kind rows, bytes and a checksum.
+TOLD_OF_CHUNK: Final = 1 + 3 * len(KINDS)
+_ROWS, _BYTES, _CHECKS = (slice(1 + at * len(KINDS), 1 + (at + 1) * len(KINDS)) for at in range(3))
+
+Rows = TypeVar("Rows", StepRows, SpanRows, SilenceRows, CallRows)
+
+
+@dataclass(frozen=True, repr=False)
+class Table(Generic[Rows]):
+    """Rows of one kind of all ranks, those of a rank side by side."""
+
+    rows: Rows
+    edges: Integers  # where those of each rank begin; the last is behind all
+
+    def of(self, rank: int) -> Rows:
+        """Return those of a rank."""
+        part = slice(int(self.edges[rank]), int(self.edges[rank + 1]))
+        return type(self.rows)(*(column[part] for column in self.rows))
+
+    @property
+    def counts(self) -> Integers:
+        """How many each rank has."""
+        counts: Integers = np.diff(self.edges)
+        return counts
+
+
+class Tables(NamedTuple):
+    """What ranks did in steps of some numbers; a kind that was not asked for has no rows."""
+
+    spans: Table[SpanRows]
+    steps: Table[StepRows]
+    calls: Table[CallRows]
+    silences: Table[SilenceRows]
+
+    def chunk(self, rank: int) -> StepsChunk:
+        """Return what one of them did."""
+        return StepsChunk(*(getattr(self, kind).of(rank) for kind in StepsChunk._fields))
+
+
+def tables_of(
+    ranks: Sequence[Mapping[int, StepsChunk]], number: int, kinds: Collection[Kind] = KINDS
+) -> Tables:
+    """Return what ranks did in the chunk of a number, which all of them have."""
+    packed_ones = [one for one in ranks if isinstance(one, PackedChunks)]
+    if len(packed_ones) == len(ranks):
+        return _Unpacking(packed_ones, number, kinds).tables()
+    chunks = [one[number] for one in ranks]
+    tables = ([getattr(one, kind) for one in chunks] for kind in KINDS)
+    return Tables(
+        *(_together(rows, wanted=kind in kinds) for kind, rows in zip(KINDS, tables, strict=True))
+    )
+
+
+def _together(parts: Sequence[Rows], *, wanted: bool) -> Table[Rows]:
+    if not wanted:
+        parts = [type(part)(*(column[:0] for column in part)) for part in parts]
+    rows = type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return Table(rows, _edges(np.array([len(part[0]) for part in parts])))
+
+
+def _edges(counts: Integers) -> Integers:
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+class Source(Protocol):
+    """Where packed chunks are."""
+
+    def read(self, place: int, size: int) -> bytes:
+        """Return some bytes."""
+
+
+class InMemory(NamedTuple):
+    """Chunks one behind the other."""
+
+    content: bytes
+
+    def read(self, place: int, size: int) -> bytes:
+        """Return some bytes."""
+        return self.content[place : place + size]
+
+
+class Beside(NamedTuple):
+    """A file beside a trace."""
+
+    path: Path
+
+    def read(self, place: int, size: int) -> bytes:
+        """Return some bytes."""
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return os.pread(file, size, place)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise TraceError(f"{self.path}: cannot be read: {error.strerror}") from error
+
+
+@dataclass(frozen=True, repr=False)
+class PackedChunks(Mapping[int, StepsChunk]):
+    """Chunks that are unpacked each time when they are asked for."""
+
+    source: Source
+    numbers: tuple[int, ...]
+    told: Integers  # what is told of each, see `TOLD_OF_CHUNK`
+    names: int  # how many its rank has
+    groups: int
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        return {number: at for at, number in enumerate(self.numbers)}
+
+    def __getitem__(self, number: int) -> StepsChunk:
+        return tables_of([self], number).chunk(0)
+
+    def told_of(self, number: int) -> Integers:
+        """Return what is told of a chunk."""
+        told: Integers = self.told[self._at[number]]
+        return told
+
+    @property
+    def pieces(self) -> Iterator[tuple[int, int, int]]:
+        """Where each piece is, how many bytes it has, and its checksum."""
+        sizes = self.told[:, _BYTES]
+        begins = self.told[:, :1] + np.cumsum(sizes, axis=1) - sizes
+        columns = (one.ravel().tolist() for one in (begins, sizes, self.told[:, _CHECKS]))
+        yield from zip(*columns, strict=True)
+
+    @property
+    def end(self) -> int:
+        """Behind the last piece."""
+        return int((self.told[:, 0] + self.told[:, _BYTES].sum(1)).max(initial=0))
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows the chunk with most of them has."""
+        return int(self.told[:, _ROWS].sum(1).max(initial=0))
+
+    @property
+    def calls(self) -> int:
+        """How many calls there are in all of them."""
+        return int(self.told[:, _ROWS][:, CALLS].sum())
+
+    @property
+    def called(self) -> str:
+        """What they are in, as people know it."""
+        return str(getattr(self.source, "path", "what was read of a rank"))
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._at
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class Spill:
+    """What is not kept beside traces: in memory, beyond some of it in a file without a name."""
+
+    def __init__(self) -> None:
+        self._in_memory = 0
+        self._number = -1
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def packed(self, partial: RankPartial) -> RankPartial:
+        """Return a rank whose chunks are packed."""
+        content, chunks = pack(partial)
+        whole = b"".join(content)
+        with self._lock:
+            if self._in_memory + len(whole) <= MOST_IN_MEMORY:
+                self._in_memory += len(whole)
+                return replace(partial, chunks=chunks)
+            told = chunks.told.copy()
+            told[:, 0] += self._add(whole)
+        return replace(partial, chunks=replace(chunks, source=self, told=told))
+
+    def _add(self, content: bytes) -> int:
+        try:
+            if self._number < 0:
+                self._number, name = tempfile.mkstemp(prefix="dftrace-ranks-")
+                weakref.finalize(self, os.close, self._number)
+                Path(name).unlink()
+            first = self._size
+            while self._size < first + len(content):
+                behind = content[self._size - first :]
+                self._size += os.pwrite(self._number, behind, self._size)
+        except OSError as error:
+            place = quoted(tempfile.gettempdir())
+            raise TraceError(f"{place}: cannot be written: {error.strerror}") from error
+        return first
+
+    def read(self, place: int, size: int) -> bytes:
+        """Return some bytes."""
+        return os.pread(self._number, size, place)
+
+
+def packed(partial: RankPartial, *, calls: bool = True) -> RankPartial:
+    """Return a rank whose chunks are packed in memory, with its calls and silences or without."""
+    return replace(partial, chunks=pack(partial, calls=calls)[1])
+
+
+def pack(partial: RankPartial, *, calls: bool = True) -> tuple[list[bytes], PackedChunks]:
+    """Return packed chunks, and what is told of them where they lie one behind the other."""
+    content: list[bytes] = []
+    told: list[tuple[int, ...]] = []
+    place = 0
+    for chunk in partial.chunks.values():
+        pieces, counts = [], []
+        for kind, rows in zip(KINDS, _told(chunk), strict=True):
+            some = rows if calls or kind in {"spans", "steps"} else [column[:0] for column in rows]
+            pieces.append(pack_columns([np.ascontiguousarray(one, np.int64) for one in some]))
+            counts.append(len(some[0]))
+        told.append((place, *counts, *map(len, pieces), *map(zlib.crc32, pieces)))
+        content += pieces
+        place += sum(map(len, pieces))
+    table = np.array(told, np.int64).reshape(-1, TOLD_OF_CHUNK)
+    whole = InMemory(b"".join(content))
+    names, groups = len(partial.names), len(partial.groups)
+    return content, PackedChunks(whole, tuple(partial.chunks), table, names, groups)
+
+
+def _told(chunk: StepsChunk) -> Iterator[Sequence[Integers]]:
+    """Yield rows of which most columns are smaller numbers than those of the chunk."""
+    steps, spans, silences, calls = chunk
+    yield spans._replace(end_ns=spans.end_ns - spans.start_ns)
+    length = steps.end_ns - steps.start_ns
+    yield steps._replace(end_ns=length, time_ns=steps.time_ns - length)
+    length = calls.end_ns - calls.start_ns
+    yield calls._replace(end_ns=length, late_ns=calls.late_ns - _usual_lateness(length))
+    yield silences._replace(end_ns=silences.end_ns - _usual_end(silences, calls, silences.call))
+
+
+def _usual_end(silences: SilenceRows, calls: CallRows, call: Integers) -> Integers:
+    """Return where silences end as a rule: with the call that ended them, whose row is given."""
+    if not len(calls.end_ns):
+        return silences.start_ns
+    return np.where(silences.call < 0, silences.start_ns, calls.end_ns[np.maximum(call, 0)])
+
+
+def _usual_lateness(length_ns: Integers) -> Integers:
+    return LATE_NS + length_ns // LATE_SHARE
+
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class _Unpacking:
+    """Unpacks a chunk of each rank, a kind after the other, and holds that they can be."""
+
+    def __init__(self, ranks: Sequence[PackedChunks], number: int, kinds: Collection[Kind]) -> None:
+        self._ranks, self._number = ranks, number
+        told = np.stack([one.told_of(number) for one in ranks])
+        wanted = np.array([kind in kinds for kind in KINDS])
+        self._bytes, self._checks = told[:, _BYTES], told[:, _CHECKS]
+        self._all_counts = told[:, _ROWS]
+        self._counts = self._all_counts * wanted
+        low, high = int(wanted.argmax()), len(KINDS) - int(wanted[::-1].argmax())
+        begins = np.cumsum(self._bytes, axis=1) - self._bytes
+        self._begins = begins - begins[:, low : low + 1]
+        sizes = self._bytes[:, low:high].sum(1)
+        places = told[:, 0] + begins[:, low]
+        self._contents = tuple(
+            one.source.read(place, size)
+            for one, place, size in zip(ranks, places.tolist(), sizes.tolist(), strict=True)
+        )
+        short = np.array([len(content) for content in self._contents]) < sizes
+        if short.any():
+            raise self._damaged(int(short.argmax()))
+        self._edges = [_edges(column) for column in self._counts.T]
+        if not self._all_counts[:, STEPS].all():
+            raise self._cannot_be(int(self._all_counts[:, STEPS].argmin()))
+
+    def tables(self) -> Tables:
+        """Return what was asked for."""
+        spans, steps = SpanRows(*self._columns(0)), StepRows(*self._columns(1))
+        calls, silences = CallRows(*self._columns(2)), SilenceRows(*self._columns(3))
+        of_spans, of_steps, of_calls, of_silences = self._edges
+        spans = spans._replace(end_ns=spans.start_ns + spans.end_ns)
+        length = steps.end_ns
+        steps = steps._replace(end_ns=steps.start_ns + length, time_ns=steps.time_ns + length)
+        self._hold(steps.time_ns - steps.blocked_ns, of_steps)
+        late = calls.late_ns + _usual_lateness(calls.end_ns)
+        calls = calls._replace(end_ns=calls.start_ns + calls.end_ns, late_ns=late)
+        call = silences.call + np.repeat(of_calls[:-1], np.diff(of_silences))
+        silences = silences._replace(end_ns=silences.end_ns + _usual_end(silences, calls, call))
+        self._hold(silences.end_ns - silences.start_ns, of_silences)
+        return Tables(
+            Table(spans, of_spans),
+            Table(steps, of_steps),
+            Table(calls, of_calls),
+            Table(silences, of_silences),
+        )
+
+    def _columns(self, kind: int) -> list[Integers]:
+        """Return the columns of a kind as they are packed."""
+        names, counts, edges = ROWS[kind]._fields, self._counts[:, kind], self._edges[kind]
+        if not edges[-1]:
+            return [_NONE] * len(names)
+        begins = self._begins[:, kind]
+        forms = b"".join(
+            content[begin : begin + len(names)]
+            for content, begin in zip(self._contents, begins.tolist(), strict=True)
+        )
+        # One without differences is its first number.
+        varies = np.frombuffer(forms, np.uint8).reshape(-1, len(names)).max(0).tolist()
+        columns = tuple(np.empty(edges[-1], np.int64) if one else None for one in varies)
+        pieces = np.stack(
+            (begins, self._bytes[:, kind], self._checks[:, kind], counts, edges[:-1]), axis=1
+        )
+        bounds = np.zeros((len(counts), len(names), 4), np.int64)
+
+        def unpack(part: slice) -> int:
+            given = self._contents[part], pieces[part], columns, bounds[part]
+            return int(part.start) + unpack_rows(*given)
+
+        for part, whole in zip(self._parts, self._each(unpack), strict=True):
+            if whole < part.stop:
+                raise self._damaged(whole)
+        self._check(kind, bounds)
+        return [
+            _of_each(bounds[:, at, 0], counts) if column is None else column
+            for at, column in enumerate(columns)
+        ]
+
+    @property
+    def _parts(self) -> list[slice]:
+        count = len(self._ranks)
+        parts = THREADS if count >= FEWEST_IN_THREADS else 1
+        return [slice(count * at // parts, count * (at + 1) // parts) for at in range(parts)]
+
+    def _each(self, unpack: Callable[[slice], int]) -> list[int]:
+        if len(self._parts) == 1:
+            return [*map(unpack, self._parts)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            return [*pool.map(unpack, self._parts)]
+
+    def _check(self, kind: int, bounds: Integers) -> None:
+        """Hold what is not checked any more when it is calculated with."""
+        names, groups = (
+            np.array([getattr(one, what) for one in self._ranks]) for what in ("names", "groups")
+        )
+        first = self._number * STEPS_OF_CHUNK
+        # By their names: the least that columns may hold, and what is more than they may.
+        within: dict[str, tuple[int, Integers | int]] = {
+            "number": (first, first + STEPS_OF_CHUNK),
+            "step": (UNTOLD, self._all_counts[:, STEPS]),
+            "call": (UNTOLD, self._all_counts[:, CALLS]),
+            "name": (0, names),
+            "group": (UNTOLD, groups),
+            "until": (0, len(UNTIL)),
+            "start_ns": (-LATEST_NS, LATEST_NS),
+            **({} if kind == SILENCES else {"end_ns": (0, LATEST_NS)}),
+        }
+        rises = {"number": 1, "start_ns": 0}
+        bad = np.zeros(len(names), bool)
+        for at, name in enumerate(ROWS[kind]._fields):
+            _, lowest, greatest, least_step = bounds[:, at].T
+            if name in within:
+                least, bound = within[name]
+                bad |= (lowest < least) | (greatest >= bound)
+            bad |= least_step < rises.get(name, np.iinfo(np.int64).min)
+        bad &= self._counts[:, kind] > 0
+        if bad.any():
+            raise self._cannot_be(int(bad.argmax()))
+
+    def _hold(self, lengths: Integers, edges: Integers) -> None:
+        """Hold that no length is negative, or longer than times can be apart."""
+        bad = np.flatnonzero((lengths < 0) | (lengths >= LATEST_NS))
+        if len(bad):
+            at = int(np.searchsorted(edges, bad[0], side="right")) - 1
+            raise self._cannot_be(at)
+
+    def _damaged(self, rank: int) -> TraceError:
+        called = self._ranks[rank].called
+        return TraceError(f"{called}: is damaged, or was changed while it was read")
+
+    def _cannot_be(self, rank: int) -> TraceError:
+        return TraceError(f"{self._ranks[rank].called}: says what cannot be")
+
+
+def _of_each(numbers: Integers, counts: Integers) -> Integers:
+    """Return a column of one number for each rank."""
+    of_some = numbers[counts > 0]
+    if (of_some == of_some[0]).all():
+        return np.broadcast_to(of_some[0], int(counts.sum()))
+    return np.repeat(numbers, counts)
