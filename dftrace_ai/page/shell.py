@@ -37,14 +37,13 @@ td.figure, th.figure { text-align: right; font-variant-numeric: tabular-nums;
 td { min-width: 3rem; } td.key { min-width: 5rem; }
 th { white-space: nowrap; } td code { white-space: nowrap; }
 code { font: 12px ui-monospace, monospace; overflow-wrap: anywhere; user-select: all; }
-.wide { overflow-x: auto; }
 .plots { display: flex; flex-wrap: wrap; gap: .6rem; }
 figure { margin: .8rem 0; width: 100%; break-inside: avoid; }
 .plots figure { margin: 0; width: auto; max-width: 100%; position: relative; }
 figcaption { font-weight: 600; overflow-wrap: anywhere; }
 figcaption small { font-weight: 400; font-size: 12px; color: var(--faint); }
-.buttons { float: right; opacity: .55; } figure:hover .buttons, .buttons:focus-within
-  { opacity: 1; }
+.buttons { float: right; }
+.buttons button { color: var(--faint); } .buttons button:hover { color: var(--ink); }
 button { font: 11px system-ui, sans-serif; color: var(--ink); background: var(--card);
   border: 1px solid var(--grid); border-radius: 3px; padding: .1rem .4rem; cursor: pointer; }
 svg { max-width: 100%; height: auto; display: block; }
@@ -71,7 +70,8 @@ svg .here { fill: none; stroke: var(--ink); stroke-width: 1.5; pointer-events: n
     -webkit-print-color-adjust: exact; }
   .buttons, #theme, nav, #tip, .choose { display: none !important; }
   h2 { break-after: avoid; } tr { break-inside: avoid; }
-  .plots figure { width: 31.5%; } .wide { overflow: visible; } td code { font-size: 7.5pt; }
+  .plots figure { width: 31.5%; } td code { font-size: 7.5pt; }
+  .wide { overflow: visible; background: none; }
   table { font-size: 8.5pt; } th, td { padding: .1rem .3rem; } td { min-width: 1rem; }
 }
 """

@@ -128,6 +128,13 @@ def test_no_page_is_wider_than_its_window(told: dict[str, Any]) -> None:
         assert (narrow, window) == (NARROW, NARROW), name
 
 
+def test_no_figure_is_cut_in_a_narrow_window(told: dict[str, Any]) -> None:
+    assert {name: found["cut"] for name, found in told["looks"].items()} == {
+        name: [] for name in told["looks"]
+    }
+    assert all(found["strip"] > 0.9 for found in told["looks"].values())
+
+
 def test_all_that_can_be_used_or_seen_has_a_name(told: dict[str, Any]) -> None:
     assert {name: found["unnamed"] for name, found in told["looks"].items()} == {
         name: [] for name in told["looks"]

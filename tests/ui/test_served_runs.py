@@ -125,6 +125,8 @@ def test_a_run_is_its_report(served: Served, root: Path) -> None:
     # The steps of the whole run come with it, as they are when they are asked for.
     window = {"rank": run["strip"]["rank"], "a": 0, "b": run["strip"]["wall_s"], "n": 900}
     assert run["steps"] == served.json("steps", id="job/eight", **window)
+    # A stretch shorter than a step has what the step goes to, not what it does just then.
+    assert max(run["figures"]["phases"]["lane"]["forward"]) == pytest.approx(20 / 30, abs=0.02)
     assert run["step_ranks"] == list(range(8))
     assert run["measures"] == ["own", "time", "forward", "comm", "none"]
     checked(json.dumps(served.json("run", id="made/healthy")["figures"]), "report")

@@ -183,6 +183,10 @@ async function unnamed(tab) {
       .map((one) => one.role.value);
 }
 
+// Figures that are cut, or stand in a table that has to be scrolled though all of it fits.
+const CUT = `[...document.querySelectorAll('.tile .where :last-child, .changes td')].filter((one) => one.scrollWidth > one.clientWidth + 1 ||
+    one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)`;
+
 // Each of the pages, wide and narrow, light and dark: how wide it is, and what stands at its head.
 async function looks(tab, {pages, shots}) {
   const found = {};
@@ -193,6 +197,9 @@ async function looks(tab, {pages, shots}) {
       await tab.go(hash, mark);
       found[name].widths.push(await tab.ask('[document.documentElement.scrollWidth, innerWidth]'));
       found[name].unnamed = await unnamed(tab);
+      found[name].cut = await tab.ask(CUT);
+      found[name].strip = await tab.ask(`(document.querySelector('#strip canvas') || {clientWidth: main.clientWidth}).clientWidth /
+          main.clientWidth`);
       if (shots) await tab.shot(path.join(shots, `${name}-${width}.png`));
     }
     found[name].head = await tab.ask(`(document.querySelector('#main h1, #main h2') || {}).textContent || ''`);

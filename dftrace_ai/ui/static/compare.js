@@ -1,8 +1,8 @@
 // Runs beside the first of them: how much longer a step takes, in what, and whether it may be chance.
 
 import {Answered, ask, byId, fill, h, svg} from './dom.js';
-import {count, counted, learnParts, named, signed, time, value} from './figures.js';
-import {Plot, lackOfPlots, loadPlots} from './plots.js';
+import {count, counted, learnParts, named, signed, time, unbroken, value} from './figures.js';
+import {Plot, lackOfPlots, lineSample, loadPlots} from './plots.js';
 import {drawHistogram} from './steps.js';
 import {byAxis} from './tracks.js';
 
@@ -31,7 +31,7 @@ export async function open(page, given) {
   const ids = given.slice(0, LETTERS.length);
   const main = byId('main');
   const names = wordsOf(ids).join(' → ');
-  fill(byId('crumbs'), `/ ${names}`);
+  fill(byId('crumbs'), '/ ', h('span', {title: names}, names));
   document.title = `${names} · dftrace`;
   fill(main, h('div', {className: 'waiting'}), h('p', {className: 'faint'}, 'Comparing…'));
   page.keys = {u: () => { location.hash = '#/'; }};
@@ -62,7 +62,7 @@ function headline(a, b, diff) {
       facts && h('span', {className: 'faint num'}, ` · ${counted(facts.ranks, 'rank')}, ${counted(facts.judged, 'step')} judged`))];
   return h('div', {className: `headline ${SEVERITY[verdict] || 'note'}`},
       h('div', {className: 'tag'}, diff.error ? '● cannot be compared' : TAGS[verdict]),
-      h('h1', {className: 'num'}, diff.error || diff.abstained || (step ? ofStep(step) : 'They have no steps to compare.')),
+      h('h1', {className: 'num'}, unbroken(diff.error || diff.abstained || (step ? ofStep(step) : 'They have no steps to compare.'))),
       h('dl', {}, run('A', a, diff.before), run('B', b, diff.after)),
       diff.notes?.map((note) => h('p', {className: 'faint'}, note)),
       h('p', {}, h('a', {className: 'button', href: pairAddress(b, a)}, 'Exchange A and B')));
@@ -84,7 +84,7 @@ function beside(runs, diffs) {
     const sure = diff && SURE.has(diff.verdict), paint = !sure ? 'faint' : diff.verdict === 'slower' ? 'worse' : 'better';
     const change = step && step.before_ns ? signed(step.after_ns / step.before_ns - 1) : '';
     return h('tr', {}, h('td', {}, h('b', {}, LETTERS[i]), ' ', h('a', {href: addressOf(run.id), title: run.id}, names[i])),
-        h('td', {className: 'r'}, time(i ? step?.after_ns : run.card?.median_ns)),
+        h('td', {className: 'r', 'data-head': 'a step'}, time(i ? step?.after_ns : run.card?.median_ns)),
         h('td', {className: `r ${paint}`}, i ? change : 'the baseline'),
         h('td', {className: 'interval'}, step && interval({...step, kind: sure ? diff.verdict : 'same'}, more(step), most)),
         h('td', {}, i ? diff.error || diff.abstained || h('a', {href: pairAddress(runs[0].id, run.id)}, TAGS[diff.verdict].replace('B is ', '')) : ''));
@@ -101,15 +101,16 @@ function distributions(page, {distributions: both, step}) {
   if (!both) return null;
   const canvas = h('canvas', {role: 'img', 'aria-label': `How long steps take: A ${time(step?.before_ns)}, B ${time(step?.after_ns)} in the middle`});
   const section = h('section', {}, h('h2', {}, 'How long steps take ', h('small', {},
-      legend(['filled', 'a line']))), h('div', {}, canvas));
+      h('span', {className: 'legend'}, h('span', {}, h('i', {className: 'swatch', style: {background: 'var(--first)'}}), 'A, filled'),
+          h('span', {}, lineSample('second'), 'B, a line')))), h('div', {}, canvas));
   const draw = () => drawHistogram(canvas, both.edges_us, [[both.a, 'first'], [both.b, 'second', true]],
       step ? [['A', step.before_ns / 1e6], ['B', step.after_ns / 1e6]] : []);
   later(page, section, draw);
   return section;
 }
 
-const legend = (looks) => h('span', {className: 'legend'}, looks.map((look, i) => h('span', {},
-    h('i', {className: 'swatch', style: {background: `var(--${COLOURS[i]})`}}), `${LETTERS[i]}, ${look}`)));
+const legend = (many) => h('span', {className: 'legend'}, LOOKS.slice(0, many).map((look, i) =>
+  h('span', {}, lineSample(COLOURS[i], DASHES[i]), `${LETTERS[i]}, ${look}`)));
 
 // Draws once it stands on the page, and again with another width or theme.
 function later(page, within, draw) {
@@ -138,8 +139,9 @@ function changeOf(row, most) {
   const said = [row.beside && 'beside the step', KINDS[change.kind]].filter(Boolean).join(', '), paint = change.kind === 'slower' ? 'worse' : change.kind === 'faster' ? 'better' : 'faint';
   return h('tr', {},
       h('td', {}, name, said && h('span', {className: 'faint'}, ` ${said}`)),
-      h('td', {className: 'r'}, time(change.before_ns)), h('td', {className: 'r'}, time(change.after_ns)),
-      h('td', {className: `r ${paint}`}, by > 0 ? `+${time(by)}` : time(by)),
+      h('td', {className: 'r', 'data-head': 'A'}, time(change.before_ns)),
+      h('td', {className: 'r', 'data-head': 'B'}, time(change.after_ns)),
+      h('td', {className: `r ${paint}`, 'data-head': 'change'}, by > 0 ? `+${time(by)}` : time(by)),
       h('td', {className: 'interval'}, interval(change, by, most)));
 }
 
@@ -163,7 +165,7 @@ function differing(runs) {
   const table = () => h('table', {className: 'few'},
       h('thead', {}, h('tr', {}, h('th', {}, 'name'), figures((run, i) => h('th', {className: 'r'}, LETTERS[i])))),
       h('tbody', {}, other.map((name) => h('tr', {}, h('td', {}, name),
-          figures((run) => h('td', {className: 'r'}, value(run.params[name])))))));
+          figures((run) => h('td', {className: 'r'}, name in run.params ? value(run.params[name]) : '–'))))));
   return h('section', {}, h('h2', {}, 'Hyper-parameters that differ ', names.length > 0 && h('small', {},
       `${count(names.length - other.length)} alike`)),
   other.length ? h('div', {className: 'wide'}, table()) : h('p', {className: 'faint'}, names.length ? 'None.' : 'None were logged.'));
@@ -180,7 +182,7 @@ async function metrics(page, runs, plots) {
   }));
   if (page.left) return;
   const grid = h('div', {className: 'beside'});
-  byId('main').append(h('section', {}, h('h2', {}, 'Metrics over steps ', h('small', {}, legend(runs.map((_, i) => LOOKS[i])))),
+  byId('main').append(h('section', {}, h('h2', {}, 'Metrics over steps ', h('small', {}, legend(runs.length))),
       plots ? grid : lackOfPlots()));
   if (!plots) return;
   const lines = byAxis(found[0].metrics).map(({name, axis}) =>
@@ -213,7 +215,7 @@ function metric(page, grid, all) {
   const each = (figure) => shown.map(([one, i], k) => `${LETTERS[i]} ${figure(one, data[k + 1])}`).join(', ');
   const plot = new Plot(holder, read, span, {title: `${all[0].name} of all runs`, height: 150, unit: '', sync: 'compare', room: 14,
     said: (at) => at === null ? `last: ${each((one) => value(one.v.at(-1)))}` :
-      `step ${count(steps[at])} · ${each((one, values) => said(values[at]))}`});
+      `${all.find(Boolean).axis === 'epoch' ? 'epoch' : 'step'} ${count(steps[at])} · ${each((one, values) => said(values[at]))}`});
   plot.show(data, shown.map(([, i]) => ({label: LETTERS[i], colour: COLOURS[i], dash: DASHES[i], gaps: true, width: 1.6})));
   page.drawn(() => plot.draw(), holder);
 }

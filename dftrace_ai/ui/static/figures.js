@@ -36,6 +36,12 @@ export function length(s) {
   return `${Math.floor(whole / of)} ${name} ${whole % of} ${lesser}`;
 }
 
+// What lies between two marks on an axis of time, seconds; and what stands at one: 5 min, 2.5 ms.
+export const TIMES = [1e-9, 1e-8, 1e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, .01, .02, .05,
+  .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 432000, 2592000];
+
+export const moment = (s) => length(s).replace(/ 0 (s|min|h)$/, '');
+
 // A place on the time of a run, to the thousandth.
 export const place = (s) => `${s.toFixed(3)} s`;
 
@@ -44,6 +50,9 @@ export const share = (given) => nothing(given) ? '' : dftrace.shareText(given);
 export const signed = (given) => `${given > 0 ? '+' : given < 0 ? '−' : ''}${share(Math.abs(given))}`;
 
 export const count = (given) => nothing(given) ? '' : Math.round(given).toLocaleString('en-US');
+
+// Words whose figures stand with their units in one line.
+export const unbroken = (words) => words.replace(/(\d) (?=%|[mun]?s\b)/g, '$1\u00a0');
 
 export const counted = dftrace.counted;
 

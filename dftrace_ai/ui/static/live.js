@@ -134,16 +134,18 @@ class Tile {
   constructor(show) {
     this.name = h('span');
     this.step = h('span', {className: 'num'});
-    this.where = h('span', {className: 'faint num where'});
+    this.span = h('span');
+    this.since = h('span');
     this.shares = h('span', {className: 'shares'});
     this.element = h('button', {type: 'button', className: 'tile', onclick: show},
-        h('b', {}, this.name, this.step), this.where, this.shares);
+        h('b', {}, this.name, this.step), h('span', {className: 'faint num where'}, this.span, this.since), this.shares);
   }
 
   take(one, waited) {
     this.name.textContent = nameOf(one);
     this.step.textContent = one.state === 'alive' ? count(one.step) : `✕ ${one.state}`;
-    this.where.textContent = one.where ? `${one.where} ${one.since_s === null ? '' : length(one.since_s)}` : 'in no span';
+    this.span.textContent = one.where || 'in no span';
+    this.since.textContent = one.where && one.since_s !== null ? length(one.since_s) : '';
     this.element.classList.toggle('waited', waited);
     const all = Math.max(one.covered_s || 0, 1e-9);
     const shares = Object.entries(one.self_s).sort((a, b) => b[1] - a[1]).map(([category, s]) => [category, s / all]);

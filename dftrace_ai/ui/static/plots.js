@@ -2,12 +2,16 @@
 //
 // uPlot has neither fingers nor keys; those are here. A build may lack it, and says so once on the page.
 
-import {gutter, h, say} from './dom.js';
-import {colour, tick} from './figures.js';
+import {gutter, h, say, svg} from './dom.js';
+import {TIMES, colour, moment, tick} from './figures.js';
 
 const FONT = '11px system-ui, sans-serif';
 // So many pixels a drag must have to be one.
 const LEAST_DRAG = 4;
+// So much a mark's words need to the right of it.
+const ROOM = 20;
+// What lies between two marks of an axis of steps or epochs, of which there are no parts.
+const WHOLE = Array.from({length: 16}, (_, i) => [1, 2, 5].map((one) => one * 10 ** i)).flat();
 
 let loading = null;
 
@@ -19,6 +23,10 @@ export function loadPlots() {
   });
   return loading;
 }
+
+// How a line of a plot looks, to stand before its name.
+export const lineSample = (paint, dash) => svg('svg', {class: 'sample', width: 22, height: 8, 'aria-hidden': 'true'},
+    svg('line', {x1: 0, x2: 22, y1: 4, y2: 4, stroke: `var(--${paint})`, 'stroke-width': 2, 'stroke-dasharray': (dash || []).join(' ')}));
 
 export const lackOfPlots = () => h('p', {className: 'faint'},
     'Plots of lines need uPlot, which this build lacks.');
@@ -66,7 +74,7 @@ export class Plot {
   asked() {
     const {options, span} = this;
     const axis = {stroke: colour('faint'), font: FONT, ticks: {show: false}, grid: {stroke: colour('grid'), width: 1}};
-    const low = options.low;
+    const low = options.low, incrs = options.unit === '' ? WHOLE : TIMES;
     return {
       width: Math.max(200, this.holder.clientWidth),
       height: options.height,
@@ -79,7 +87,7 @@ export class Plot {
       },
       series: [{}, ...this.series.map((one) => seriesOf(one))],
       axes: [
-        {...axis, size: low ? 6 : 24, space: 70, values: (u, ticks) => ticks.map((t) => low ? '' : this.tick(t))},
+        {...axis, size: low ? 6 : 24, space: 70, incrs, values: (u, ticks) => ticks.map((t) => low ? '' : this.tick(t, ticks, u.width))},
         {...axis, size: gutter(), space: low ? 18 : 28, grid: {...axis.grid, show: !options.logarithmic},
           values: (u, ticks) => ticks.map((t) => this.figure(t))},
       ],
@@ -96,8 +104,12 @@ export class Plot {
     };
   }
 
-  tick(t) {
-    return `${Number(t.toPrecision(7))}${this.options.unit ?? ' s'}`;
+  // Nothing where it would be cut; minutes where all are whole seconds.
+  tick(t, all, width) {
+    const {span, options} = this;
+    if ((span.to - t) / (span.to - span.from) * (width - gutter()) + (options.room ?? 0) < ROOM) return '';
+    if (options.unit === undefined && t >= 60 && all.every(Number.isInteger)) return moment(t);
+    return `${Number(t.toPrecision(7))}${options.unit ?? ' s'}`;
   }
 
   figure(t) {

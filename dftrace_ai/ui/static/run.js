@@ -155,6 +155,7 @@ class Run {
     this.take();
     this.load().then(() => performance.mark('run-drawn'));
     if (this.live) page.every(AGAIN_S, () => this.refresh());
+    if (this.live && told.stale && Date.now() / 1000 - told.card.as_of_s > AGAIN_S) this.refresh();
     // What was read before the files changed is shown at once, and what they hold now as soon as it is read.
     page.every(READING_S, () => this.told.stale && !this.live && this.refresh());
   }

@@ -95,7 +95,7 @@ function common(runs, kind) {
 
 const logged = (kind, name) => numeric(name, (row) => row.card?.[kind]?.[name], (row) => {
   const given = row.card?.[kind]?.[name];
-  return given === 'NaN' ? h('b', {className: 'worse'}, given) : value(given);
+  return given === 'NaN' ? h('b', {className: 'worse'}, given) : h('span', {title: value(given)}, value(given));
 });
 
 // Words, those in double quotes whole, told apart from conditions on values.

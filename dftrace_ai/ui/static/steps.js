@@ -118,8 +118,8 @@ export class Steps {
       const [x, at] = this.places();
       const column = (values) => at.map((i) => i < 0 ? null : Math.max(values[i], .001));
       this.shown.longest.show([x, column(told.mid), column(told.high)], [
-        {label: 'median', colour: 'faint', width: 1},
-        {label: 'longest', colour: 'ink', width: 1.2},
+        {label: 'median', colour: 'faint', width: 1, stepped: true},
+        {label: 'longest', colour: 'ink', width: 1.2, stepped: true},
       ]);
     }
   }
@@ -260,10 +260,14 @@ export function drawHistogram(canvas, edges, shown, marks) {
     pen.moveTo(at, 14);
     pen.lineTo(at, floor);
     pen.stroke();
-    if (at > end && at < width - 24) pen.fillText(name, at + 2, 12);
-    if (at > end) end = at + 26;
+    const left = at > width - 26;
+    if (at - (left ? 26 : 0) <= end) continue;
+    pen.textAlign = left ? 'right' : 'left';
+    pen.fillText(name, left ? at - 2 : at + 2, 12);
+    end = left ? at : at + 26;
   }
   pen.setLineDash([]);
+  pen.textAlign = 'left';
   pen.fillText(micros(first), 2, 90);
   pen.textAlign = 'right';
   pen.fillText(micros(last), width - 2, 90);

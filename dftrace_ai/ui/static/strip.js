@@ -1,13 +1,11 @@
 // The whole run on one strip: what it was doing, what its steps went to, and the window that is shown.
 
 import {fit, gutter, h, say} from './dom.js';
-import {colour, length, partColour, parts, place, share} from './figures.js';
+import {TIMES, colour, length, moment, partColour, parts, place, share} from './figures.js';
 
 const HEIGHT = 58, DOING = 15, FOOT = 12;
 const FONT = '10.5px system-ui, sans-serif';
 const HANDLE = 7, FINGER = 22;
-const TICKS = [1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
-  7200, 21600, 86400];
 // The later ones lie on top.
 const ORDER = ['loop', 'start-up', 'warm-up', 'end', 'evaluation', 'checkpoint', 'stall'];
 const PHASES = ['start-up', 'warm-up', 'steady', 'evaluation', 'checkpoint', 'between', 'end'];
@@ -43,7 +41,7 @@ export class Strip {
   }
 
   get width() {
-    return Math.max(200, (this.canvas.parentElement?.clientWidth || 200) - gutter());
+    return Math.max(200, this.outside.clientWidth - gutter());
   }
 
   x(t) {
@@ -82,6 +80,7 @@ export class Strip {
 
   drawPhases(pen) {
     const drawn = this.told.phases.filter((one) => one.kind !== 'steady').sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+    const named = [];
     let loop = 0;
     for (const {begin_s: begin, end_s: end, kind, name} of drawn) {
       const x = this.x(begin), wide = Math.max(kind === 'loop' ? .5 : 1.5, this.x(end) - x);
@@ -92,13 +91,15 @@ export class Strip {
       pen.fillRect(x, 0, wide, DOING);
       pen.globalAlpha = 1;
       if (kind === 'stall') hatch(pen, x, wide);
-      this.drawName(pen, kind, kind === 'loop' ? name : kind, x, wide);
+      named.push([kind, kind === 'loop' ? name : kind, x, x + wide]);
     }
+    named.forEach((one, i) => this.drawName(pen, one, named.slice(i + 1)));
   }
 
-  drawName(pen, kind, words, x, wide) {
-    const needed = pen.measureText(words).width;
-    if (wide < needed + 8) return;
+  // Where none of the later ones lies on it.
+  drawName(pen, [kind, words, from, end], over) {
+    const needed = pen.measureText(words).width, x = bare(from, end, over, needed + 8);
+    if (x === null) return;
     const onDark = kind === 'stall' || kind === 'checkpoint';
     if (kind === 'stall') {
       pen.fillStyle = STALL;
@@ -132,13 +133,13 @@ export class Strip {
 
   drawTime(pen) {
     const {span, width} = this;
-    const apart = TICKS.find((s) => s / span.end * width > 74) || span.end;
+    const apart = TIMES.find((s) => s / span.end * width > 74) || span.end;
     pen.fillStyle = colour('faint');
     for (let i = 0; i * apart <= span.end; i++) {
       const x = this.x(i * apart);
-      pen.fillRect(x, HEIGHT - FOOT + 1, 1, 4);
-      const words = i ? length(i * apart) : '0';
-      if (x + pen.measureText(words).width + 4 < width) pen.fillText(words, x + 3, HEIGHT - 2);
+      pen.fillRect(x, HEIGHT - FOOT + 1, 1, FOOT - 2);
+      const words = i ? moment(i * apart) : '0';
+      if (x + pen.measureText(words).width + 5 < width) pen.fillText(words, x + 4, HEIGHT - 2);
     }
   }
 
@@ -156,7 +157,7 @@ export class Strip {
   tellOutside() {
     const {spent_s: spent} = this.told;
     const said = PHASES.filter((kind) => spent[kind]).map((kind) => h('span', {},
-        h('i', {className: 'swatch', style: {background: (paint[kind] || paint.loop)(0), opacity: FAINT.has(kind) ? .4 : 1}}), kind, ' ',
+        paint[kind] && h('i', {className: 'swatch', style: {background: paint[kind](0), opacity: FAINT.has(kind) ? .4 : 1}}), kind, ' ',
         h('b', {className: 'num'}, length(spent[kind])),
         h('span', {className: 'faint num'}, ` ${share(spent[kind] / this.span.end)}`)));
     const more = this.told.phases_left_out;
@@ -243,6 +244,16 @@ export class Strip {
     act();
     say(this.canvas.ariaValueText);
   }
+}
+
+// Where the first stretch begins that is so wide and has nothing on it; null where there is none.
+function bare(from, end, over, wide) {
+  let x = from;
+  for (const [, , low, high] of [...over].sort((a, b) => a[2] - b[2])) {
+    if (Math.min(low, end) - x >= wide) return x;
+    x = Math.max(x, high);
+  }
+  return end - x >= wide ? x : null;
 }
 
 function hatch(pen, x, wide) {

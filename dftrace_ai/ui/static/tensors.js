@@ -88,7 +88,7 @@ export class Tensors {
   }
 
   get left() {
-    return narrow() ? 96 : 230;
+    return narrow() ? 140 : 230;
   }
 
   draw() {

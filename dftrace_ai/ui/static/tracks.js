@@ -2,7 +2,7 @@
 
 import {ask, fill, h} from './dom.js';
 import {bytes, count, counted, parts, place, share, value} from './figures.js';
-import {Plot, crosses, lackOfPlots} from './plots.js';
+import {Plot, crosses, lackOfPlots, lineSample} from './plots.js';
 
 const MACHINE = /^(cpu|memory|gpu|device|disk|net|network|io|power|temperature|clock)/i;
 // Of more than the second so many as the first says.
@@ -11,6 +11,7 @@ const LINES = ['first', 'part-wait', 'part-optimizer', 'part-comm', 'part-data',
 const DASHES = [null, [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 4]];
 const FEW = 40;
 
+const lookOf = (i) => [LINES[i % LINES.length], DASHES[i % DASHES.length]];
 const finite = (given) => typeof given === 'number' && Number.isFinite(given);
 const constant = (line) => line.v.every((one) => one === line.v[0]);
 
@@ -62,7 +63,9 @@ class Track {
     this.read = h('span', {className: 'read'});
     this.holder = h('div', {className: 'plot'});
     this.element = h('div', {className: 'track'},
-        h('h3', {}, title, more ? h('small', {}, ` ${counted(more, 'more line')} not shown`) : '', this.read), this.holder);
+        h('h3', {}, title, lines.length > 1 && h('small', {className: 'legend'}, lines.map((line, i) =>
+          h('span', {}, lineSample(...lookOf(i)), line.label))),
+        more ? h('small', {}, ` ${counted(more, 'more line')} not shown`) : '', this.read), this.holder);
     this.bad = lines.flatMap((line) => line.bad || []).sort((a, b) => a - b);
     this.data = columns(lines);
     this.plot = new Plot(this.holder, this.read, span, {
@@ -73,8 +76,7 @@ class Track {
   draw() {
     const points = this.data[0].length < FEW;
     this.plot.show(this.data, this.lines.map((line, i) => ({
-      label: line.label, colour: LINES[i % LINES.length], dash: DASHES[i % DASHES.length], points,
-      gaps: this.lines.length > 1,
+      label: line.label, colour: lookOf(i)[0], dash: lookOf(i)[1], points, gaps: this.lines.length > 1,
     })), {marks: (u) => crosses(u, this.bad)});
   }
 

@@ -1,7 +1,7 @@
 // The headline of a run: what is slow, why, who, what to do; or what is the matter with the run.
 
 import {Answered, fill, h} from './dom.js';
-import {MARKS, STATES, counted, count, date, length, share, time} from './figures.js';
+import {MARKS, STATES, counted, count, date, length, share, time, unbroken} from './figures.js';
 
 const MOST_RANKS = 6;
 const MOST_LOSSES = 3;
@@ -28,7 +28,7 @@ export function headline(told, show) {
       ` as of ${verdict.steps ? `step ${count(verdict.steps.count - 1)}, ` : ''}${date(card.as_of_s).slice(11)}`);
   return h('div', {className: `headline ${severity}`},
       h('div', {className: 'tag'}, tag, asOf),
-      h('h1', {}, finding ? finding.what : nothingFound(verdict)),
+      h('h1', {}, unbroken(finding ? finding.what : nothingFound(verdict))),
       h('dl', {}, rows(told, finding, show)),
       others(verdict, show), unknown(verdict));
 }

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps import Steps
 
 LANE_STRETCHES: Final = 400
+# Of more steps a stretch holds so many that it makes no difference where in a step it ends.
+FEW_STEPS: Final = 20 * LANE_STRETCHES
 MOST_PHASES: Final = 1500
 MOST_LOOPS: Final = 300
 # Between two steps for so many medians and so long nothing that is annotated: a stall.
@@ -74,14 +76,29 @@ def _lane(steps: Steps, first_ns: int, last_ns: int) -> dict[str, list[float]]:
     # In whole numbers: floats of times since 1970 are 256 ns apart.
     length = max(last_ns - first_ns, LANE_STRETCHES)
     edges = first_ns + np.arange(LANE_STRETCHES + 1) * length // LANE_STRETCHES
-    width = np.diff(edges)
+    knots = _outside(steps, edges) if len(steps) < FEW_STEPS else edges
     lane = {}
     for part in PARTS:
         begin, end = steps.timeline.of(part)
-        shares = covered_within(begin, end, edges[:-1], edges[1:]) / width
+        spent = np.append(0, covered_within(begin, end, knots[:-1], knots[1:]).cumsum())
+        until = np.interp(edges - first_ns, knots - first_ns, spent)
+        shares = np.diff(until) / np.diff(edges)
         if part != "none" and shares.any():
             lane[str(part)] = np.round(shares, 3).tolist()
     return lane
+
+
+def _outside(steps: Steps, edges: Integers) -> Integers:
+    """Return where steps begin and end, and the edges that lie in none of them.
+
+    A stretch that ends within a step then has the shares of the step: with what the step did just
+    there, stretches as long as a step or shorter would show its order, or beats of the two lengths.
+    """
+    reach = np.maximum.accumulate(steps.end_ns)
+    step = np.searchsorted(steps.start_ns, edges, "right") - 1
+    free = edges[(step < 0) | (edges >= reach[np.maximum(step, 0)])]
+    knots: Integers = np.unique(np.concatenate([edges[[0, -1]], free, steps.start_ns, reach]))
+    return knots.clip(edges[0], edges[-1])
 
 
 def _phases(
