@@ -17,8 +17,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from inspect_config import config_schema
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
+from run_lines import LogLine
 from setting_values import agreements, alternatives, as_read
 from typing_extensions import TypedDict
 
@@ -91,8 +93,6 @@ def _snapshot_schema() -> dict[str, Any]:
 
 
 def _inspect_schema() -> dict[str, Any]:
-    from dftrace_ai.inspect.config.grammar.json_schema import config_schema
-
     schema = config_schema()
     schema["title"] = "Config of tensor inspection"
     schema["description"] = (
@@ -122,9 +122,7 @@ def _loggers_schema() -> dict[str, Any]:
 
 
 def _log_line_schema() -> dict[str, Any]:
-    from dftrace_ai.loggers.runs.line_types import log_line_adapter
-
-    schema = log_line_adapter().json_schema(schema_generator=_Schema)
+    schema = TypeAdapter(LogLine).json_schema(schema_generator=_Schema)
     schema["title"] = "A line of the log of an experiment, which the interface `local` writes"
     schema["description"] = (
         "Each line of `rank*.jsonl` is one such object, nested 64 deep at most. Numbers that are "

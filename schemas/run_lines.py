@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from typing_extensions import Required, TypedDict
 
 from dftrace_ai.loggers.runs.lines import MOST_STEP, MOST_TIME_S
@@ -133,8 +133,3 @@ LogLine = Annotated[
     | EndLine,
     Field(discriminator="k"),
 ]
-
-
-def log_line_adapter() -> TypeAdapter[Any]:
-    """Return what makes the schema of a line of a log."""
-    return TypeAdapter(LogLine)
