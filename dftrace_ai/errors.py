@@ -38,13 +38,7 @@ class TraceError(DftraceError):
 
 
 def missing_package(package: str, what: str = "this", extra: str = "analysis") -> DftraceError:
-    """Return what to raise where a package of an extra is not installed.
-
-    Args:
-        package: its name, as people write it.
-        what: needs it.
-        extra: installs it.
-    """
+    """Return what to raise where a package of an extra is not installed."""
     return DftraceError(
         f"{what} needs {package}; install it with: pip install 'dftrace-ai[{extra}]'"
     )
@@ -53,9 +47,6 @@ def missing_package(package: str, what: str = "this", extra: str = "analysis") -
 @contextmanager
 def needs_numpy(what: str = "this") -> Iterator[None]:
     """Tell in a line how to install NumPy, where the ``with`` block does not find it.
-
-    Args:
-        what: needs it.
 
     Raises:
         DftraceError: it is not installed.

@@ -66,9 +66,6 @@ def names_secret(name: str) -> bool:
 
     It goes by whole words: ``--hf-token`` does, ``--tokenizer``, ``--max-tokens`` and
     ``--key-frames`` do not.
-
-    Args:
-        name: of an option, a variable, a setting or a hyper-parameter.
     """
     words = [word.lower() for word in WORDS.findall(name)]
     if not words or SWITCHES.fullmatch(words[0]):
@@ -86,15 +83,7 @@ def names_secret(name: str) -> bool:
 
 
 def masked_words(words: Iterable[str]) -> list[str]:
-    """Return the words of a command line, without the secrets among them.
-
-    Args:
-        words: the program and its arguments.
-
-    Example::
-
-        masked_words(["train.py", "--hf-token", "abc"])  # ["train.py", "--hf-token", "***"]
-    """
+    """Return the words of a command line, without the secrets among them."""
     found: list[str] = []
     is_awaited = False
     for word in words:
@@ -114,17 +103,7 @@ def masked_words(words: Iterable[str]) -> list[str]:
 
 
 def masked_text(text: str, *, pairs: bool = True) -> str:
-    """Return a text without the secrets in it.
-
-    Args:
-        text: such as an error of a tracker.
-        pairs: whether also what stands behind a name and ``=`` or ``:`` is left out; else users
-            and passwords of addresses, bearers, and what looks like a key that a service gives out.
-
-    Example::
-
-        masked_text("401 for https://host/?api_key=abc")  # 401 for https://host/?api_key=***
-    """
+    """Return a text without its secrets, with `pairs` also what stands behind a name and ``=``."""
     if "@" in text:
         text = USER.sub(_masked_user, text)
     if pairs and ("=" in text or ":" in text):
@@ -133,16 +112,7 @@ def masked_text(text: str, *, pairs: bool = True) -> str:
 
 
 def masked_values(value: Any, name: str = "") -> Any:
-    """Return settings without the secrets in them; nothing but texts is one.
-
-    Args:
-        value: mappings, lists, texts and anything else. It is not changed.
-        name: what it stands under.
-
-    Example::
-
-        masked_values({"lr": 0.1, "wandb": {"key": "abc"}})  # {"lr": 0.1, "wandb": {"key": "***"}}
-    """
+    """Return settings without the secrets in them; nothing but texts is one."""
     return _masked_values(value, name, is_within=False)
 
 

@@ -83,14 +83,6 @@ def escaped(text: str, kept: str = "") -> str:
 
     A terminal obeys what it finds in names: escape sequences, line breaks, marks that turn the
     direction of writing.
-
-    Args:
-        text: a name, or a whole line in which such names stand.
-        kept: letters that stay as they are.
-
-    Example::
-
-        assert escaped("a\x1b[2Jb") == "a\\x1b[2Jb"
     """
     if text.isprintable():
         return text
@@ -111,14 +103,6 @@ def in_csv(value: Any) -> Any:
     """Return a value for a field of CSV: a text that a spreadsheet would run gets ``'`` before it.
 
     Numbers stay what they are, also those that are texts.
-
-    Args:
-        value: of the field.
-
-    Example::
-
-        assert in_csv("=1+1") == "'=1+1"
-        assert in_csv("-1.5") == "-1.5"
     """
     if not isinstance(value, str) or not value.startswith(FORMULAS) or value == "-":
         return value
@@ -135,12 +119,7 @@ def shortened(text: str, letters: int) -> str:
 
 
 def in_short(value: object, letters: int = VALUE_LETTERS) -> str:
-    """Return a value for a message: its representation, cut where it is long.
-
-    Example::
-
-        raise ValueError(f"{in_short(value)} is not accepted; accepted: a whole number")
-    """
+    """Return a value for a message: its representation, cut where it is long."""
     try:
         text = repr(value)
     except ValueError:
@@ -150,15 +129,7 @@ def in_short(value: object, letters: int = VALUE_LETTERS) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return class and message of an error on one line, also of one that cannot say its message.
-
-    Args:
-        error: what a user's code or a library has raised.
-
-    Example::
-
-        described(OSError("disk full"))  # OSError: disk full
-    """
+    """Return class and message of an error on one line, also of one that cannot say its message."""
     lines = filter(None, map(str.strip, _class_and_message(error).splitlines()))
     return escaped(" ".join(lines))
 
@@ -167,10 +138,6 @@ def briefly(error: BaseException) -> str:
     r"""Return class and message of an error on one line, cut where it is long.
 
     Libraries put pages into theirs, and whatever stands in the values that they were given.
-
-    Example::
-
-        briefly(RuntimeError("no such operator\n\nCPU: registered at ..."))
     """
     first = _class_and_message(error).strip().partition("\n")[0]
     return shortened(escaped(first), ERROR_LETTERS)
@@ -217,11 +184,7 @@ class ToldOnce:
         self._told: dict[tuple[object, ...], object] = {}
 
     def first(self, *key: object) -> bool:
-        """Tell whether this is the first call with a key; it is told from now on.
-
-        Args:
-            key: what is told, and about what; hashable.
-        """
+        """Tell whether this is the first call with a key; it is told from now on."""
         if key in self._told:
             return False
         mine = object()
@@ -252,11 +215,7 @@ class LastWord:
         self._is_said = False
 
     def say(self, say: Callable[[], None]) -> None:
-        """Say it, or wait while another thread does.
-
-        Args:
-            say: tells it.
-        """
+        """Say it, or wait while another thread does."""
         mine = (get_ident(),)
         self._sayers.append(mine)
         first = self._sayers[0]
@@ -281,16 +240,6 @@ def tell(level: int, message: str, *values: object, exc_info: bool = False) -> N
 
     It does where ``sys.stderr`` was closed or replaced, and where a handler, a filter or a
     formatter of the program raises. None of it may come out of a training's `stop` or `finalize`.
-
-    Args:
-        level: as `logging.WARNING`.
-        message: with places for `values`, as `logging` has them.
-        values: for the message.
-        exc_info: tell the exception that is being handled, too.
-
-    Example::
-
-        tell(logging.WARNING, "there are no counters of %s: %s", "disks", error)
     """
     try:
         LOGGER.log(level, message, *values, exc_info=exc_info, stacklevel=2)
@@ -299,16 +248,7 @@ def tell(level: int, message: str, *values: object, exc_info: bool = False) -> N
 
 
 def warn(message: str, *values: object) -> None:
-    """Log a warning as `tell` does.
-
-    Args:
-        message: with places for `values`, as `logging` has them.
-        values: for the message.
-
-    Example::
-
-        warn("the tracker %s is not reached: %s", "local", error)
-    """
+    """Log a warning as `tell` does."""
     tell(logging.WARNING, message, *values)
 
 

@@ -33,12 +33,7 @@ Limits: TypeAlias = "dict[str, Limit]"
 
 
 def changed_limits(limits: Limits, changes: Iterable[str]) -> Limits:
-    """Return limits with some of them changed.
-
-    Args:
-        limits: by name.
-        changes: such as ``input=0.1,0.25``: the name, from where on it is a warning,
-            and, where it is given, from where on it is critical; or ``slow-step-ms=100``.
+    """Return limits with some of them changed, as by ``input=0.1,0.25`` or ``slow-step-ms=100``.
 
     Raises:
         ConfigError: there is no such limit, or it is none.

@@ -79,12 +79,7 @@ def share_text(share: float, low: float, high: float) -> str:
 
 
 def in_lines(head: Iterable[str], rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a verdict in fifteen lines at most.
-
-    Args:
-        head: its lines without a name.
-        rows: name and text of each line below.
-    """
+    """Return a verdict in fifteen lines at most."""
     first = list(head)
     last: list[str] = []
     rest: list[str] = []

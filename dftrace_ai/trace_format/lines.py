@@ -517,10 +517,5 @@ EventLine: TypeAlias = Annotated[
 
 @cache
 def event_adapter() -> TypeAdapter[Any]:
-    """Return the validator of a line, built at the first call (about 50 ms).
-
-    Example::
-
-        event_adapter().validate_json(line)
-    """
+    """Return the validator of a line, built at the first call (about 50 ms)."""
     return TypeAdapter(EventLine)

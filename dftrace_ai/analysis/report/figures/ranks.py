@@ -26,10 +26,7 @@ WAITS: Final = "waits for others, ms"
 def rank_maps(judged: Iterable[JudgedRank], odd: Collection[int]) -> list[HeatMap]:
     """Return own work and waiting by rank and step; nothing where no step is of several ranks.
 
-    Args:
-        judged: the ranks.
-        odd: numbers of those that stand out; they come first, and of large jobs by themselves,
-            the others in groups with the most that any of them took.
+    Those that are odd come first; of large jobs the others are in groups, with the most of any.
     """
     partials = [one.partial for one in judged if one.partial is not None]
     if len(partials) < 2 or len({one.place.rank for one in partials}) < len(partials):
