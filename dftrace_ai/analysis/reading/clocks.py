@@ -16,8 +16,6 @@ from dftrace_ai.analysis.reading.reach import (
 )
 from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.file_names import trace_name
-from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.header_and_footer import Ntp
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts, Ntp
 
     Times = NDArray[np.int64]
 
@@ -114,13 +112,6 @@ class TimeCounts:
 
 def _late(start_ns: Times, dur_ns: Times) -> NDArray[np.bool_]:
     return dur_ns > LATEST_NS - start_ns.clip(0, LATEST_NS)
-
-
-def _header(trace: Trace) -> HeaderFacts:
-    try:
-        return trace.header or HeaderFacts()
-    except TraceError:
-        return HeaderFacts()  # whoever reads it tells why it cannot be read
 
 
 def is_believable(reach: Reach) -> bool:
@@ -210,25 +201,32 @@ def has_clock_in_lines(trace: Trace) -> bool:
     That of our own recorder cannot be, and the lines of torch.profiler have no order.
     """
     copy = trace.file.copy
-    return _header(trace).run is None and not (copy and copy.profile)
+    return trace.said.run is None and not (copy and copy.profile)
+
+
+def _known_reaches(
+    files: Sequence[FileTimes],
+) -> Iterator[tuple[Trace, HeaderFacts, Reach | None]]:
+    """Yield files of runs with events, and from when to when these are; None for not known."""
+    begun = {file.trace.recording for file in files if not file.trace.part}
+    for trace, reach, odd, _ in files:
+        header = trace.said
+        if header.run is not None and reach != NOWHERE:
+            # What it recorded first is gone, and where that was is not known.
+            cut = trace.recording not in begun or _has_let_go(trace) or odd is None
+            yield trace, header, None if cut else reach
 
 
 def _ranks_apart(files: Sequence[FileTimes]) -> Iterator[str]:
     """Tell of ranks that were there when no other of their run was."""
-    runs: dict[tuple[str, Hashable], dict[int, Reach | None]] = defaultdict(dict)
-    begun = {_place(file.trace) for file in files if not _part(file.trace)}
-    for trace, reach, odd, _ in files:
-        header = _header(trace)
-        if header.run is None or header.rank is None or reach == NOWHERE:
+    runs: dict[tuple[str | None, Hashable], dict[int, Reach | None]] = defaultdict(dict)
+    for _, header, reach in _known_reaches(files):
+        if header.rank is None or (header.world_size or 1) < 2:
             continue
-        if (header.world_size or 1) < 2:
-            continue
-        # What it recorded first is gone, and where that was is not known.
-        cut = _place(trace) not in begun or _has_let_go(trace) or odd is None
         # A job that goes through its ranks several times is one run, and each rank there is one.
         ranks = runs[header.run, (header.world_size, header.restarts)]
         before = ranks.get(header.rank, NOWHERE)
-        ranks[header.rank] = None if cut else joined([before, reach])
+        ranks[header.rank] = reach and joined([before, reach])
     for (run, _), ranks in runs.items():
         known = {rank: reach for rank, reach in ranks.items() if reach is not None}
         groups = _together(known)
@@ -295,7 +293,7 @@ def on_one_clock(files: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
     """
     hosts: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, file in enumerate(files):
-        header = _header(file)
+        header = file.said
         if header.boot_id and header.clock_offset_ns and header.time_base_us:
             hosts[header.boot_id].append((header.clock_offset_ns, at))
     found, moved = [*files], []
@@ -329,14 +327,10 @@ def _together(ranks: dict[int, Reach]) -> list[list[int]]:
 def _children_apart(files: Sequence[FileTimes], owners: Kinship) -> Iterator[str]:
     """Tell of processes that were not there when the one that has started them was."""
     reaches: dict[Any, Reach | None] = {}
-    begun = {_place(file.trace) for file in files if not _part(file.trace)}
-    for trace, reach, odd, _ in files:
-        header = _header(trace)
-        if header.run is None or header.pid is None or reach == NOWHERE:
-            continue
-        own = owners.of(trace)
-        cut = _place(trace) not in begun or _has_let_go(trace) or odd is None
-        reaches[own] = None if cut else joined([reaches.get(own, NOWHERE), reach])
+    for trace, header, reach in _known_reaches(files):
+        if header.pid is not None:
+            own = owners.of(trace)
+            reaches[own] = reach and joined([reaches.get(own, NOWHERE), reach])
     gaps = []
     for own, one in reaches.items():
         parent = owners.parent(own)
@@ -352,16 +346,6 @@ def _children_apart(files: Sequence[FileTimes], owners: Kinship) -> Iterator[str
 def hours_text(ns: int) -> str:
     """Return a long time in hours: ``hours_text(9_000_000_000_000) == "2.5 h"``."""
     return f"{ns / 3.6e12:.3g} h" if ns < 3.6e15 else f"{ns / 3.6e12:,.0f} h"
-
-
-def _part(trace: Trace) -> int:
-    name = trace_name(trace.path.name)
-    return name.part if name else 0
-
-
-def _place(trace: Trace) -> Hashable:
-    name = trace_name(trace.path.name)
-    return trace.path.parent, name.base if name else trace.path.name
 
 
 def _has_let_go(trace: Trace) -> bool:

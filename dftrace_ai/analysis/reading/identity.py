@@ -20,7 +20,7 @@ from dftrace_ai.analysis.reading.reach import (
 )
 from dftrace_ai.analysis.reading.reader import TraceReader
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.file_names import trace_name, trace_of_profile, worker_of_profile
+from dftrace_ai.trace_format.file_names import trace_of_profile, worker_of_profile
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.wording import counted
 
@@ -272,7 +272,7 @@ class Owners:
     def _units(self) -> Iterator[list[Owner]]:
         """Yield the processes that say that they are of one run."""
         units: dict[Hashable, list[Owner]] = defaultdict(list)
-        runs = {recording_of(owner.files[0]): owner.header.run for owner in self.all}
+        runs = {owner.files[0].recording: owner.header.run for owner in self.all}
         for owner in self.all:
             if owner.is_known:
                 path = owner.files[0].path
@@ -406,27 +406,16 @@ def recordings_of(traces: Iterable[Trace]) -> dict[tuple[Path, str], list[Trace]
     """Return the files of each recording, its parts in their order, by folder and name."""
     recordings: dict[tuple[Path, str], list[tuple[int, Trace]]] = {}
     for trace in traces:
-        recordings.setdefault(recording_of(trace), []).append((_part(trace), trace))
+        recordings.setdefault(trace.recording, []).append((trace.part, trace))
     return {
         recording: [trace for _, trace in sorted(parts, key=lambda each: each[0])]
         for recording, parts in recordings.items()
     }
 
 
-def recording_of(trace: Trace) -> tuple[Path, str]:
-    """Return the folder of a file, and what all parts of its recording are called."""
-    name = trace_name(trace.path.name)
-    return trace.path.parent, name.base if name else trace.path.name
-
-
 def _base(trace: Trace) -> Path:
-    folder, base = recording_of(trace)
+    folder, base = trace.recording
     return folder / base
-
-
-def _part(trace: Trace) -> int:
-    name = trace_name(trace.path.name)
-    return name.part if name else 0
 
 
 def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]]:
@@ -459,7 +448,7 @@ def _by_key(files: Sequence[Trace], base: str) -> dict[tuple[Hashable, ...], lis
     keys: dict[tuple[Hashable, ...], list[Trace]] = {}
     key = _key(_first_header(files), base)
     for trace in files:
-        header = _header(trace)
+        header = trace.said
         key = key if header.run is None else _key(header, base)
         keys.setdefault(key, []).append(trace)
     return keys
@@ -492,7 +481,7 @@ def _key_of_profile(
 
 def _are_parts(one: Sequence[Trace], other: Sequence[Trace]) -> bool:
     """Return whether two recordings of one name in two folders are parts of one."""
-    return {*map(_part, one)}.isdisjoint(map(_part, other))
+    return {trace.part for trace in one}.isdisjoint(trace.part for trace in other)
 
 
 def _lie_behind(one: Sequence[Trace], other: Sequence[Trace]) -> bool:
@@ -541,20 +530,13 @@ def _meet(one: Reach, other: Reach) -> bool:
     return one.first_ns <= other.last_ns and other.first_ns <= one.last_ns
 
 
-def _header(trace: Trace) -> HeaderFacts:
-    try:
-        return trace.header or HeaderFacts()
-    except TraceError:
-        return HeaderFacts()  # whoever reads it tells why it cannot be read
-
-
 def _first_header(files: Sequence[Trace]) -> HeaderFacts:
-    headers = map(_header, files)
+    headers = (trace.said for trace in files)
     return next((header for header in headers if header != HeaderFacts()), HeaderFacts())
 
 
 def _in_order(files: Sequence[Trace]) -> tuple[int, int, str]:
-    header = _header(files[0])
+    header = files[0].said
     rank = 2**63 if header.rank is None else header.rank
     return rank, header.part or 0, str(files[0])
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.reader import TraceReader, read_header
 from dftrace_ai.analysis.reading.trace_end import read_end
+from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import trace_name
+from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_end import TraceEnd
     from dftrace_ai.analysis.reading.trace_file import TraceFile
-    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
 
@@ -46,6 +48,18 @@ class Trace:
         """Where the file lies."""
         return self.file.path
 
+    @property
+    def part(self) -> int:
+        """Its number among the parts of its recording, from 0."""
+        name = trace_name(self.path.name)
+        return name.part if name else 0
+
+    @property
+    def recording(self) -> tuple[Path, str]:
+        """Its folder, and what all parts of its recording are called."""
+        name = trace_name(self.path.name)
+        return self.path.parent, name.base if name else self.path.name
+
     @cached_property
     def header(self) -> HeaderFacts | None:
         """What the file says of its process; None for a file without a header line.
@@ -56,6 +70,14 @@ class Trace:
         if self.file.copy and self.file.copy.header:
             return self.file.copy.header
         return self.file.header or read_header(self.file)
+
+    @property
+    def said(self) -> HeaderFacts:
+        """The same, with nothing in it where there is none, or it cannot be read."""
+        try:
+            return self.header or HeaderFacts()
+        except TraceError:
+            return HeaderFacts()  # whoever reads the file tells why it cannot be read
 
     @cached_property
     def end(self) -> TraceEnd:

@@ -22,7 +22,6 @@ from dftrace_ai.analysis.reading.clocks import (
     set_back,
 )
 from dftrace_ai.analysis.reading.event_columns import decoded, event_columns
-from dftrace_ai.analysis.reading.identity import recording_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_SAMPLES
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
@@ -321,7 +320,7 @@ def _pauses(parts: Sequence[_Part]) -> tuple[Integers, Integers]:
     """Return from when to when none of the recordings of a process went on."""
     recordings: dict[Hashable, list[Reach | None]] = defaultdict(list)
     for part in parts:
-        recordings[recording_of(part.names.trace)].append(_recorded(part))
+        recordings[part.names.trace.recording].append(_recorded(part))
     reaches = sorted(joined(reaches) or NOWHERE for reaches in recordings.values())
     known = [reach for reach in reaches if reach != NOWHERE]
     begins = np.array([begin for begin, _ in known[1:]], np.int64)

@@ -16,7 +16,6 @@ from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.file_names import trace_name
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -198,7 +197,7 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
         end = _end_of_added(trace, added, part)
         if end is not None:
             ends[trace.path] = end
-        if end is None or trace.path in added.tears or part != part_of(trace):
+        if end is None or trace.path in added.tears or part != trace.part:
             part = None
         else:
             part += 1
@@ -224,7 +223,7 @@ def _add_known(
 ) -> tuple[int, int, Reach | None]:
     """Add what is known of lines of a file; returns their bytes, plain bytes, and from when on."""
     nothing = 0, 0, NOWHERE
-    if part is None or part != part_of(trace):
+    if part is None or part != trace.part:
         return nothing
     found = find_index(descriptor, trace.file.codec, end)
     if found is None or found.figures.part != part:
@@ -234,12 +233,6 @@ def _add_known(
     if not totals.add_known(lines + 1, spans, others, tracks):
         return nothing
     return found.behind.file_bytes, found.behind.plain_bytes, found.reach
-
-
-def part_of(trace: Trace) -> int:
-    """Return the number of a file among the parts of its trace."""
-    name = trace_name(trace.path.name)
-    return name.part if name else 0
 
 
 def _end_of_added(trace: Trace, added: AddedTraces, part: int | None) -> int | None:

@@ -20,7 +20,7 @@ from dftrace_ai.analysis.reading.index_file import (
 )
 from dftrace_ai.analysis.reading.index_line import find_index
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.adding import added_up, part_of
+from dftrace_ai.analysis.summary.adding import added_up
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _has_one_itself(trace: Trace) -> bool:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     return (
         found is not None
-        and found.figures.part == part_of(trace)
+        and found.figures.part == trace.part
         and end - found.behind.file_bytes <= LITTLE_BYTES
     )
 

@@ -145,10 +145,7 @@ def copies_of(traces: Sequence[Trace], owners: Owners) -> dict[Path, str]:
 def file_facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFacts:
     """Return what a file says of itself; `tear`: where and why reading stopped."""
     footer = trace.end.footer
-    try:
-        header = trace.header
-    except TraceError:
-        header = None  # it was counted as far as it can be read
+    header = trace.said
     return FileFacts(
         path=str(trace),
         tear=tear,
@@ -157,8 +154,8 @@ def file_facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> Fi
         ended=footer.ended if footer else None,
         losses=footer.losses if footer else {},
         copy_of=copies.get(trace.path),
-        rank=header and header.rank,
-        layout=(footer and footer.layout) or (header and header.layout),
+        rank=header.rank,
+        layout=(footer and footer.layout) or header.layout,
     )
 
 

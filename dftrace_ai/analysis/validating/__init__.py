@@ -20,7 +20,6 @@ from dftrace_ai.analysis.validating.rules import (
     index_file_faults,
 )
 from dftrace_ai.errors import TraceError, needs_numpy
-from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -106,26 +105,17 @@ class PartTracks:
 
     def before(self, file: Trace, checking: Checking) -> list[IndexedTrack] | None:
         """Return the tracks before a file: none before the first part, None for not known."""
-        part = place_of(file)
-        follows = part == self._next
+        follows = (*file.recording, file.part) == self._next
         if follows and self._checking:
             checking.take_ids(self._checking)
-        if part[2] == 0:
+        if file.part == 0:
             return []
         return self._tracks if follows else None
 
     def after(self, file: Trace, checking: Checking, tracks: list[IndexedTrack] | None) -> None:
         """Tell how they stand behind it; None for not known."""
-        folder, base, part = place_of(file)
-        self._next = folder, base, part + 1
+        self._next = (*file.recording, file.part + 1)
         self._checking, self._tracks = checking, tracks
-
-
-def place_of(file: Trace) -> tuple[Path, str, int]:
-    """Return the folder of a file, the name of its process, and its number among the parts."""
-    name = trace_name(file.path.name)
-    base, part = (name.base, name.part) if name else (file.path.name, 0)
-    return file.path.parent, base, part
 
 
 class FilePass:
@@ -144,7 +134,7 @@ class FilePass:
             self,
             lambda: checking.counts,
             self._figures,
-            place_of(file)[2],
+            file.part,
         )
         self.tear: Tear | None = None
         self.lines = 0
@@ -247,7 +237,7 @@ def validate_traces(
     parts = PartTracks()
     checks += [
         _check_or_fault(file, limit, unfinished_ok, parts)
-        for file in sorted(found.files, key=place_of)
+        for file in sorted(found.files, key=lambda file: (*file.recording, file.part))
     ]
     checks += [
         _index_check(path, messages, note, limit)
