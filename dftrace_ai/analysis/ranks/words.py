@@ -10,10 +10,12 @@ from dftrace_ai.analysis.texts import (
     bytes_text,
     few,
     in_lines,
+    note_rows,
     percent,
+    silences,
+    sureness,
     time_text,
 )
-from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ TITLES: Final[dict[Kind, tuple[str, str]]] = {
     "link": ("SLOW LINK", "SLOW LINK"),
     "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
 }
-MOST_BESIDE, MOST_NOTES = 3, 2
+MOST_BESIDE: Final = 3
 # Of fewer not even that is told.
 FEWEST_STEPS: Final = 5
 # Cheaper ones are told to a tenth of a percent.
@@ -291,11 +293,6 @@ def title_of(finding: Finding) -> str:
     return title(finding.kind, len(among), finding.since)
 
 
-def sureness(finding: Finding) -> str:
-    """Return severity and confidence of a finding, as they stand behind it in parentheses."""
-    return f"({finding.severity}, {finding.confidence} confidence)"
-
-
 def verdict_lines(verdict: RanksVerdict) -> list[str]:
     r"""Return what `dftrace ranks` prints.
 
@@ -338,15 +335,8 @@ def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
         if verdict.verdict == "abstained" and first and verdict.steps.steady >= FEWEST_STEPS:
             text += f"; {percent(first.share)} of it for rank {first.rank}"
         yield "waits", text
-    for one in verdict.abstained:
-        yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")
-    for running in told_of(verdict.running):
-        yield "note", running
-    for note in verdict.notes[:MOST_NOTES]:
-        yield "note", note
-    more = len(verdict.notes) - MOST_NOTES
-    if more > 0:
-        yield "note", f"{counted(more, 'more note')}; --json has all"
+    yield from silences(verdict.abstained)
+    yield from note_rows(verdict.running, verdict.notes)
     yield "judged", judged_text(verdict)
     if verdict.unseen:
         yield "unseen", "; ".join(verdict.unseen)

@@ -219,12 +219,12 @@ def _known_reaches(
 
 def _ranks_apart(files: Sequence[FileTimes]) -> Iterator[str]:
     """Tell of ranks that were there when no other of their run was."""
-    runs: dict[tuple[str | None, Hashable], dict[int, Reach | None]] = defaultdict(dict)
+    runs: dict[tuple[str, Hashable], dict[int, Reach | None]] = defaultdict(dict)
     for _, header, reach in _known_reaches(files):
         if header.rank is None or (header.world_size or 1) < 2:
             continue
         # A job that goes through its ranks several times is one run, and each rank there is one.
-        ranks = runs[header.run, (header.world_size, header.restarts)]
+        ranks = runs[header.run or "", (header.world_size, header.restarts)]
         before = ranks.get(header.rank, NOWHERE)
         ranks[header.rank] = reach and joined([before, reach])
     for (run, _), ranks in runs.items():

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
-from dftrace_ai.analysis.texts import part_name, percent, time_text
+from dftrace_ai.analysis.texts import part_name, percent, silences, sureness, time_text
 from dftrace_ai.analysis.why.words import (
     beside_text,
     first_rows,
     heading,
     judged_text,
     nonfinite_text,
-    silences,
     step_text,
-    sureness,
     whose,
 )
 from dftrace_ai.page.shell import BUTTONS, Figure, html_page, inner_page, swatch, table
@@ -323,7 +321,7 @@ def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
     others += [("some ranks", other) for other in found.of_some_ranks[:MOST_FINDINGS]]
     for name, other in others:
         yield name, f"{other.what}{whose(other, found)} {sureness(other)} {other.next}"
-    yield from silences(found)
+    yield from silences(found.abstained)
     if steps is not None:
         yield "judged", judged_text(steps, found)
     for note in found.notes:

@@ -18,10 +18,10 @@ from dftrace_ai.analysis.texts import (
     GPU_UNSEEN,
     few,
     in_lines,
+    note_rows,
     percent,
     time_text,
 )
-from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ SHARES: Final = {
 UNNAMED: Final = frozenset({"none", "abstained"})
 # Fewer are not told of beside the cause.
 LEAST_SLOWDOWN: Final = 1.01
-MOST_RANKS, MOST_KINDS, MOST_ASKED, MOST_NOTES = 4, 3, 4, 2
+MOST_RANKS, MOST_KINDS, MOST_ASKED = 4, 3, 4
 # From here on the words tell how much the graph misses.
 MISSES: Final = 0.02
 WHY: Final[dict[Reason, str]] = {
@@ -229,13 +229,7 @@ def _rows(found: WhatIf) -> Iterator[tuple[str, str]]:
         yield "do next", found.next
     for one in found.abstained:
         yield "because" if found.slowdown is None else "silent", one.why
-    for running in told_of(found.running):
-        yield "note", running
-    for note in found.notes[:MOST_NOTES]:
-        yield "note", note
-    more = len(found.notes) - MOST_NOTES
-    if more > 0:
-        yield "note", f"{counted(more, 'more note')}; --json has all"
+    yield from note_rows(found.running, found.notes)
     yield "judged", _judged(found)
     if found.unseen:
         yield "unseen", "; ".join(found.unseen)

@@ -11,12 +11,14 @@ from dftrace_ai.analysis.texts import (
     bytes_text,
     few,
     in_lines,
+    note_rows,
     part_name,
     percent,
+    silences,
+    sureness,
     time_text,
 )
 from dftrace_ai.analysis.why.model import Lateness, figures_of
-from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 # Of the lines on a verdict.
 LEAST_PART: Final = 0.02
-MOST_PARTS, MOST_BESIDE, MOST_NOTES = 6, 3, 2
+MOST_PARTS, MOST_BESIDE = 6, 3
 BURSTS: Final = 1.1
 MOSTLY_STEPS: Final = 0.8
 SHARES_OF_STEPS: Final[frozenset[Kind]] = frozenset(
@@ -52,11 +54,6 @@ def beside_text(
         more = f" and {nonfinite - 1:,} more" if nonfinite > 1 else ""
         told.append(f"{shortened(tensor or '', ARGUMENT_LETTERS)}{more} not finite")
     return ", ".join(told)
-
-
-def sureness(finding: Finding) -> str:
-    """Return severity and confidence of a finding, as they stand behind it in parentheses."""
-    return f"({finding.severity}, {finding.confidence} confidence)"
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
@@ -128,14 +125,8 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
     if verdict.slowest:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
-    yield from silences(verdict)
-    for running in told_of(verdict.running):
-        yield "note", running
-    for note in verdict.notes[:MOST_NOTES]:
-        yield "note", note
-    more = len(verdict.notes) - MOST_NOTES
-    if more > 0:
-        yield "note", f"{counted(more, 'more note')}; --json has all"
+    yield from silences(verdict.abstained)
+    yield from note_rows(verdict.running, verdict.notes)
     if verdict.length_ns is not None:
         began = "" if verdict.began_at is None else f"began {local_text(verdict.began_at)}, "
         yield "run", f"{began}lasted {time_text(verdict.length_ns)}"
@@ -143,12 +134,6 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "judged", judged_text(steps, verdict)
     if verdict.unseen:
         yield "unseen", "; ".join(verdict.unseen)
-
-
-def silences(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield what is not said, and why; of the run, why there is no verdict."""
-    for one in verdict.abstained:
-        yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")
 
 
 def step_text(steps: StepFacts, verdict: Verdict) -> str:
