@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic.json_schema import models_json_schema
 
 from dftrace_ai.inspect.config import names
-from dftrace_ai.inspect.config.grammar.models import (
+from dftrace_ai.inspect.config.grammar import (
     FEATURE_MODELS,
     KEY_ALIASES,
     BaseLogTensorStats,
@@ -19,7 +19,7 @@ from dftrace_ai.inspect.config.grammar.models import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from dftrace_ai.inspect.config.grammar.values import JsonSchema
+    from dftrace_ai.inspect.config.grammar import JsonSchema
 
 
 PARTS: tuple[type[Layers | Feature], ...] = (

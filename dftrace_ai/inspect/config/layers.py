@@ -14,7 +14,7 @@ from dftrace_ai.wording import in_short
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dftrace_ai.inspect.config.grammar.models import Layers
+    from dftrace_ai.inspect.config.grammar import Layers
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from dftrace_ai.config.settings import nearest
 from dftrace_ai.config.yaml_file import Guard, opened
 from dftrace_ai.inspect.config import features, names
-from dftrace_ai.inspect.config.grammar.models import (
+from dftrace_ai.inspect.config.grammar import (
     FEATURE_MODELS,
     KEY_ALIASES,
     BaseLogTensorStats,

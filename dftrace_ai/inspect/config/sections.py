@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dftrace_ai.inspect.config import names
-from dftrace_ai.inspect.config.grammar.models import (
+from dftrace_ai.inspect.config.grammar import (
     DisableFp8Gemm,
     DisableFp8Layer,
     FakeQuant,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dftrace_ai.inspect.config.features import CustomFeature
-    from dftrace_ai.inspect.config.grammar.models import (
+    from dftrace_ai.inspect.config.grammar import (
         BaseLogTensorStats,
         Feature,
         Layers,

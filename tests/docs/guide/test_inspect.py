@@ -9,7 +9,7 @@ import yaml
 from perfetto.engine import counters
 
 from dftrace_ai.inspect.config import LayerInfo, layer_plan, load, names
-from dftrace_ai.inspect.config.grammar.models import FEATURE_MODELS, Layers
+from dftrace_ai.inspect.config.grammar import FEATURE_MODELS, Layers
 from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, PLAIN_FP8_STATS, TENSOR_STATS
 from docs.conftest import ExampleRun, RunExample
 from docs.pages import DOCS, EXAMPLES, Block, blocks, plain, section, table

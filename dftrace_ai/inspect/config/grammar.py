@@ -1,10 +1,23 @@
-"""The values that keys of a config take: each checked, brought to one spelling, and its schema."""
+"""The grammar of a config: what sections, selections and features hold, and the values of keys.
+
+Each value is checked and brought to one spelling. The JSON Schema in schemas/inspect.schema.json is
+made from the models. What a single key cannot know (which key wins, what a GEMM lacks, which
+features contradict each other) is checked beside them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StrictBool,
+    WithJsonSchema,
+    model_validator,
+)
 
 from dftrace_ai.inspect.config import names, schedule
 from dftrace_ai.inspect.config.bounded_search import MOST_WRITTEN, searcher
@@ -12,6 +25,9 @@ from dftrace_ai.inspect.config.problems import all_checked, as_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from typing_extensions import Self
 
 ITERATION = {"type": ["integer", "null"], "minimum": -1}
 NAMED = {"type": "string", "minLength": 1}
@@ -218,3 +234,208 @@ LayerNumbers = Annotated[
     PlainValidator(_numbers),
     WithJsonSchema(_one_or_more(_NUMBER)),
 ]
+
+
+# Keys as example files of other tools write them.
+KEY_ALIASES = {"type": "stats", "layer_type": "layer_types"}
+
+
+class _Mapping(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Keys of which at least one has to be given.
+    needs_one_of: ClassVar[tuple[str, ...]] = ()
+
+    def said(self, key: str) -> Any:
+        """Return the value of a key, None where it is not given."""
+        return getattr(self, key) if key in self.model_fields_set else None
+
+    def over(self, item: BaseModel, but: AbstractSet[str]) -> Self:
+        """Return these keys, but some, with those that an item gives laid over them."""
+        kept = {key: getattr(self, key) for key in self.model_fields_set - but}
+        known = item.model_fields_set & type(self).model_fields.keys()
+        return self.model_construct(**kept | {key: getattr(item, key) for key in known})
+
+
+class Layers(_Mapping):
+    """Which layers a section is about; an exact name wins over a pattern, both over the rest."""
+
+    needs_one_of = (
+        "exact_layer_names",
+        "layer_name_regex_pattern",
+        "layer_types",
+        "layer_numbers",
+    )
+
+    exact_layer_names: Names = Field(default=(), description="Names, each in full.")
+    layer_name_regex_pattern: Pattern = Field(
+        default="", description="A regular expression that is found somewhere in the name."
+    )
+    layer_types: Names = Field(
+        default=(),
+        description="Parts of names; 'all' is every layer. One that is in no name is held "
+        "against the classes of the layers.",
+    )
+    layer_numbers: LayerNumbers = Field(
+        default=(),
+        description="Numbers and ranges such as '2-5' of the first part of the name that is a "
+        "number, or 'all'.",
+    )
+
+    @model_validator(mode="after")
+    def _something_is_said(self) -> Layers:
+        if not self.model_fields_set:
+            raise AssertionError(f"one of {names.listed(self.needs_one_of, 'or')} is needed")
+        return self
+
+
+class SectionHead(_Mapping):
+    """What every section has beside its features."""
+
+    enabled: StrictBool = Field(description="Of a section that is disabled, no more is read.")
+    layers: Layers
+
+
+class _Scheduled(_Mapping):
+    freq: Frequency = 1
+    start_step: StartStep = None
+    end_step: EndStep = None
+    start_end_list: StartEndList = ()
+
+
+class _TensorStatsKeys(_Scheduled):
+    stats: TensorStats = ()
+
+
+class _TensorStatsItem(_TensorStatsKeys):
+    tensor: Tensor
+
+
+class _BaseTensorStatsItem(_TensorStatsKeys):
+    tensor: Name
+
+
+class _Fp8StatsKeys(_Scheduled):
+    stats: Fp8Stats = ()
+
+
+class _Fp8StatsItem(_Fp8StatsKeys):
+    tensor: Tensor
+
+
+class _BareGemmItem(_Mapping):
+    gemm: Gemm
+
+
+class _ScalingKeys(_Mapping):
+    margin: Margin = 0
+
+
+class _ScalingTensorItem(_ScalingKeys):
+    tensor: Tensor
+
+
+class _ScalingTensors(_ScalingKeys):
+    tensors: Tensors = ()
+    tensors_struct: tuple[_ScalingTensorItem, ...] = ()
+
+
+class _ScalingGemmItem(_ScalingTensors):
+    gemm: Gemm
+
+
+class _FakeQuantKeys(_ScalingKeys):
+    quant_format: QuantFormat = ""
+
+
+class _FakeQuantTensorItem(_FakeQuantKeys):
+    tensor: Tensor
+
+
+class _FakeQuantTensors(_FakeQuantKeys):
+    tensors: Tensors = ()
+    tensors_struct: tuple[_FakeQuantTensorItem, ...] = ()
+
+
+class _FakeQuantGemmItem(_FakeQuantTensors):
+    gemm: Gemm
+
+
+class Feature(_Mapping):
+    """What every feature has."""
+
+    enabled: StrictBool
+
+
+class LogTensorStats(_TensorStatsKeys, Feature):
+    """Statistics of tensors as they enter or leave a GEMM, before any quantisation."""
+
+    needs_one_of = ("tensors", "tensors_struct")
+
+    tensors: Tensors = ()
+    tensors_struct: tuple[_TensorStatsItem, ...] = ()
+
+
+class BaseLogTensorStats(_TensorStatsKeys, Feature):
+    """Statistics of what is handed to `log_tensor_stats`, under the names used there."""
+
+    needs_one_of = ("tensors", "tensors_struct")
+
+    tensors: Names = ()
+    tensors_struct: tuple[_BaseTensorStatsItem, ...] = ()
+
+
+class LogFp8TensorStats(_Fp8StatsKeys, Feature):
+    """What FP8 does to tensors: underflows, overflows, error and scale."""
+
+    needs_one_of = ("tensors", "tensors_struct")
+
+    tensors: Tensors = ()
+    tensors_struct: tuple[_Fp8StatsItem, ...] = ()
+
+
+class DisableFp8Gemm(Feature):
+    """GEMMs that stay in high precision."""
+
+    needs_one_of = ("gemms", "gemms_struct")
+
+    gemms: Gemms = ()
+    gemms_struct: tuple[_BareGemmItem, ...] = ()
+
+
+class DisableFp8Layer(Feature):
+    """All GEMMs of the layer stay in high precision."""
+
+
+class PerTensorScaling(_ScalingTensors, Feature):
+    """Operands that are scaled by their own, current amax."""
+
+    needs_one_of = ("gemms", "gemms_struct")
+
+    gemms: Gemms = ()
+    gemms_struct: tuple[_ScalingGemmItem, ...] = ()
+
+
+class FakeQuant(_FakeQuantTensors, Feature):
+    """GEMMs in high precision whose operands or results are rounded to FP8."""
+
+    needs_one_of = ("gemms", "gemms_struct")
+
+    gemms: Gemms = ()
+    gemms_struct: tuple[_FakeQuantGemmItem, ...] = ()
+
+
+LogKeys: TypeAlias = LogTensorStats | LogFp8TensorStats | BaseLogTensorStats
+"""What says which statistics are logged, and when."""
+
+FEATURE_MODELS: dict[str, type[Feature]] = {
+    model.__name__: model
+    for model in (
+        LogTensorStats,
+        LogFp8TensorStats,
+        DisableFp8Gemm,
+        DisableFp8Layer,
+        PerTensorScaling,
+        FakeQuant,
+    )
+}
