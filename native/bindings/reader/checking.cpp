@@ -1,19 +1,122 @@
 // The types `Checking` and `WindowLines`.
 #include "reader/module.hpp"
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "dftrace/reading/traces/checking.hpp"
+#include "dftrace/reading/traces/line_walk.hpp"
 #include "dftrace/reading/traces/passing_window.hpp"
-#include "reader/walking.hpp"
-#include "reader/work.hpp"
+#include "reader/holding.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
 namespace {
+
+// Takes the blocks of a trace and gives some of its lines.
+struct Walking {
+    virtual ~Walking() = default;
+    virtual LineWalk& walk() = 0;
+    // To the next line that is given; false behind the last one.
+    virtual bool step() = 0;
+    // The walk has a block of so many bytes of the file, which says so much of itself.
+    virtual void take_facts(const BlockFacts&, std::uint64_t) {}
+    std::unique_ptr<BlockByBlock> blocks;
+};
+
+PyObject* open_blocks(PyObject* object, PyObject* arguments) {
+    int file = -1;
+    BlockCodec codec{};
+    unsigned long long end = 0;
+    Walking* const walking = idle<Walking>(object);
+    if (!walking || !PyArg_ParseTuple(arguments, "iO&K", &file, take_codec, &codec, &end)) return nullptr;
+    try {
+        walking->blocks = std::make_unique<BlockByBlock>(file, codec, end);
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
+    return Py_NewRef(Py_None);
+}
+
+PyObject* read_block(PyObject* object, PyObject* given) {
+    const unsigned long long from = PyLong_AsUnsignedLongLong(given);
+    if (PyErr_Occurred() || !idle<Walking>(object)) return nullptr;
+    if (!held_by<Walking>(object).blocks) return PyErr_Format(PyExc_ValueError, "no blocks are open");
+    std::size_t bytes = 0;
+    const bool well = work_by<Walking>(object, [&](Walking& walking) {
+        bytes = walking.blocks->read(from, walking.walk().next_text());
+        if (!bytes) return;
+        walking.walk().begin();
+        if (const auto& facts = walking.blocks->facts()) walking.take_facts(*facts, bytes);
+    });
+    return well ? told(bytes) : nullptr;
+}
+
+PyObject* add_lines(PyObject* object, PyObject* given) {
+    const bool well = idle<Walking>(object) && with_lines(given, [&](std::string_view lines) {
+                          return work_by<Walking>(object, [&](Walking& walking) {
+                              put_into(walking.walk().next_text(), lines);
+                              walking.walk().begin();
+                          });
+                      });
+    return well ? Py_NewRef(Py_None) : nullptr;
+}
+
+PyObject* pass_over(PyObject* object, PyObject* given) {
+    const unsigned long long bytes = PyLong_AsUnsignedLongLong(given);
+    Walking* const walking = PyErr_Occurred() ? nullptr : idle<Walking>(object);
+    if (!walking) return nullptr;
+    walking->walk().pass_over(bytes);
+    return Py_NewRef(Py_None);
+}
+
+PyObject* next_line(PyObject* object, PyObject*) {
+    bool any = false;
+    if (!work_by<Walking>(object, [&](Walking& walking) { any = walking.step(); })) return nullptr;
+    if (!any) return Py_NewRef(Py_None);
+    const LineWalk& walk = held_by<Walking>(object).walk();
+    return tuple_told(walk.lines(), walk.bytes_before(), bytes_told(walk.line()));
+}
+
+template <auto count>
+PyObject* count_of(PyObject* object, void*) {
+    Walking* const walking = idle<Walking>(object);
+    return walking ? told((walking->walk().*count)()) : nullptr;
+}
+
+const PyMethodDef shared_methods[] = {
+    {"open_blocks", open_blocks, METH_VARARGS,
+     "open_blocks(descriptor, codec, end, /): read blocks of a compressed file from now on."},
+    {"read_block", read_block, METH_O,
+     "read_block(start, /): take the block that begins at a byte, and return its bytes; 0 where it is torn, "
+     "larger than 16 MiB, or cut within a line."},
+    {"add_lines", add_lines, METH_O,
+     "add_lines(text, /): take lines, each with its line break, for a block."},
+    {"pass_over", pass_over, METH_O, "pass_over(bytes, /): count a line that is in no block."},
+    {"next_line", next_line, METH_NOARGS,
+     "next_line(): the next line of the block that is given, as its number, the plain bytes "
+     "before it and its text; None where there is none."},
+};
+
+const PyGetSetDef shared_members[] = {
+    {"lines", count_of<&LineWalk::lines>, nullptr, "Lines so far.", nullptr},
+    {"plain_bytes", count_of<&LineWalk::plain_bytes>, nullptr, "Bytes of plain text so far.", nullptr},
+};
+
+// What a type of its own has behind what both have, up to the end that Python looks for. The type refers to
+// it, so it must live as long.
+template <typename Row, std::size_t size>
+std::vector<Row> with_shared(const Row (&shared)[size], std::initializer_list<Row> own) {
+    std::vector<Row> all(std::begin(shared), std::end(shared));
+    all.insert(all.end(), own);
+    all.push_back({});
+    return all;
+}
 
 struct CheckingWalk final : Walking {
     explicit CheckingWalk(std::size_t most_spans) : checking(most_spans) {}
@@ -32,8 +135,18 @@ struct WindowWalk final : Walking {
     PassingWindow window;
 };
 
-WalkingObject* of(PyObject* self) { return as<WalkingObject>(self); }
-Checking& checking_of(PyObject* self) { return static_cast<CheckingWalk&>(*of(self)->walking).checking; }
+Checking& checking_of(Walking& walking) { return static_cast<CheckingWalk&>(walking).checking; }
+
+// Null with an exception set where another thread works by it.
+Checking* idle_checking(PyObject* object) {
+    Walking* const walking = idle<Walking>(object);
+    return walking ? &checking_of(*walking) : nullptr;
+}
+
+template <typename Call>
+bool work_by_checking(PyObject* object, Call call) {
+    return work_by<Walking>(object, [&](Walking& walking) { call(checking_of(walking)); });
+}
 
 PyObject* make_checking(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
     static const char* names[] = {"most_spans", nullptr};
@@ -44,8 +157,8 @@ PyObject* make_checking(PyTypeObject* type, PyObject* arguments, PyObject* by_na
         PyErr_SetString(PyExc_ValueError, "at least one span");
         return nullptr;
     }
-    return new_walking(type,
-                       [&] { return std::make_unique<CheckingWalk>(static_cast<std::size_t>(most_spans)); });
+    return new_holding<Walking>(
+        type, [&] { return std::make_unique<CheckingWalk>(static_cast<std::size_t>(most_spans)); });
 }
 
 PyObject* make_window(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
@@ -54,213 +167,199 @@ PyObject* make_window(PyTypeObject* type, PyObject* arguments, PyObject* by_name
     if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "LLL", const_cast<char**>(names), &first, &last,
                                      &least))
         return nullptr;
-    return new_walking(type, [&] { return std::make_unique<WindowWalk>(first, last, least); });
+    return new_holding<Walking>(type, [&] { return std::make_unique<WindowWalk>(first, last, least); });
 }
 
 PyObject* certify(PyObject* object, PyObject* given) {
     const long style = PyLong_AsLong(given);
-    if (PyErr_Occurred() || is_busy(object)) return nullptr;
+    Checking* const checking = PyErr_Occurred() ? nullptr : idle_checking(object);
+    if (!checking) return nullptr;
     if (style < 0 || style > static_cast<long>(TimeStyle::whole_micros))
         return PyErr_Format(PyExc_ValueError, "there is no style %ld", style);
-    checking_of(object).certify(static_cast<TimeStyle>(style));
+    checking->certify(static_cast<TimeStyle>(style));
     return Py_NewRef(Py_None);
 }
 
 PyObject* add_span(PyObject* object, PyObject* arguments) {
     unsigned int pid = 0, tid = 0;
     long long start = 0, end = 0;
-    if (!PyArg_ParseTuple(arguments, "IILL", &pid, &tid, &start, &end)) return nullptr;
-    if (is_busy(object) ||
-        !work(of(object)->busy, [&](Interrupts&) { checking_of(object).add_span(pid, tid, start, end); }))
+    if (!PyArg_ParseTuple(arguments, "IILL", &pid, &tid, &start, &end) ||
+        !work_by_checking(object, [&](Checking& checking) { checking.add_span(pid, tid, start, end); }))
         return nullptr;
     return Py_NewRef(Py_None);
 }
 
 PyObject* end(PyObject* object, PyObject*) {
     bool again = false;
-    if (is_busy(object) || !work(of(object)->busy, [&](Interrupts&) { again = checking_of(object).end(); }))
-        return nullptr;
-    return PyBool_FromLong(again);
+    return work_by_checking(object, [&](Checking& checking) { again = checking.end(); }) ? told(again)
+                                                                                         : nullptr;
 }
 
 PyObject* overlaps(PyObject* object, PyObject* given) {
     const std::size_t most = PyLong_AsSize_t(given);
-    if (PyErr_Occurred() || is_busy(object)) return nullptr;
+    if (PyErr_Occurred()) return nullptr;
     std::vector<NestedTracks::Overlap> first;
     std::uint64_t count = 0;
-    if (!work(of(object)->busy,
-              [&](Interrupts&) { count = checking_of(object).nesting().overlaps(most, first); }))
+    if (!work_by_checking(object,
+                          [&](Checking& checking) { count = checking.nesting().overlaps(most, first); }))
         return nullptr;
-    Ref rows(PyList_New(0));
-    if (!rows) return nullptr;
-    for (const NestedTracks::Overlap& each : first) {
-        const Ref row(Py_BuildValue("KKKK", static_cast<unsigned long long>(each.track >> 32),
-                                    static_cast<unsigned long long>(each.track & 0xffffffffu),
-                                    static_cast<unsigned long long>(each.line),
-                                    static_cast<unsigned long long>(each.other_line)));
-        if (!row || PyList_Append(rows.get(), row.get()) < 0) return nullptr;
-    }
-    return Py_BuildValue("KN", static_cast<unsigned long long>(count), rows.release());
+    return tuple_told(count, list_told(first, [](const NestedTracks::Overlap& each) {
+                          return tuple_told(each.track >> 32, each.track & 0xffffffffu, each.line,
+                                            each.other_line);
+                      }));
 }
 
 PyObject* block_faults(PyObject* object, PyObject*) {
-    if (is_busy(object)) return nullptr;
-    const Checking& checking = checking_of(object);
-    Ref rows(PyList_New(0));
-    if (!rows) return nullptr;
-    for (const BlockFault& each : checking.block_faults()) {
-        const Ref row(Py_BuildValue("KiLL", static_cast<unsigned long long>(each.line),
-                                    static_cast<int>(each.what), static_cast<long long>(each.said),
-                                    static_cast<long long>(each.found)));
-        if (!row || PyList_Append(rows.get(), row.get()) < 0) return nullptr;
-    }
-    return Py_BuildValue("KN", static_cast<unsigned long long>(checking.block_fault_count()), rows.release());
+    Checking* const checking = idle_checking(object);
+    if (!checking) return nullptr;
+    return tuple_told(checking->block_fault_count(),
+                      list_told(checking->block_faults(), [](const BlockFault& each) {
+                          return tuple_told(each.line, static_cast<int>(each.what), each.said, each.found);
+                      }));
 }
 
 PyObject* repeated_ids(PyObject* object, PyObject*) {
-    if (is_busy(object)) return nullptr;
-    Checking& checking = checking_of(object);
-    Ref rows(PyList_New(0));
-    for (const Checking::RepeatedId& each : checking.repeated_ids()) {
-        const Ref row(Py_BuildValue("KK", static_cast<unsigned long long>(each.line),
-                                    static_cast<unsigned long long>(each.id)));
-        if (!rows || !row || PyList_Append(rows.get(), row.get()) < 0) return nullptr;
-    }
-    return Py_BuildValue("KNO", static_cast<unsigned long long>(checking.repeated_id_count()), rows.release(),
-                         checking.used_ids().full() ? Py_True : Py_False);
+    Checking* const checking = idle_checking(object);
+    if (!checking) return nullptr;
+    return tuple_told(
+        checking->repeated_id_count(),
+        list_told(checking->repeated_ids(),
+                  [](const Checking::RepeatedId& each) { return tuple_told(each.line, each.id); }),
+        checking->used_ids().full());
 }
 
 PyObject* take_ids(PyObject* object, PyObject* before) {
     if (!Py_IS_TYPE(before, Py_TYPE(object)) || before == object)
         return PyErr_Format(PyExc_TypeError, "another Checking is needed");
-    if (is_busy(object) || is_busy(before)) return nullptr;
-    checking_of(object).used_ids() = std::exchange(checking_of(before).used_ids(), {});
+    Checking* const into = idle_checking(object);
+    Checking* const from = into ? idle_checking(before) : nullptr;
+    if (!from) return nullptr;
+    into->used_ids() = std::exchange(from->used_ids(), {});
     return Py_NewRef(Py_None);
 }
 
 PyObject* figures(PyObject* object, PyObject*) {
-    if (is_busy(object)) return nullptr;
-    std::optional<KnownFigures> told;
+    std::optional<KnownFigures> found;
     bool aside = false;
-    const bool well = work(of(object)->busy, [&](Interrupts&) {
-        told = checking_of(object).figures().told();
-        aside = checking_of(object).figures().aside();
+    const bool well = work_by_checking(object, [&](Checking& checking) {
+        found = checking.figures().told();
+        aside = checking.figures().aside();
     });
     if (!well) return nullptr;
-    if (!told) return Py_NewRef(Py_None);
-    Ref lists(figures_told(*told));
-    return lists ? Py_BuildValue("NO", lists.release(), aside ? Py_True : Py_False) : nullptr;
+    if (!found) return Py_NewRef(Py_None);
+    return tuple_told(
+        tuple_told(spans_told(*found), others_told(*found), tracks_told(*found), reach_told(found->reach)),
+        aside);
 }
 
 PyObject* resume(PyObject* object, PyObject* given) {
     KnownFigures known;
-    if (is_busy(object)) return nullptr;
+    if (!idle_checking(object)) return nullptr;
     if (!PyList_Check(given) || !known_tracks(given, known)) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no tracks");
         return nullptr;
     }
-    if (!work(of(object)->busy, [&](Interrupts&) { checking_of(object).figures().resume(known.tracks); }))
+    if (!work_by_checking(object, [&](Checking& checking) { checking.figures().resume(known.tracks); }))
         return nullptr;
     return Py_NewRef(Py_None);
 }
 
 PyObject* counts(PyObject* object, void*) {
-    if (is_busy(object)) return nullptr;
-    const CheckedCounts& of_lines = checking_of(object).counts();
-    return Py_BuildValue("{sKsKsKsK}", "spans", static_cast<unsigned long long>(of_lines.spans), "instants",
-                         static_cast<unsigned long long>(of_lines.instants), "counters",
-                         static_cast<unsigned long long>(of_lines.counters), "flows",
-                         static_cast<unsigned long long>(of_lines.flows));
+    Checking* const checking = idle_checking(object);
+    if (!checking) return nullptr;
+    const CheckedCounts& of = checking->counts();
+    return Py_BuildValue("{sNsNsNsN}", "spans", told(of.spans), "instants", told(of.instants), "counters",
+                         told(of.counters), "flows", told(of.flows));
 }
 
 PyObject* collected(PyObject* object, void*) {
-    return is_busy(object) ? nullptr : PyLong_FromSize_t(checking_of(object).nesting().collected());
+    Checking* const checking = idle_checking(object);
+    return checking ? told(checking->nesting().collected()) : nullptr;
 }
 
 PyObject* left_out(PyObject* object, void*) {
-    return is_busy(object) ? nullptr : PyLong_FromUnsignedLongLong(checking_of(object).left_out());
+    Checking* const checking = idle_checking(object);
+    return checking ? told(checking->left_out()) : nullptr;
 }
 
 PyObject* range_left_out(PyObject* object, void*) {
-    if (is_busy(object)) return nullptr;
-    const auto& range = static_cast<WindowWalk&>(*of(object)->walking).window.left_out();
-    if (!range) return Py_NewRef(Py_None);
-    return Py_BuildValue("LL", static_cast<long long>(range->start), static_cast<long long>(range->end));
+    Walking* const walking = idle<Walking>(object);
+    if (!walking) return nullptr;
+    const auto& range = static_cast<WindowWalk&>(*walking).window.left_out();
+    return range ? tuple_told(range->start, range->end) : Py_NewRef(Py_None);
 }
 
-PyObject* checking_type() {
-    static auto methods = with_walking_methods({
-        {"certify", certify, METH_O,
-         "certify(style, /): what is plainly right from here on; 0 for nothing, 1 for times with three "
-         "decimals, "
-         "2 for whole microseconds."},
-        {"add_span", add_span, METH_VARARGS,
-         "add_span(pid, tid, start_ns, end_ns, /): the line that was given last is a span; one that never "
-         "ended "
-         "does so at 2^63 - 1."},
-        {"block_faults", block_faults, METH_NOARGS,
-         "block_faults(): how many blocks are not what they say, and of the first ones the line, what it is "
-         "(packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
-        {"repeated_ids", repeated_ids, METH_NOARGS,
-         "repeated_ids(): how many lines have the number of an event before them, of the first ones line and "
-         "number, and whether there were too many numbers for all to be looked at."},
-        {"take_ids", take_ids, METH_O,
-         "take_ids(checking, /): before the first line, those numbers of the part before this one."},
-        {"figures", figures, METH_NOARGS,
-         "figures(): spans, others, tracks and first and last ns of the lines so far, as an index line has "
-         "them, and whether spans stand in disorder; None where there were too many names."},
-        {"resume", resume, METH_O,
-         "resume(tracks, /): before the first line, where tracks stood at the end of the part before."},
-        {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},
-        {"overlaps", overlaps, METH_O,
-         "overlaps(most, /): how many spans overlap another in part, and of the first ones by line: pid, "
-         "tid, "
-         "line, line of the other."},
-    });
-    static auto members = with_walking_members({
-        {"counts", counts, nullptr, "Events by kind among the lines that were plainly right.", nullptr},
-        {"collected", collected, nullptr, "Spans that were sorted.", nullptr},
-        {"left_out", left_out, nullptr, "Spans beyond those that are sorted.", nullptr},
-    });
-    PyType_Slot slots[] = {
-        {Py_tp_doc, const_cast<char*>(
-                        "Checking(most_spans)\n--\n\nGives the lines of a trace that are not plainly right, "
-                        "and sorts at most so many spans.")},
-        {Py_tp_new, reinterpret_cast<void*>(make_checking)},
-        {Py_tp_dealloc, reinterpret_cast<void*>(destroy_walking)},
-        {Py_tp_methods, methods.data()},
-        {Py_tp_getset, members.data()},
-        {0, nullptr}};
-    PyType_Spec spec = {"dftrace_ai._reader.Checking", sizeof(WalkingObject), 0, Py_TPFLAGS_DEFAULT, slots};
-    return PyType_FromSpec(&spec);
+int add_checking(PyObject* module) {
+    static auto methods = with_shared<PyMethodDef>(
+        shared_methods,
+        {
+            {"certify", certify, METH_O,
+             "certify(style, /): what is plainly right from here on; 0 for nothing, 1 for times with three "
+             "decimals, "
+             "2 for whole microseconds."},
+            {"add_span", add_span, METH_VARARGS,
+             "add_span(pid, tid, start_ns, end_ns, /): the line that was given last is a span; one that "
+             "never "
+             "ended "
+             "does so at 2^63 - 1."},
+            {"block_faults", block_faults, METH_NOARGS,
+             "block_faults(): how many blocks are not what they say, and of the first ones the line, what it "
+             "is "
+             "(packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
+            {"repeated_ids", repeated_ids, METH_NOARGS,
+             "repeated_ids(): how many lines have the number of an event before them, of the first ones line "
+             "and "
+             "number, and whether there were too many numbers for all to be looked at."},
+            {"take_ids", take_ids, METH_O,
+             "take_ids(checking, /): before the first line, those numbers of the part before this one."},
+            {"figures", figures, METH_NOARGS,
+             "figures(): spans, others, tracks and first and last ns of the lines so far, as an index line "
+             "has "
+             "them, and whether spans stand in disorder; None where there were too many names."},
+            {"resume", resume, METH_O,
+             "resume(tracks, /): before the first line, where tracks stood at the end of the part before."},
+            {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},
+            {"overlaps", overlaps, METH_O,
+             "overlaps(most, /): how many spans overlap another in part, and of the first ones by line: pid, "
+             "tid, "
+             "line, line of the other."},
+        });
+    static auto members = with_shared<PyGetSetDef>(
+        shared_members,
+        {
+            {"counts", counts, nullptr, "Events by kind among the lines that were plainly right.", nullptr},
+            {"collected", collected, nullptr, "Spans that were sorted.", nullptr},
+            {"left_out", left_out, nullptr, "Spans beyond those that are sorted.", nullptr},
+        });
+    return add_holding_type<Walking>(module, "dftrace_ai._reader.Checking",
+                                     "Checking(most_spans)\n--\n\nGives the lines of a trace that are not "
+                                     "plainly right, and sorts at "
+                                     "most so many spans.",
+                                     make_checking, methods.data(), members.data())
+               ? 0
+               : -1;
 }
 
-PyObject* window_type() {
-    static auto methods = with_walking_methods({});
-    static auto members = with_walking_members(
+int add_window(PyObject* module) {
+    static auto methods = with_shared<PyMethodDef>(shared_methods, {});
+    static auto members = with_shared<PyGetSetDef>(
+        shared_members,
         {{"left_out", range_left_out, nullptr,
           "From the first beginning to the last end of what was left out, in ns; None for nothing.",
           nullptr}});
-    PyType_Slot slots[] = {
-        {Py_tp_doc, const_cast<char*>("WindowLines(first_ns, last_ns, least_ns)\n--\n\nGives the lines of a "
-                                      "trace, but for those that plainly end before the first time or begin "
-                                      "behind the last; what begins before the least one is given.")},
-        {Py_tp_new, reinterpret_cast<void*>(make_window)},
-        {Py_tp_dealloc, reinterpret_cast<void*>(destroy_walking)},
-        {Py_tp_methods, methods.data()},
-        {Py_tp_getset, members.data()},
-        {0, nullptr}};
-    PyType_Spec spec = {"dftrace_ai._reader.WindowLines", sizeof(WalkingObject), 0, Py_TPFLAGS_DEFAULT,
-                        slots};
-    return PyType_FromSpec(&spec);
+    return add_holding_type<Walking>(
+               module, "dftrace_ai._reader.WindowLines",
+               "WindowLines(first_ns, last_ns, least_ns)\n--\n\nGives the lines of a trace, but for those "
+               "that "
+               "plainly end before the first time or begin behind the last; what begins before the least one "
+               "is given.",
+               make_window, methods.data(), members.data())
+               ? 0
+               : -1;
 }
 
 }  // namespace
 
-int add_walking_types(PyObject* module) {
-    const Ref checking(checking_type()), window(window_type());
-    if (!checking || !window || PyModule_AddObjectRef(module, "Checking", checking.get()) < 0) return -1;
-    return PyModule_AddObjectRef(module, "WindowLines", window.get());
-}
+int add_walking_types(PyObject* module) { return add_checking(module) < 0 ? -1 : add_window(module); }
 
 }  // namespace dftrace::py

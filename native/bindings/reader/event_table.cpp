@@ -4,14 +4,16 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dftrace/reading/traces/members.hpp"
 #include "reader/events.hpp"
+#include "reader/holding.hpp"
 #include "reader/module.hpp"
-#include "reader/work.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
@@ -106,16 +108,6 @@ struct Piece {
     std::size_t file_bytes, rows;
 };
 
-PyObject* pieces_told(const std::vector<Piece>& pieces) {
-    Ref list(PyList_New(0));
-    for (const Piece& piece : pieces) {
-        const Ref pair(Py_BuildValue("nn", static_cast<Py_ssize_t>(piece.file_bytes),
-                                     static_cast<Py_ssize_t>(piece.rows)));
-        if (!list || !pair || PyList_Append(list.get(), pair.get()) < 0) return nullptr;
-    }
-    return list.release();
-}
-
 PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     int file = -1;
     BlockCodec codec{};
@@ -154,11 +146,9 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
         table.held.reset();
         return nullptr;
     }
-    PyObject* const told = pieces_told(pieces);
-    return told ? Py_BuildValue("NnnnO", told, static_cast<Py_ssize_t>(plain_bytes),
-                                static_cast<Py_ssize_t>(lines), static_cast<Py_ssize_t>(unreadable),
-                                table.held ? Py_True : Py_False)
-                : nullptr;
+    PyObject* const all =
+        list_told(pieces, [](const Piece& piece) { return tuple_told(piece.file_bytes, piece.rows); });
+    return tuple_told(all, plain_bytes, lines, unreadable, table.held.has_value());
 }
 
 PyObject* add_block(PyObject* object, PyObject* block) {
@@ -207,12 +197,15 @@ const char* format_of(NarrowColumn::Form form) noexcept {
 
 void free_bytes(PyObject* capsule) { std::free(PyCapsule_GetPointer(capsule, nullptr)); }
 
+PyObject* replaced_text(const std::string& text) {
+    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+}
+
 // The values of a column, or the number that all rows have.
 PyObject* column_told(NarrowColumn& column, bool kept) {
     if (column.is_same()) {
-        if (column.form() == NarrowColumn::Form::u64)
-            return PyLong_FromUnsignedLongLong(static_cast<std::uint64_t>(column.same()));
-        return PyLong_FromLongLong(column.same());
+        const auto same = column.same();
+        return column.form() == NarrowColumn::Form::u64 ? told(static_cast<std::uint64_t>(same)) : told(same);
     }
     const std::size_t rows = column.rows(), width = NarrowColumn::width_of(column.form());
     NarrowColumn::Bytes bytes;
@@ -230,13 +223,11 @@ PyObject* column_told(NarrowColumn& column, bool kept) {
     return column_view(owner.get(), values, rows, width, format_of(column.form()));
 }
 
-template <typename Columns>
-PyObject* columns_told(Columns& columns, bool kept) {
+PyObject* columns_told(std::span<NarrowColumn> columns, bool kept) {
     Ref list(PyList_New(0));
     for (NarrowColumn& column : columns) {
-        const Ref values(column_told(column, kept));
-        const Ref told(values ? Py_BuildValue("Os", values.get(), format_of(column.form())) : nullptr);
-        if (!list || !told || PyList_Append(list.get(), told.get()) < 0) return nullptr;
+        const Ref values(tuple_told(column_told(column, kept), format_of(column.form())));
+        if (!list || !values || PyList_Append(list.get(), values.get()) < 0) return nullptr;
     }
     return list.release();
 }
@@ -248,25 +239,16 @@ PyObject* columns(PyObject* object, PyObject* kept) {
 PyObject* members(PyObject* object, PyObject* kept) {
     Ref list(PyList_New(0));
     for (EventTable::Members& one : table_of(object).events.members) {
-        Ref texts(PyList_New(0));
-        for (const std::string& text : one.taken.texts()) {
-            const Ref told(
-                PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-            if (!texts || !told || PyList_Append(texts.get(), told.get()) < 0) return nullptr;
-        }
-        const Py_ssize_t count = static_cast<Py_ssize_t>(one.rows.rows());
-        std::array rows{std::move(one.rows)};
-        const Ref numbers(columns_told(rows, kept == Py_True));
-        one.rows = std::move(rows[0]);
-        const Ref values(numbers ? columns_told(one.columns, kept == Py_True) : nullptr);
-        const Ref told(values ? Py_BuildValue("nOOO", count, numbers.get(), values.get(), texts.get())
-                              : nullptr);
+        const std::size_t count = one.rows.rows();
+        PyObject* const numbers = columns_told({&one.rows, 1}, kept == Py_True);
+        PyObject* const values = numbers ? columns_told(one.columns, kept == Py_True) : nullptr;
+        const Ref told(tuple_told(count, numbers, values, list_told(one.taken.texts(), replaced_text)));
         if (!list || !told || PyList_Append(list.get(), told.get()) < 0) return nullptr;
     }
     return list.release();
 }
 
-PyObject* row_count(PyObject* self, void*) { return PyLong_FromSize_t(table_of(self).events.rows()); }
+PyObject* row_count(PyObject* self, void*) { return told(table_of(self).events.rows()); }
 
 PyMethodDef table_methods[] = {
     {"read_blocks", read_file_blocks, METH_VARARGS,

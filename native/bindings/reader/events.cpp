@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,8 +17,9 @@
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
+#include "reader/holding.hpp"
 #include "reader/module.hpp"
-#include "reader/work.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
@@ -140,8 +142,7 @@ PyObject* phases(PyObject* self, void*) {
     Ref dict(PyDict_New());
     if (!dict) return nullptr;
     for (const auto& [row, text] : block_of(self).rows.phases) {
-        const Ref key(PyLong_FromSize_t(row));
-        const Ref value(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr));
+        const Ref key(told(row)), value(told(text));
         if (!key || !value || PyDict_SetItem(dict.get(), key.get(), value.get()) < 0) return nullptr;
     }
     return dict.release();
@@ -161,8 +162,7 @@ PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
                                         std::size_t{block.rows.args_bytes[row]} + 2);
             numbers[row] = whole_member(args, name).value_or(no_time);
         }
-        return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
-                                         static_cast<Py_ssize_t>(numbers.size() * sizeof(std::int64_t)));
+        return bytes_told(numbers);
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
@@ -204,27 +204,20 @@ PyObject* make_scanner(PyTypeObject* type, PyObject* arguments, PyObject* by_nam
 }
 
 PyObject* scan_lines(PyObject* object, PyObject* arguments) {
-    Py_buffer lines;
+    PyObject* given = nullptr;
     long long base_ns = 0;
-    if (!PyArg_ParseTuple(arguments, "y*|L", &lines, &base_ns)) return nullptr;
+    if (!PyArg_ParseTuple(arguments, "O|L", &given, &base_ns)) return nullptr;
     ScannerObject* const self = scanner_of(object);
-    const auto bytes = static_cast<std::size_t>(lines.len);
     Ref made;
-    if (bytes >> 30) {
-        PyErr_SetString(PyExc_ValueError, "a GiB and more at a time");
-    } else if (bytes && static_cast<const char*>(lines.buf)[bytes - 1] != '\n') {
-        PyErr_SetString(PyExc_ValueError, "the last line has no end");
-    } else if ((made = new_block(object))) {
-        ScannedBlock& block = *as<BlockObject>(made.get())->block;
-        const bool well = work(self->busy, [&](Interrupts&) {
-            std::memcpy(block.text.room_for(bytes), lines.buf, bytes);
-            block.text.close(bytes);
-            self->reading->fill(block, base_ns);
-        });
-        if (!well) made = Ref();
-    }
-    PyBuffer_Release(&lines);
-    return made.release();
+    const bool well = with_lines(given, [&](std::string_view lines) {
+        made = new_block(object);
+        return made && work(self->busy, [&](Interrupts&) {
+                   ScannedBlock& block = *as<BlockObject>(made.get())->block;
+                   put_into(block.text, lines);
+                   self->reading->fill(block, base_ns);
+               });
+    });
+    return well ? made.release() : nullptr;
 }
 
 PyObject* read_file_block(PyObject* object, PyObject* arguments) {
@@ -251,7 +244,7 @@ PyObject* read_file_block(PyObject* object, PyObject* arguments) {
     });
     if (!well) return nullptr;
     if (read.file_bytes == 0) return Py_NewRef(Py_None);
-    return Py_BuildValue("NK", made.release(), static_cast<unsigned long long>(read.file_bytes));
+    return tuple_told(made.release(), read.file_bytes);
 }
 
 PyObject* labels(PyObject* object, PyObject* given) {
@@ -260,16 +253,10 @@ PyObject* labels(PyObject* object, PyObject* given) {
     if (scanner_of(object)->busy)
         return PyErr_Format(PyExc_RuntimeError, "another thread reads by this object");
     const Labels& all = scanner_of(object)->reading->labels;
-    Ref list(PyList_New(0));
-    if (!list) return nullptr;
-    for (std::size_t number = first, count = all.size(); number < count; ++number) {
+    return list_told(std::views::iota(std::min(first, all.size()), all.size()), [&](std::size_t number) {
         const Label& label = all[static_cast<std::uint32_t>(number)];
-        const Ref pair(Py_BuildValue("s#s#", label.category.data(),
-                                     static_cast<Py_ssize_t>(label.category.size()), label.name.data(),
-                                     static_cast<Py_ssize_t>(label.name.size())));
-        if (!pair || PyList_Append(list.get(), pair.get()) < 0) return nullptr;
-    }
-    return list.release();
+        return tuple_told(label.category, label.name);
+    });
 }
 
 PyGetSetDef block_columns[] = {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dftrace/reading/traces/hopping.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
@@ -35,20 +36,16 @@ PyObject* hop(PyObject*, PyObject* arguments) {
         errno = error;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
-    const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
-    Ref index(hops.index ? Py_BuildValue("KKKK", number(hops.index->place), number(hops.index->packed_bytes),
-                                         number(hops.index->plain_before), number(hops.index->lines_before))
-                         : Py_NewRef(Py_None));
-    Ref untold(PyList_New(0));
-    if (!index || !untold) return nullptr;
-    for (const BlockPlace& of : hops.untold) {
-        const Ref place(Py_BuildValue("KK", number(of.place), number(of.packed_bytes)));
-        if (!place || PyList_Append(untold.get(), place.get()) < 0) return nullptr;
-    }
-    if (hops.untold.size() > most_untold) untold = Ref(Py_NewRef(Py_None));
-    return Py_BuildValue("KKKLLNN", number(hops.file_bytes), number(hops.plain_bytes), number(hops.lines),
-                         static_cast<long long>(hops.reach.first_ns),
-                         static_cast<long long>(hops.reach.last_ns), untold.release(), index.release());
+    PyObject* const index = hops.index ? tuple_told(hops.index->place, hops.index->packed_bytes,
+                                                    hops.index->plain_before, hops.index->lines_before)
+                                       : Py_NewRef(Py_None);
+    PyObject* const untold = hops.untold.size() > most_untold
+                                 ? Py_NewRef(Py_None)
+                                 : list_told(hops.untold, [](const BlockPlace& of) {
+                                       return tuple_told(of.place, of.packed_bytes);
+                                   });
+    return tuple_told(hops.file_bytes, hops.plain_bytes, hops.lines, hops.reach.first_ns, hops.reach.last_ns,
+                      untold, index);
 }
 
 PyMethodDef functions[] = {{"hop_blocks", hop, METH_VARARGS,
@@ -100,51 +97,25 @@ bool spans_of(PyObject* row, KnownFigures& known) {
     return numbers_of(durations, of.durations);
 }
 
-PyObject* list_of(const std::vector<std::int64_t>& numbers) {
-    Ref list(PyList_New(static_cast<Py_ssize_t>(numbers.size())));
-    for (std::size_t i = 0; list && i < numbers.size(); ++i) {
-        PyObject* const number = PyLong_FromLongLong(numbers[i]);
-        if (!number) return nullptr;
-        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), number);
-    }
-    return list.release();
+PyObject* numbers_told(const std::vector<std::int64_t>& numbers) {
+    return list_told(numbers, [](std::int64_t number) { return told(number); });
 }
 
-PyObject* text_of(const std::string& text) {
-    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+PyObject* spans_row(const KnownFigures::Spans& of) {
+    return tuple_told(of.label.category, of.label.name, of.count, of.total, of.self, of.least, of.greatest,
+                      of.exact, numbers_told(of.durations));
 }
 
-PyObject* told(const KnownFigures::Spans& of) {
-    return Py_BuildValue("NNKLLLLNN", text_of(of.label.category), text_of(of.label.name),
-                         static_cast<unsigned long long>(of.count), static_cast<long long>(of.total),
-                         static_cast<long long>(of.self), static_cast<long long>(of.least),
-                         static_cast<long long>(of.greatest), PyBool_FromLong(of.exact),
-                         list_of(of.durations));
+PyObject* others_row(const KnownFigures::Others& of) {
+    return tuple_told(of.ph, of.label.category, of.label.name, of.count);
 }
 
-PyObject* told(const KnownFigures::Others& of) {
-    return Py_BuildValue("NNNK", text_of(of.ph), text_of(of.label.category), text_of(of.label.name),
-                         static_cast<unsigned long long>(of.count));
-}
-
-PyObject* told(const KnownFigures::Track& of) {
+PyObject* track_row(const KnownFigures::Track& of) {
     std::vector<std::int64_t> numbers;
     for (const CoveredTime::Group& each : of.standing.groups)
         numbers.insert(numbers.end(), {each.first, each.last, each.end, each.covered,
                                        static_cast<std::int64_t>(each.parent)});
-    return Py_BuildValue("LLLLN", static_cast<long long>(of.id.pid), static_cast<long long>(of.id.tid),
-                         static_cast<long long>(of.standing.end), static_cast<long long>(of.standing.start),
-                         list_of(numbers));
-}
-
-template <typename Each>
-PyObject* list_told(const std::vector<Each>& figures) {
-    Ref list(PyList_New(0));
-    for (const Each& each : figures) {
-        const Ref row(told(each));
-        if (!list || !row || PyList_Append(list.get(), row.get()) < 0) return nullptr;
-    }
-    return list.release();
+    return tuple_told(of.id.pid, of.id.tid, of.standing.end, of.standing.start, numbers_told(numbers));
 }
 
 bool others_of(PyObject* row, KnownFigures& known) {
@@ -206,13 +177,12 @@ bool known_tracks(PyObject* list, KnownFigures& known) { return each_of(list, tr
 
 PyObject* reach_told(const BlockReach& reach) {
     if (reach.first_ns > reach.last_ns) return Py_NewRef(Py_None);
-    return Py_BuildValue("LL", static_cast<long long>(reach.first_ns), static_cast<long long>(reach.last_ns));
+    return tuple_told(reach.first_ns, reach.last_ns);
 }
 
-PyObject* figures_told(const KnownFigures& known) {
-    return Py_BuildValue("NNNN", list_told(known.spans), list_told(known.others), list_told(known.tracks),
-                         reach_told(known.reach));
-}
+PyObject* spans_told(const KnownFigures& known) { return list_told(known.spans, spans_row); }
+PyObject* others_told(const KnownFigures& known) { return list_told(known.others, others_row); }
+PyObject* tracks_told(const KnownFigures& known) { return list_told(known.tracks, track_row); }
 
 int add_hopping(PyObject* module) { return PyModule_AddFunctions(module, functions); }
 

@@ -41,9 +41,10 @@ bool known_tracks(PyObject* list, KnownFigures& known);
 // From when to when events reach, or None where there are none. Null with an exception set.
 PyObject* reach_told(const BlockReach& reach);
 
-// The same of the core's figures: lists of spans, others and tracks, and from when to when they reach. Null
-// with an exception set.
-PyObject* figures_told(const KnownFigures& known);
+// The same of the core's figures: lists of spans, others and tracks. Null with an exception set.
+PyObject* spans_told(const KnownFigures& known);
+PyObject* others_told(const KnownFigures& known);
+PyObject* tracks_told(const KnownFigures& known);
 
 // For "O&" of PyArg_ParseTuple, into a BlockCodec.
 inline int take_codec(PyObject* given, void* into) {

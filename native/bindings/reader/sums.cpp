@@ -4,8 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "reader/holding.hpp"
 #include "reader/module.hpp"
-#include "reader/work.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
@@ -13,33 +14,12 @@ namespace {
 
 PyTypeObject* sums_type = nullptr;
 
-struct SumsObject {
-    PyObject_HEAD std::unique_ptr<SpanSums> sums;
-    bool busy;
-};
-
-SumsObject* of(PyObject* self) { return as<SumsObject>(self); }
-
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     Py_ssize_t most_bytes = 0;
     if (!PyArg_ParseTuple(arguments, "n", &most_bytes)) return nullptr;
     if (most_bytes < 1) return PyErr_Format(PyExc_ValueError, "at least one byte");
-    Ref made(type->tp_alloc(type, 0));
-    if (!made) return nullptr;
-    new (&of(made.get())->sums) std::unique_ptr<SpanSums>();
-    try {
-        of(made.get())->sums = std::make_unique<SpanSums>(static_cast<std::size_t>(most_bytes));
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    }
-    return made.release();
-}
-
-void destroy(PyObject* object) {
-    of(object)->sums.~unique_ptr();
-    PyTypeObject* const type = Py_TYPE(object);
-    type->tp_free(object);
-    Py_DECREF(type);
+    return new_holding<SpanSums>(
+        type, [&] { return std::make_unique<SpanSums>(static_cast<std::size_t>(most_bytes)); });
 }
 
 PyObject* add(PyObject* object, PyObject* arguments) {
@@ -63,7 +43,7 @@ PyObject* add(PyObject* object, PyObject* arguments) {
                                       column(4),
                                       column(5),
                                       static_cast<const char*>(given[6].buf)};
-        well = work(of(object)->busy, [&](Interrupts&) { of(object)->sums->add(spans); });
+        well = work_by<SpanSums>(object, [&](SpanSums& sums) { sums.add(spans); });
     }
     for (Py_buffer& each : given) PyBuffer_Release(&each);
     return well ? Py_NewRef(Py_None) : nullptr;
@@ -73,7 +53,7 @@ PyObject* take(PyObject* object, PyObject* arguments) {
     PyObject *other = nullptr, *wall = nullptr, *called = nullptr;
     if (!PyArg_ParseTuple(arguments, "O!OO", sums_type, &other, &wall, &called)) return nullptr;
     if (other == object) return PyErr_Format(PyExc_ValueError, "of itself nothing can be taken");
-    SpanSums::Process process{*of(other)->sums, nullptr, wall == Py_Ellipsis, {}};
+    SpanSums::Process process{held_by<SpanSums>(other), nullptr, wall == Py_Ellipsis, {}};
     if (wall != Py_None && wall != Py_Ellipsis) process.wall = PyLong_AsLongLong(wall);
     std::vector<std::int64_t> groups;
     if (called != Py_None) {
@@ -84,43 +64,33 @@ PyObject* take(PyObject* object, PyObject* arguments) {
             PyErr_SetString(PyExc_ValueError, "a number for each group");
     }
     if (PyErr_Occurred()) return nullptr;
-    bool& read = of(other)->busy;
-    if (read) return PyErr_Format(PyExc_RuntimeError, "another thread reads by this object");
+    if (!idle<SpanSums>(other)) return nullptr;
+    bool& read = as<Holding<SpanSums>>(other)->busy;
     read = true;
-    const bool well = work(of(object)->busy, [&](Interrupts&) { of(object)->sums->take(process); });
+    const bool well = work_by<SpanSums>(object, [&](SpanSums& sums) { sums.take(process); });
     read = false;
     return well ? Py_NewRef(Py_None) : nullptr;
 }
 
-PyObject* pair_of(const SpanGroup& group) {
-    return Py_BuildValue("LL", static_cast<long long>(group.first), static_cast<long long>(group.second));
-}
+PyObject* pair_of(const SpanGroup& group) { return tuple_told(group.first, group.second); }
 
 PyObject* groups(PyObject* object, PyObject*) {
     std::vector<SpanGroup> all;
-    if (!work(of(object)->busy, [&](Interrupts&) { all = of(object)->sums->groups(); })) return nullptr;
-    Ref list(PyList_New(0));
-    for (const SpanGroup& group : all) {
-        const Ref pair(pair_of(group));
-        if (!list || !pair || PyList_Append(list.get(), pair.get()) < 0) return nullptr;
-    }
-    return list.release();
+    if (!work_by<SpanSums>(object, [&](SpanSums& sums) { all = sums.groups(); })) return nullptr;
+    return list_told(all, pair_of);
 }
 
 PyObject* rows(PyObject* object, PyObject* given) {
     const std::size_t most = PyLong_AsSize_t(given);
     if (PyErr_Occurred()) return nullptr;
-    std::vector<SpanSums::Told> told;
-    if (!work(of(object)->busy, [&](Interrupts&) { told = of(object)->sums->told(most); })) return nullptr;
-    Ref list(PyList_New(0));
-    for (const SpanSums::Told& row : told) {
-        const Ref made(figures_row(pair_of(row.group), PyLong_FromLongLong(row.name), row.figures));
-        if (!list || !made || PyList_Append(list.get(), made.get()) < 0) return nullptr;
-    }
-    return list.release();
+    std::vector<SpanSums::Told> found;
+    if (!work_by<SpanSums>(object, [&](SpanSums& sums) { found = sums.told(most); })) return nullptr;
+    return list_told(found, [](const SpanSums::Told& row) {
+        return figures_row(pair_of(row.group), told(row.name), row.figures);
+    });
 }
 
-Py_ssize_t length(PyObject* object) { return static_cast<Py_ssize_t>(of(object)->sums->size()); }
+Py_ssize_t length(PyObject* object) { return static_cast<Py_ssize_t>(held_by<SpanSums>(object).size()); }
 
 PyMethodDef methods[] = {
     {"add", add, METH_VARARGS,
@@ -139,25 +109,16 @@ PyMethodDef methods[] = {
      "rows(most, /): group, name and figures of the greatest totals, wall time as `take` was told it."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot slots[] = {
-    {Py_tp_doc,
-     const_cast<char*>("Sums(most_bytes)\n--\n\nSums of spans by group and name, in so much memory; "
-                       "its length is how many rows there are.")},
-    {Py_tp_new, reinterpret_cast<void*>(make)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
-    {Py_tp_methods, methods},
-    {Py_sq_length, reinterpret_cast<void*>(length)},
-    {0, nullptr}};
-
-PyType_Spec spec = {"dftrace_ai._reader.Sums", sizeof(SumsObject), 0, Py_TPFLAGS_DEFAULT, slots};
-
 }  // namespace
 
 int add_sums_type(PyObject* module) {
-    Ref type(PyType_FromSpec(&spec));
-    if (!type || PyModule_AddObjectRef(module, "Sums", type.get()) < 0) return -1;
+    Ref type =
+        add_holding_type<SpanSums>(module, "dftrace_ai._reader.Sums",
+                                   "Sums(most_bytes)\n--\n\nSums of spans by group and name, in so much "
+                                   "memory; its length is how many rows there are.",
+                                   make, methods, nullptr, {Py_sq_length, reinterpret_cast<void*>(length)});
     sums_type = as<PyTypeObject>(type.release());
-    return 0;
+    return sums_type ? 0 : -1;
 }
 
 }  // namespace dftrace::py

@@ -14,82 +14,73 @@
 #include "dftrace/system/directory.hpp"
 #include "dftrace/system/host_name.hpp"
 #include "parts.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
 namespace {
-
-using Number = unsigned long long;
 
 // Whatever bytes a spool holds.
 PyObject* text(const std::string& bytes) {
     return PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace");
 }
 
-PyObject* number_or_none(const std::optional<std::uint64_t>& number) {
-    return number ? PyLong_FromUnsignedLongLong(*number) : Py_NewRef(Py_None);
-}
-
-// A list of what `make` makes of each item; nullptr when that fails.
-template <typename Items, typename Make>
-PyObject* list_of(const Items& items, Make make) {
-    Ref list(PyList_New(0));
-    if (!list) return nullptr;
-    for (const auto& item : items) {
-        const Ref made(make(item));
-        if (!made || PyList_Append(list.get(), made.get()) < 0) return nullptr;
-    }
-    return list.release();
-}
-
 PyObject* name_or_none(const std::optional<LiveName>& name) {
-    return name ? Py_BuildValue("(NN)", text(name->name), text(name->category)) : Py_NewRef(Py_None);
+    return name ? tuple_told(text(name->name), text(name->category)) : Py_NewRef(Py_None);
 }
 
 PyObject* span_dict(const LiveSpan& span) {
-    return Py_BuildValue("{s:K,s:K,s:K,s:k,s:N,s:N}", "id", static_cast<Number>(span.id), "parent",
-                         static_cast<Number>(span.parent), "start_ns", static_cast<Number>(span.start_ns),
-                         "level", static_cast<unsigned long>(span.level), "name", name_or_none(span.name),
-                         "args", text(span.args));
+    return dict_told({{"id", told(span.id)},
+                      {"parent", told(span.parent)},
+                      {"start_ns", told(span.start_ns)},
+                      {"level", told(span.level)},
+                      {"name", name_or_none(span.name)},
+                      {"args", text(span.args)}});
 }
 
 PyObject* thread_dict(const LiveThread& thread) {
-    const auto share = [](const auto& part) {
-        return Py_BuildValue("(NK)", name_or_none(part.first), static_cast<Number>(part.second));
-    };
-    const auto arguments = [](const auto& one) {
-        return Py_BuildValue("(KN)", static_cast<Number>(one.first), text(one.second));
-    };
+    const auto share = [](const auto& part) { return tuple_told(name_or_none(part.first), part.second); };
+    const auto arguments = [](const auto& one) { return tuple_told(one.first, text(one.second)); };
     const auto call = [](const LiveCall& one) {
-        return Py_BuildValue("(NKKN)", text(one.name.name), static_cast<Number>(one.start_ns),
-                             static_cast<Number>(one.end_ns), text(one.args));
+        return tuple_told(text(one.name.name), one.start_ns, one.end_ns, text(one.args));
     };
-    return Py_BuildValue(
-        "{s:k,s:N,s:N,s:K,s:k,s:N,s:N,s:N,s:K,s:K,s:N,s:N,s:N}", "tid",
-        static_cast<unsigned long>(thread.tid), "name", text(thread.name), "ended",
-        PyBool_FromLong(thread.ended), "records", static_cast<Number>(thread.records), "depth",
-        static_cast<unsigned long>(thread.depth), "open", list_of(thread.open, span_dict), "tasks",
-        list_of(thread.tasks, span_dict), "last_ns", number_or_none(thread.last_ns), "events",
-        static_cast<Number>(thread.events), "covered_ns", static_cast<Number>(thread.covered_ns), "self_ns",
-        list_of(thread.self_ns, share), "newest_args", list_of(thread.newest_args, arguments), "calls",
-        list_of(thread.calls, call));
+    return dict_told({{"tid", told(thread.tid)},
+                      {"name", text(thread.name)},
+                      {"ended", told(thread.ended)},
+                      {"records", told(thread.records)},
+                      {"depth", told(thread.depth)},
+                      {"open", list_told(thread.open, span_dict)},
+                      {"tasks", list_told(thread.tasks, span_dict)},
+                      {"last_ns", told(thread.last_ns)},
+                      {"events", told(thread.events)},
+                      {"covered_ns", told(thread.covered_ns)},
+                      {"self_ns", list_told(thread.self_ns, share)},
+                      {"newest_args", list_told(thread.newest_args, arguments)},
+                      {"calls", list_told(thread.calls, call)}});
 }
 
 PyObject* spool_dict(const LiveSpool& spool) {
     static constexpr const char* states[] = {"alive", "dead", "other host"};
-    return Py_BuildValue(
-        "{s:k,s:k,s:N,s:N,s:N,s:s,s:K,s:K,s:K,s:N,s:N,s:K,s:K,s:K,s:K,s:k,s:K,s:N,s:N,s:N}", "pid",
-        static_cast<unsigned long>(spool.pid), "parent_pid", static_cast<unsigned long>(spool.parent_pid),
-        "host", text(spool.host), "run", text(spool.run), "header", text(spool.header), "state",
-        states[static_cast<int>(spool.state)], "present_ns", static_cast<Number>(spool.present_ns), "now_ns",
-        static_cast<Number>(spool.now_ns), "started_ns", static_cast<Number>(spool.started_ns), "prefix",
-        path_text(spool.prefix), "trace_path", path_text(spool.trace_path), "spool_bytes",
-        static_cast<Number>(spool.spool_bytes), "dropped", static_cast<Number>(spool.losses.dropped), "waits",
-        static_cast<Number>(spool.losses.waits), "overwritten", static_cast<Number>(spool.overwritten),
-        "write_error", static_cast<unsigned long>(spool.write_error), "drain_cpu_us",
-        static_cast<Number>(spool.losses.drain_cpu_us), "flight_recorder",
-        PyBool_FromLong(spool.flight_recorder), "finished", PyBool_FromLong(spool.finished), "threads",
-        list_of(spool.threads, thread_dict));
+    return dict_told({{"pid", told(spool.pid)},
+                      {"parent_pid", told(spool.parent_pid)},
+                      {"host", text(spool.host)},
+                      {"run", text(spool.run)},
+                      {"header", text(spool.header)},
+                      {"state", told(states[static_cast<int>(spool.state)])},
+                      {"present_ns", told(spool.present_ns)},
+                      {"now_ns", told(spool.now_ns)},
+                      {"started_ns", told(spool.started_ns)},
+                      {"prefix", path_text(spool.prefix)},
+                      {"trace_path", path_text(spool.trace_path)},
+                      {"spool_bytes", told(spool.spool_bytes)},
+                      {"dropped", told(spool.losses.dropped)},
+                      {"waits", told(spool.losses.waits)},
+                      {"overwritten", told(spool.overwritten)},
+                      {"write_error", told(spool.write_error)},
+                      {"drain_cpu_us", told(spool.losses.drain_cpu_us)},
+                      {"flight_recorder", told(spool.flight_recorder)},
+                      {"finished", told(spool.finished)},
+                      {"threads", list_told(spool.threads, thread_dict)}});
 }
 
 // What `read` returns, with other threads going on meanwhile; nothing with an exception set.
@@ -169,15 +160,11 @@ PyObject* adopt(PyObject*, PyObject* arguments, PyObject* by_name) {
     static constexpr const char* states[] = {"finished", "alive", "failed", "gone"};
     Ref dict(outcome_dict(result.outcome));
     Ref state(PyUnicode_FromString(states[static_cast<int>(result.state)]));
-    Ref damage(PyList_New(0));
+    Ref damage(list_told(result.damage, path_text));
     if (!dict || !state || !damage || PyDict_SetItemString(dict.get(), "state", state.get()) < 0 ||
         PyDict_SetItemString(dict.get(), "was_complete", result.was_complete ? Py_True : Py_False) < 0 ||
         PyDict_SetItemString(dict.get(), "damage", damage.get()) < 0)
         return nullptr;
-    for (const std::string& line : result.damage) {
-        Ref text(path_text(line));
-        if (!text || PyList_Append(damage.get(), text.get()) < 0) return nullptr;
-    }
     return dict.release();
 }
 

@@ -24,6 +24,7 @@
 #include "dftrace/writing/codec.hpp"
 #include "dftrace/writing/outcome.hpp"
 #include "parts.hpp"
+#include "told.hpp"
 
 namespace dftrace::py {
 
@@ -220,16 +221,16 @@ PyObject* stats(PyObject*, PyObject*) {
     const Written written = session->written();  // what is in the file, not what is on its way
     const std::string spool = h.finalized.load() ? std::string() : session->spool_path();
     const std::size_t spans = static_cast<std::size_t>(Kind::span);
-    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", path_text(written.path),
-                         "spool_path", path_text(spool), "spool_bytes",
-                         static_cast<unsigned long long>(session->spool_bytes_used()), "written_bytes",
-                         static_cast<unsigned long long>(written.file_bytes), "written_spans",
-                         static_cast<unsigned long long>(written.lines[spans]), "overwritten",
-                         static_cast<unsigned long long>(h.overwritten.load()), "dropped",
-                         static_cast<unsigned long long>(h.dropped.load()), "waits",
-                         static_cast<unsigned long long>(h.waits.load()), "unmatched_stops",
-                         static_cast<unsigned long long>(h.unmatched_stops.load()), "args_sanitised",
-                         static_cast<unsigned long long>(h.args_sanitised.load()));
+    return dict_told({{"trace_path", path_text(written.path)},
+                      {"spool_path", path_text(spool)},
+                      {"spool_bytes", told(session->spool_bytes_used())},
+                      {"written_bytes", told(written.file_bytes)},
+                      {"written_spans", told(written.lines[spans])},
+                      {"overwritten", told(h.overwritten.load())},
+                      {"dropped", told(h.dropped.load())},
+                      {"waits", told(h.waits.load())},
+                      {"unmatched_stops", told(h.unmatched_stops.load())},
+                      {"args_sanitised", told(h.args_sanitised.load())}});
 }
 
 // Asks Python for it without making an entry for a thread that it does not know.
@@ -273,26 +274,28 @@ std::string thread_name() {
 }
 
 PyObject* outcome_dict(const Outcome& outcome) {
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
-                         path_text(outcome.trace_path), "spool_path", path_text(outcome.spool_path),
-                         "spool_refusal", path_text(outcome.spool_refusal), "error", path_text(outcome.error),
-                         "abandoned", outcome.abandoned ? Py_True : Py_False, "marked",
-                         outcome.marked ? Py_True : Py_False, "events",
-                         static_cast<unsigned long long>(outcome.events), "lost_lines",
-                         static_cast<unsigned long long>(outcome.lost_lines), "spoilt_lines",
-                         static_cast<unsigned long long>(outcome.spoilt_lines), "spool_bytes",
-                         static_cast<unsigned long long>(outcome.spool_bytes), "dropped",
-                         static_cast<unsigned long long>(outcome.losses.dropped), "waits",
-                         static_cast<unsigned long long>(outcome.losses.waits), "unmatched_stops",
-                         static_cast<unsigned long long>(outcome.losses.unmatched_stops), "args_sanitised",
-                         static_cast<unsigned long long>(outcome.losses.args_sanitised));
+    const Losses& losses = outcome.losses;
+    return dict_told({{"trace_path", path_text(outcome.trace_path)},
+                      {"spool_path", path_text(outcome.spool_path)},
+                      {"spool_refusal", path_text(outcome.spool_refusal)},
+                      {"error", path_text(outcome.error)},
+                      {"abandoned", told(outcome.abandoned)},
+                      {"marked", told(outcome.marked)},
+                      {"events", told(outcome.events)},
+                      {"lost_lines", told(outcome.lost_lines)},
+                      {"spoilt_lines", told(outcome.spoilt_lines)},
+                      {"spool_bytes", told(outcome.spool_bytes)},
+                      {"dropped", told(losses.dropped)},
+                      {"waits", told(losses.waits)},
+                      {"unmatched_stops", told(losses.unmatched_stops)},
+                      {"args_sanitised", told(losses.args_sanitised)}});
 }
 
 // The interpreter's lock once for the whole look, and not for each of hundreds of small files.
 PyObject* seconds_of_children(PyObject*, PyObject*) {
     std::optional<double> seconds;
     without_gil([&] { seconds = children_seconds(); });
-    return seconds ? PyFloat_FromDouble(*seconds) : Py_NewRef(Py_None);
+    return told(seconds);
 }
 
 PyMethodDef run_functions[] = {
