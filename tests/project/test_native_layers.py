@@ -19,7 +19,6 @@ LAYERS = {
     "reading": {"system", "text", "index", "deflating", "spool", "writing"},
     "recording": {"system", "text", "index", "deflating", "spool", "writing", "reading"},
     "tensor": {"system"},
-    "bench": {"system", "text", "index", "deflating", "spool", "writing"},
 }
 # What reads traces becomes a module of its own, in which nothing records.
 ALONE = {
@@ -52,11 +51,12 @@ def wrong_includes(native: Path) -> list[str]:
         place = path.relative_to(native)
         layer = layer_of(place)
         text = path.read_text(encoding="utf-8")
-        if "Python.h" in text and place.parts[0] != "bindings":
+        for_python = place.parts[0] in {"bindings", "bench"}
+        if "Python.h" in text and not for_python:
             found.append(f"{place}: Python.h")
         for name in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', text, re.MULTILINE):
             parts = name.split("/")
-            if (native / "bindings" / name).exists() and place.parts[0] != "bindings":
+            if (native / "bindings" / name).exists() and not for_python:
                 found.append(f"{place}: {name}")
             if layer is None:
                 continue

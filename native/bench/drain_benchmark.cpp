@@ -1,19 +1,29 @@
-// A made-up training loop through the real writer.
-#include "dftrace/bench/drain_benchmark.hpp"
-
+// The module `_drain_benchmark`, which only the benches build: a made-up training loop through the real
+// writer, without the threads that feed it.
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "dftrace/spool/settings.hpp"
+#include "dftrace/system/clock.hpp"
 #include "dftrace/text/hash.hpp"
 #include "dftrace/writing/trace_writer.hpp"
+#include "told.hpp"
 
-namespace dftrace {
+namespace dftrace::py {
 
 namespace {
+
+struct DrainFigures {
+    double seconds_cpu = 0;
+    std::uint64_t bytes_plain = 0;
+    std::uint64_t bytes_file = 0;
+};
 
 // One step of a loop: which span, how deep, how long in nanoseconds on average. The last lies around the
 // others.
@@ -28,8 +38,8 @@ constexpr const char* names[] = {"fetch.iter", "item", "transfer", "forward", "b
 constexpr const char* categories[] = {"dataloader", "data",    "device",  "compute",
                                       "compute",    "compute", "pipeline"};
 
-}  // namespace
-
+// Formats, compresses and writes (to a file that is removed at once) `events` spans of a training
+// loop with epoch and step, by the code and in the blocks that a run uses.
 DrainFigures measure_drain(std::uint64_t events, Compression compression, int level, bool index) {
     TraceSettings settings;
     settings.prefix = "/dev/shm/dftrace-drain-benchmark";
@@ -119,4 +129,45 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
     return {seconds, mark.plain_bytes, mark.file_bytes};
 }
 
-}  // namespace dftrace
+PyObject* drain(PyObject*, PyObject* arguments) {
+    unsigned long long events = 0;
+    const char* compression = nullptr;
+    int level = 0, index = 1;
+    if (!PyArg_ParseTuple(arguments, "Ks|ip", &events, &compression, &level, &index)) return nullptr;
+    try {
+        DrainFigures figures;
+        const Compression wanted = compression_from(compression);
+        without_gil([&] { figures = measure_drain(events, wanted, level, index != 0); });
+        return dict_told({{"events", told(events)},
+                          {"seconds_cpu", told(figures.seconds_cpu)},
+                          {"bytes_plain", told(figures.bytes_plain)},
+                          {"bytes_file", told(figures.bytes_file)}});
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
+    }
+}
+
+PyMethodDef functions[] = {{"drain", drain, METH_VARARGS,
+                            "drain(events, compression, level=0, index=True): CPU time and bytes of writing "
+                            "a training loop's events."},
+                           {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "_drain_benchmark",
+                          "The drain of dftrace_ai, by itself.",
+                          0,
+                          functions,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+}  // namespace
+
+}  // namespace dftrace::py
+
+PyMODINIT_FUNC PyInit__drain_benchmark() {
+    dftrace::calibrate_tick_source();
+    return PyModule_Create(&dftrace::py::definition);
+}
