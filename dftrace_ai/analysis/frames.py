@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.sql import TraceTables
 
-__all__ = ["Backend", "Frame"]
-
 Backend = Literal["numpy_nullable", "pyarrow"]
 """Of which types the columns of pandas are, in pandas' own words."""
 

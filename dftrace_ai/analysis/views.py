@@ -9,8 +9,6 @@ from typing import Final
 
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, UNKNOWN
 
-__all__ = ["LINE_COLUMNS", "TABLES", "UNREAD", "VIEWS", "events_sql", "view_sql"]
-
 UNREAD: Final = "dftrace: not read: "
 """What a query that comes upon a table that was not filled ends with; never shown."""
 

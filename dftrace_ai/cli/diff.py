@@ -144,7 +144,6 @@ def diff_lines(
 
 
 def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
-
     if cut > 0:
         yield f"{counted(cut, 'row')} more, which --top leaves out"
     told = [row for row in rows if row.change.kind in TOLD]
@@ -182,7 +181,6 @@ def _cells(row: Row, by: By) -> dict[str, str]:
 
 
 def _times(change: Change) -> str:
-
     before, after = (time_text(ns / 1e3) for ns in (change.before_ns, change.after_ns))
     between = f" ({_between(change)})" if change.low_ns is not None else ""
     mean = " on average" if change.measure == "mean" else ""
@@ -203,7 +201,6 @@ def _between(change: Change) -> str:
 
 
 def _judgement(one: Judged) -> str:
-
     word = {None: "not judged", False: "not met", True: "MET"}[one.met]
     text = f"--fail-if {shown(one.condition)}: {word}"
     if one.value is None or one.low is None or one.high is None:

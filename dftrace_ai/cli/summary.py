@@ -297,7 +297,6 @@ def _share(value: float | None) -> str:
 
 
 def _time(micros: float | None) -> str:
-
     return "-" if micros is None else time_text(micros)
 
 
@@ -330,7 +329,6 @@ def _places(report: Report) -> dict[str, str]:
 
 
 def _cells(row: Row, heads: Sequence[str], places: Mapping[str, str]) -> dict[str, str]:
-
     group = row.group if row.group is None else places.get(row.group, row.group)
     names = [name for name in (group, row.cat, row.name) if name is not None]
     cells = {head: shown(name, NAME_LETTERS) for head, name in zip(heads, names, strict=True)}

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dftrace_ai._native import Node, Span
     from dftrace_ai.compat.vocabulary import EntityID, TagValueTuple
 
-__all__ = ["dft_fn"]
-
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.compat.vocabulary import EntityID
 
-__all__ = ["dftracer"]
-
 
 class dftracer:  # noqa: N801 - the name that users of dftracer know
     """The logger of the process, one for all.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.device.clock import DeviceClock
     from dftrace_ai.run.run import Run
 
-__all__ = ["COMPANIONS", "Companion"]
-
 
 @dataclass(slots=True, eq=False)
 class Range:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.steps import Training
     from dftrace_ai.integrations.swapping import Swaps
 
-__all__ = ["install", "trace_callback"]
-
 PART = "keras"
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.steps import Training
     from dftrace_ai.integrations.swapping import Swaps
 
-__all__ = ["install", "trace_callback", "trace_profiler"]
-
 PART = "lightning"
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 WHAT = "a trainer's callback"

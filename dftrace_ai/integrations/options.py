@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.config.model import Config
 
-__all__ = ["ALL", "AutoOptions", "named_parts", "options_of", "record_steps"]
-
-
 EVERYWHERE: Final = "all"
 """As a list of folders: every file."""
 

@@ -20,8 +20,6 @@ from dftrace_ai.wording import described, warn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["trace_handler"]
-
 # In a text its quotes would be escaped.
 BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 LOOKS: Final = 5

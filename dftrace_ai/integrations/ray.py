@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.swapping import Swaps
 
-__all__ = ["install", "trace_loop"]
-
 PREFIX = "DFTRACE_"
 
 

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = [
-    "NotInThisVersion",
-    "Swaps",
-    "all_of",
-    "needed",
-    "once_imported",
-    "original_of",
-    "standing_for",
-    "tell_of",
-]
-
 _ABSENT: Any = object()
 _ORIGINAL = "__dftrace_original__"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.swapping import Swaps
 
-__all__ = ["install", "install_tapes", "trace_hook"]
-
 PART = "tensorflow"
 
 HOOKS: Hooks = {

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.swapping import Swaps
 
-__all__ = ["install", "trace_callback"]
-
 PART = "transformers"
 
 # Epochs are told as a fraction that a division has made.

@@ -11,18 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "DASHES",
-    "LINES",
-    "STATIC",
-    "dark",
-    "in_light",
-    "ink_on",
-    "light",
-    "of_share",
-    "static_text",
-]
-
 STATIC: Final = Path(__file__).with_name("static")
 
 # Okabe and Ito's (jfly.uni-koeln.de/color); the first is lighter where the paper is dark.

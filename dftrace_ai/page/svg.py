@@ -14,30 +14,6 @@ from dftrace_ai.wording import escaped, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = [
-    "NARROW",
-    "PLOT_STYLE",
-    "WIDTH",
-    "Axis",
-    "Box",
-    "Place",
-    "Plot",
-    "at_both_widths",
-    "cross",
-    "fitted",
-    "frame",
-    "line_and_band",
-    "number_text",
-    "plot_of",
-    "short_names",
-    "svg_of",
-    "text",
-    "tip",
-    "told",
-    "unit_of_ns",
-    "unit_of_s",
-]
-
 WIDTH: Final = 920
 NARROW: Final = 360
 """Of a plot on a telephone, drawn anew and not made smaller; its words are as large."""

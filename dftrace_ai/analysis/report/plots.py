@@ -55,8 +55,6 @@ if TYPE_CHECKING:
         StepFigures,
     )
 
-__all__ = ["MOST_LAYERS", "Plots", "of_span", "plots_of"]
-
 # In the order of a step.
 PARTS: Final = {
     part: f"var(--part-{part})"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.report_types import RunsReport
     from dftrace_ai.loggers.runs.tables import Rows
 
-__all__ = ["print_comparison", "print_list", "print_rows"]
-
 
 def print_list(runs: Runs, metrics: Sequence[str], asked: Sequence[str], as_json: bool) -> None:
     """Print a row for each run, with columns for metrics by patterns, and for what was asked."""

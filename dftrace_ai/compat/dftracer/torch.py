@@ -6,8 +6,6 @@ from typing import Any
 
 from dftrace_ai.run.emitting import complete, is_recording
 
-__all__ = ["trace_handler"]
-
 
 def trace_handler(profiler_result: Any) -> None:
     """Record the events of a ``torch.profiler.profile`` as spans of the category ``PP``.

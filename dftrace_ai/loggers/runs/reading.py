@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Param, Params
     from dftrace_ai.loggers.runs.report_types import FigureReport, RunFacts, RunReport
 
-__all__ = [
-    "FIGURES",
-    "MOST_NAMES",
-    "QUIET_S",
-    "STATUSES",
-    "LocalRun",
-    "Runs",
-    "Sink",
-    "Writer",
-    "read_run",
-    "read_runs",
-]
-
 FIGURES = ("last", "min", "max", "mean")
 
 MOST_NAMES = 100_000
