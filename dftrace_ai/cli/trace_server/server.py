@@ -28,7 +28,6 @@ from dftrace_ai.ui.local_server import MEDIA_TYPES, LocalServer, Site, file_belo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -261,12 +260,7 @@ class TraceServer(TraceSite):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._http.server_close()
 
 

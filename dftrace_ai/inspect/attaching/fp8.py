@@ -24,7 +24,6 @@ from dftrace_ai.inspect.ranks.reduction import GroupMerger, Slot, SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -168,12 +167,7 @@ class fp8_autocast:  # noqa: N801 - named as the context managers of torch are
         return self
 
     @not_compiled
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _regions.stack.pop()
 
 
