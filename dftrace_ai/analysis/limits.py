@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
@@ -72,3 +72,26 @@ def severity(limit: Limit, low: float) -> Severity | None:
     if low < limit.warning:
         return None
     return "critical" if limit.critical is not None and low >= limit.critical else "warning"
+
+
+class Sure(Protocol):
+    """A finding, as far as it is said how sure it is."""
+
+    @property
+    def severity(self) -> str:
+        """How much it costs."""
+
+    @property
+    def confidence(self) -> str:
+        """How sure it is."""
+
+
+def sureness(finding: Sure) -> str:
+    """Return severity and confidence of a finding, as they stand behind it in parentheses."""
+    return f"({finding.severity}, {finding.confidence} confidence)"
+
+
+def silences(abstained: Iterable[Abstention]) -> Iterator[tuple[str, str]]:
+    """Yield rows of what is not said, and why; of all, why there is no verdict."""
+    for one in abstained:
+        yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")

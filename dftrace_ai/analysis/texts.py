@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted
@@ -10,7 +10,6 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.limits import Abstention
     from dftrace_ai.trace_format.running import RunningProcess
 
 NAMES: Final = {
@@ -83,29 +82,6 @@ def share_text(share: float, low: float, high: float) -> str:
     digits = 0 if high - low >= NARROW else 1
     told, *ends = (f"{100 * number:,.{digits}f}" for number in (share, low, high))
     return f"{told} % ({' to '.join(ends)} %)"
-
-
-class Sure(Protocol):
-    """A finding, as far as it is said how sure it is."""
-
-    @property
-    def severity(self) -> str:
-        """How much it costs."""
-
-    @property
-    def confidence(self) -> str:
-        """How sure it is."""
-
-
-def sureness(finding: Sure) -> str:
-    """Return severity and confidence of a finding, as they stand behind it in parentheses."""
-    return f"({finding.severity}, {finding.confidence} confidence)"
-
-
-def silences(abstained: Iterable[Abstention]) -> Iterator[tuple[str, str]]:
-    """Yield rows of what is not said, and why; of all, why there is no verdict."""
-    for one in abstained:
-        yield ("because", one.why) if one.what == "run" else ("silent", f"{one.what}: {one.why}")
 
 
 def note_rows(running: Sequence[RunningProcess], notes: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai.analysis.limits import silences, sureness
 from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -12,8 +13,6 @@ from dftrace_ai.analysis.texts import (
     in_lines,
     note_rows,
     percent,
-    silences,
-    sureness,
     time_text,
 )
 from dftrace_ai.wording import counted, shortened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from dftrace_ai.analysis.limits import silences, sureness
 from dftrace_ai.analysis.ranks.words import title
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.texts import (
@@ -14,8 +15,6 @@ from dftrace_ai.analysis.texts import (
     note_rows,
     part_name,
     percent,
-    silences,
-    sureness,
     time_text,
 )
 from dftrace_ai.analysis.why.model import Lateness, figures_of
