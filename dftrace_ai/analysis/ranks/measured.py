@@ -25,6 +25,7 @@ from dftrace_ai.analysis.ranks.partials import (
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, calls_of
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
+from dftrace_ai.analysis.steps.profiled import NAMES, profiled_calls
 from dftrace_ai.analysis.steps.spans import common, places, rising, union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 
@@ -104,6 +105,10 @@ class _Names:
     def all(self) -> tuple[str, ...]:
         return tuple(self._numbers)
 
+    def number_of(self, name: str) -> int:
+        """Return the number of a name."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
     def numbers_of(self, spans: Spans, *, alone: bool) -> Integers:
         """Return the number of what each span is called, by its name alone or by both."""
         found = np.zeros(len(spans), np.int64)
@@ -112,7 +117,7 @@ class _Names:
             codes, which = np.unique(columns.label[spans.row[here]], return_inverse=True)
             labels = [columns.labels[code] for code in codes.tolist()]
             texts = [label.name if alone else f"{label.cat}/{label.name}" for label in labels]
-            numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
+            numbers = [self.number_of(text) for text in texts]
             found[here] = np.array(numbers, np.int64)[which]
         return found
 
@@ -134,8 +139,9 @@ def _calls(
     process: Process, steps: Steps, names: _Names
 ) -> tuple[CallRows, Integers, tuple[Group, ...]]:
     """Return the calls, their rows among the spans, and the groups that they were made in."""
-    annotated = process.source == "annotated"
-    rows = np.flatnonzero(process.spans.has("comm", "gpu_comm") & annotated)
+    if process.source == "kineto":
+        return _profiled(process, steps, names)
+    rows = np.flatnonzero(process.spans.has("comm", "gpu_comm"))
     spans = process.spans.at(rows)
     waits = np.zeros(len(spans), bool)
     for cat in sorted({label.cat for file in spans.columns for label in file.labels}):
@@ -161,6 +167,54 @@ def _calls(
         **{name: numbers[name] for name in ("seq", "nth", "bytes", "tag")},
     )
     return calls, rows, groups
+
+
+def _profiled(
+    process: Process, steps: Steps, names: _Names
+) -> tuple[CallRows, Integers, tuple[Group, ...]]:
+    """Return the same of a profile."""
+    told = profiled_calls(process.spans)
+    spans = process.spans.at(told.row)
+    numbers = np.array([names.number_of(name) for name in NAMES])
+    # Of gloo nobody tells the group: it is that of all, or calls of it contradict each other.
+    group, groups = np.zeros(len(spans), np.int64), [Group("", "default_pg", ())]
+    for code in np.unique(told.group[told.group >= 0]).tolist():
+        name, description, ranks = told.groups[code]
+        # Of many ranks not all are written.
+        one = Group(name, description, _ranks_of(_json(ranks)))
+        group[told.group == code] = groups.index(one) if one in groups else len(groups)
+        groups += [] if one in groups else [one]
+    untold = np.full(len(spans), UNTOLD)
+    until = np.where(told.enqueued, UNTIL["enqueued"], UNTIL["end"])
+    calls = CallRows(
+        step=steps.within(told.start_ns),
+        name=numbers[told.name],
+        group=group,
+        start_ns=told.start_ns,
+        end_ns=spans.end_ns,
+        late_ns=np.zeros(len(spans), np.int64),
+        until=until,
+        seq=np.maximum(told.seq, UNTOLD),
+        nth=untold,
+        bytes=np.maximum(told.bytes, UNTOLD),
+        track=spans.tid,
+        peer=untold,
+        tag=untold,
+    )
+    return calls, told.row, tuple(groups)
+
+
+def _json(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _ranks_of(ranks: object) -> tuple[int, ...]:
+    """Return the ranks of a list; none for what is none."""
+    known = isinstance(ranks, list) and all(type(one) is int and 0 <= one < 2**31 for one in ranks)
+    return tuple(sorted(set(ranks))) if isinstance(ranks, list) and known else ()
 
 
 def _groups(
@@ -199,19 +253,14 @@ def _group_lines(spans: Spans) -> Mapping[str, list[tuple[tuple[int, int], Group
 
 
 def _group_of(text: str) -> Group | None:
-    try:
-        said = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
+    said = _json(text)
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
         return None
-    ranks = said.get("ranks")
-    known = isinstance(ranks, list) and all(type(one) is int and 0 <= one < 2**31 for one in ranks)
     description = said.get("description")
     return Group(
         said["name"],
         description if isinstance(description, str) else "",
-        tuple(sorted(set(ranks))) if known and ranks else (),
+        _ranks_of(said.get("ranks")),
     )
 
 

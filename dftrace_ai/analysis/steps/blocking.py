@@ -16,6 +16,7 @@ from dftrace_ai._reader import longest
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.calls import calls_of
+from dftrace_ai.analysis.steps.profiled import profiled_calls
 from dftrace_ai.analysis.steps.spans import common, places, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 
@@ -83,14 +84,37 @@ class Standstill(NamedTuple):
         )
 
 
-def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
-    """Return when a thread stood still for collectives; `main` is the process' main thread."""
+def standstill(spans: Spans, thread: Spans, tid: int, main: int, *, profiled: bool) -> Standstill:
+    """Return when a thread stood still for collectives; `main` is the process' main thread.
+
+    Of a profile it does for what threads of gloo do; what a GPU does is on its tracks.
+    """
+    if profiled:
+        rows, calls = _of_threads(spans, tid)
+        return _stood(calls, rows, thread, calls.start_ns[:0])
     beside = spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid)
     rows = np.flatnonzero(beside).astype(np.int32 if len(spans) < 2**31 else np.int64)
     del beside
     if not len(rows):
         return Standstill(spans.start_ns[:0], spans.end_ns[:0], rows)
     calls, launches = _calls(spans.at(rows), thread, tid, main)
+    return _stood(calls, rows, thread, launches)
+
+
+def _of_threads(spans: Spans, tid: int) -> tuple[Integers, _Calls]:
+    """Return the calls that threads other than that which trains do in a profile."""
+    told = profiled_calls(spans)
+    chosen = ~told.on_gpu & ~told.enqueued
+    chosen &= spans.tid[told.row] != tid
+    rows = told.row[chosen]
+    none = np.zeros(len(rows), np.int64)
+    return rows, _Calls(
+        *(told.start_ns[chosen], spans.end_ns[rows], none, none + UNKNOWN, none > 0),
+        *(none + LATEST_NS, np.arange(len(rows), dtype=np.int32)),
+    )
+
+
+def _stood(calls: _Calls, rows: Integers, thread: Spans, launches: Integers) -> Standstill:
     signs = thread.start_ns, np.sort(thread.end_ns), launches
     found: list[tuple[Integers, ...]] = []
     for first in range(0, len(rows), AT_ONCE):
@@ -98,6 +122,8 @@ def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
         waits = some.only(some.waited_ns > 0)
         found.append((_waits_from(waits, signs), waits.end_ns, waits.row))
         found.append(_silences(some.only(some.waited_ns == UNKNOWN), signs))
+    if not found:
+        return Standstill(calls.start_ns, calls.end_ns, rows)
     start, end, row = map(np.concatenate, zip(*found, strict=True))
     del calls, found
     low, high = union(start, end)

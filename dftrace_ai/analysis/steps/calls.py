@@ -26,12 +26,19 @@ NUMBERS: Final = ("seq", "nth", "bytes", "peer", "root", "tag", "waited_by", "p_
 TIMES: Final = ("waited_us", "late_us")
 TEXTS: Final = ("group", "until")
 
+PROFILED: Final = frozenset({"kernel", "Kernel", "cpu_op", "Operator", "user_annotation"})
+"""Categories in which torch.profiler has collectives and messages."""
+
 SAMPLED: Final = ("memory", "cpu %", "gpu %", "gpu throttled")
 """Words in the names of counters of memory and processors."""
 
 
 def _is_call(cat: str, name: str) -> bool:
     return role_of(cat, name) in {"comm", "gpu_comm"}
+
+
+def _is_profiled(cat: str, name: str) -> bool:
+    return cat in PROFILED and role_of(cat, name, "kineto") in {"comm", "gpu_comm"}
 
 
 def _is_of_loop(cat: str, name: str) -> bool:
@@ -50,7 +57,15 @@ OF_CALLS: Final = Wanted(_is_call, NUMBERS, TIMES, TEXTS)
 OF_LOOPS: Final = Wanted(_is_of_loop, ("count", "step", "block", "p_idx"))
 OF_GROUPS: Final = Wanted(_is_custom, texts=("name", "value"))
 OF_SAMPLES: Final = Wanted(_is_sampled, phase="C")
-OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS, OF_SAMPLES)
+OF_PROFILED: Final = Wanted(
+    _is_profiled,
+    ("External id", "Seq", "In msg nelems", "Out msg nelems"),
+    texts=(
+        *("Collective name", "dtype", "Process Group Name", "Process Group Description"),
+        "Process Group Ranks",
+    ),
+)
+OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS, OF_SAMPLES, OF_PROFILED)
 """Members of arguments that are taken when a file is read, as `Arguments.members`."""
 
 

@@ -315,9 +315,8 @@ def measure(process: Process) -> Steps | None:
     line = timeline_of(thread, process.near_ns)
     evaluated = line.of("evaluation")
     beside = ~own
-    # Kineto's numbers of threads are not told from those of tracks; its collectives are on threads.
-    told = spans if process.source == "annotated" else spans.at(np.zeros(len(spans), bool))
-    stood = standstill(told, thread, tid, process.pid)
+    profiled = process.source == "kineto"
+    stood = standstill(spans, thread, tid, process.pid, profiled=profiled)
     below: tuple[Part, ...] = ("evaluation", "checkpoint", "transfer")
     line = line.overlaid(stood.start_ns, stood.end_ns, "comm", below=below)
     feeders = feeders_of(spans, thread, tid, found)

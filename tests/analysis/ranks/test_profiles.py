@@ -1,0 +1,128 @@
+"""Files of torch.profiler: their collectives on a GPU and of gloo say who is late, in ranks and whatif."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dftrace_ai.analysis import ranks, whatif, why
+
+RANKS, STEPS, LATE, MORE_US = 4, 40, 2, 30_000
+STEP_US, FORWARD_US, MEET_US = 20_000, 8_000, 2_000
+BASE_NS = 1_790_000_000_000_000_000
+Event = dict[str, Any]
+
+
+def span(cat: str, name: str, tid: int, at: float, us: float, **args: Any) -> Event:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": at, "dur": us,
+            "args": args}  # fmt: skip
+
+
+def recorded(number: int, ranks_of: Any = "[0, 1, 2, 3]") -> dict[str, Any]:
+    """What torch tells of a collective, as its tests have it."""
+    return {
+        "Collective name": "allreduce",
+        "In msg nelems": 1 << 20,
+        "Out msg nelems": 1 << 20,
+        "Group size": RANKS,
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": ranks_of,
+        "dtype": "BFloat16",
+        "Seq": number,
+    }
+
+
+def on_gpu(step: int, begin: float, own: float, end: float, *, by_launch: bool) -> Iterable[Event]:
+    """A kernel that computes, and one that waits inside; the host is far ahead of both."""
+    told, number = recorded(step), 1000 + step
+    yield span("cpu_op", "aten::linear", 1, begin + 100, 2000)
+    yield span(
+        "cpu_op", "record_param_comms", 1, begin + 2200, 20, **told, **{"External id": number}
+    )
+    yield span("kernel", "sgemm", 7, begin, own)
+    mine = {} if by_launch else told
+    kernel = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    yield span(
+        "kernel", kernel, 20, begin + own, end - begin - own, **mine, **{"External id": number}
+    )
+
+
+def of_gloo(step: int, begin: float, own: float, end: float) -> Iterable[Event]:
+    """A call that waits while a thread of gloo does it."""
+    del step
+    yield span("cpu_op", "aten::linear", 1, begin + 10, own - 50)
+    yield span("cpu_op", "c10d::allreduce_", 1, begin + own - 30, 20)
+    yield span("user_annotation", "gloo:all_reduce", 33, begin + own, end - begin - own)
+    yield span("user_annotation", "Optimizer.step#SGD.step", 1, end + 20, 400)
+
+
+HOW: dict[str, Callable[[int, float, float, float], Iterable[Event]]] = {
+    "a GPU": lambda *told: on_gpu(*told, by_launch=False),
+    "a GPU, told by what launched it": lambda *told: on_gpu(*told, by_launch=True),
+    "gloo": of_gloo,
+}
+
+
+def profiles(folder: Path, how: str, late: int | None = LATE) -> list[Path]:
+    paths = []
+    for rank in range(RANKS):
+        events: list[Event] = []
+        at = 1000.0
+        for step in range(STEPS):
+            more = MORE_US if late is not None else 0
+            own = FORWARD_US + 40 * ((rank + step) % 3) + (more if rank == late else 0)
+            end = at + FORWARD_US + 80 + more + MEET_US
+            whole = end + 500 - at
+            events.append(span("user_annotation", f"ProfilerStep#{step + 5}", 1, at, whole))
+            events += HOW[how](step, at, own, end)
+            at += whole + 50
+        paths.append(folder / f"rank{rank}.json")
+        told = {"rank": rank, "world_size": RANKS, "backend": "nccl"}
+        text = json.dumps(
+            {
+                "schemaVersion": 1,
+                "host_name": f"node{rank // 2}" if how != "gloo" else "node0",
+                "distributedInfo": told,
+                "baseTimeNanoseconds": BASE_NS,
+                "traceEvents": events,
+            }
+        )
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_the_late_rank_of_profiles_is_named(tmp_path: Path, how: str) -> None:
+    paths = profiles(tmp_path, how)
+    verdict = ranks(paths)
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.ranks) == ("worker", (LATE,))
+    assert finding.late_ns == pytest.approx(1000 * MORE_US, rel=0.02)
+    assert verdict.steps.common == STEPS
+    (row,) = verdict.collectives
+    assert (row.name, row.count) == ("all_reduce", STEPS - 1)
+    assert (row.root[0].rank, round(row.root[0].share, 1)) == (LATE, 1.0)
+    assert row.transfer_ns.p50 == pytest.approx(1000 * MEET_US, rel=0.1)
+    if how != "gloo":
+        assert (row.group, row.ranks, row.bytes) == ("0", (0, 1, 2, 3), 2 << 20)
+        assert row.algbw_gbs == pytest.approx((2 << 20) / (1000 * MEET_US), rel=0.1)
+    assert not any("enqueued" in one.why for one in verdict.abstained)
+    even = whatif(paths)
+    assert (even.cause.kind, even.cause.ranks) == ("worker", (LATE,))
+    without = even.by_rank[LATE].without
+    assert without == pytest.approx(
+        (FORWARD_US + MORE_US + MEET_US) / (FORWARD_US + MEET_US), rel=0.1
+    )
+    assert why(paths).findings[0].kind == "late-rank"
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_of_even_profiles_nobody_is_late(tmp_path: Path, how: str) -> None:
+    paths = profiles(tmp_path, how, late=None)
+    assert ranks(paths).verdict == "none"
+    assert whatif(paths).cause.kind == "none"
