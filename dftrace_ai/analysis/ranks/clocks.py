@@ -36,6 +36,13 @@ _CELLS: Final = 60
 _FEWEST_CELLS: Final = 6
 _A_CELL: Final = 8
 
+# Of a clock that is set: where what it shows is further from a line than so many times what it is
+# from one collective to the next, two levels are tried.
+_OFF_A_LINE: Final = 8
+_LEAST_JUMP_NS: Final = 20_000
+_A_CELL_OF_JUMP: Final = 24
+_CELLS_OF_JUMP: Final = 8
+
 _STRETCHES: Final = 8
 _CALLS: Final = 1 << 20
 _PARTS: Final = 8
@@ -64,6 +71,7 @@ class ClockOfHost(NamedTuple):
     shared: int = 0  # collectives in common with the host that it is compared with
     reason: Reason = ""
     contradiction_ns: int = 0  # by how much bounds contradict each other
+    jumps_ns: tuple[int, ...] = ()  # by how much it was set while it ran, each time
 
 
 class _Line(NamedTuple):
@@ -72,18 +80,40 @@ class _Line(NamedTuple):
     offset: int = 0
     rate: float = 0.0
     at: int = 0
+    later: tuple[tuple[int, _Line], ...] = ()  # from a time of its own on it is another
 
     def after(self, first: _Line) -> _Line:
         """Return what does the same as another, and then this."""
         moved = self.rate * (first.at - first.offset - self.at)
         rate = first.rate + self.rate - first.rate * self.rate
-        return _Line(first.offset + self.offset + round(moved), rate, first.at)
+        one = _Line(first.offset + self.offset + round(moved), rate, first.at)
+        if not first.later and not self.later:
+            return one
+        begins = {begin for begin, _ in first.later}
+        begins |= {first.shown(begin) for begin, _ in self.later}
+        return one._replace(
+            later=tuple(
+                (begin, self.part(int(first.of(np.array(begin)))).after(first.part(begin)))
+                for begin in sorted(begins)
+            )
+        )
+
+    def part(self, time: int) -> _Line:
+        """Return the line at a time, alone."""
+        lines = [self, *(line for begin, line in self.later if begin <= time)]
+        return lines[-1]._replace(later=())
+
+    def shown(self, time: int) -> int:
+        """Return what the clock shows at a time of the reference, before it is another line."""
+        return time + self.offset + round(self.rate * (time + self.offset - self.at))
 
     def of(self, times: Integers) -> Integers:
         """Return times of the reference."""
         moved: Integers = times - self.offset
         if self.rate:
             moved -= np.rint(self.rate * (times - self.at)).astype(np.int64)
+        for begin, line in self.later:
+            moved = np.where(times >= begin, line.of(times), moved)
         return moved
 
 
@@ -124,6 +154,9 @@ class Clocks:
         rate = np.array([line.rate for line in self.lines])
         moved = np.rint(rate[clock] * (times - at[clock])).astype(np.int64)
         found: Integers = times - offset[clock] - moved
+        for number, line in enumerate(self.lines):
+            if line.later:
+                found[clock == number] = line.of(times[clock == number])
         return found
 
     @property
@@ -288,6 +321,7 @@ class _Pair(NamedTuple):
     typical: int | None = None
     certain: int | None = None
     contradiction: int = 0
+    jumps: tuple[int, ...] = ()
 
 
 class _Calibration:
@@ -376,6 +410,7 @@ class _Calibration:
             pair.shared,
             reason,
             pair.contradiction,
+            pair.jumps,
         )
 
     def _pair(self, one: int, other: int) -> _Pair:
@@ -440,9 +475,74 @@ def _least(apart: Callable[[float], float]) -> float:
 
 
 def _fitted(time: Integers, shown: Integers, low: Integers, high: Integers) -> _Pair:
-    """Fit a line to what a clock shows more than another along its time, within bounds."""
+    """Fit a line to what a clock shows more along its time, or one to each part between jumps."""
     order = np.argsort(time, kind="stable")
     time, shown, low, high = (column[order] for column in (time, shown, low, high))
+    whole = _on_a_line(time, shown, low, high)
+    if whole.state == "calibrated" and (whole.typical or 0) <= _OFF_A_LINE * _noise(shown - time):
+        return whole
+    at = _jump(time, shown - time)
+    if at is None:
+        return whole
+    one, other = (
+        _fitted(*(column[some] for column in (time, shown, low, high)))
+        for some in (slice(at), slice(at, None))
+    )
+    if "not calibrated" in {one.state, other.state}:
+        return whole
+    begin = int(shown[at - 1] + shown[at]) // 2
+    later = (*one.line.later, (begin, other.line._replace(later=())), *other.line.later)
+    longer = max(one, other, key=lambda pair: pair.shared)
+    ends = [int(pair.line.part(begin).of(np.array(begin))) for pair in (one, other)]
+    return longer._replace(
+        line=one.line._replace(later=later),
+        shared=len(time),
+        typical=max(one.typical or 0, other.typical or 0),
+        certain=max(one.certain or 0, other.certain or 0),
+        jumps=(*one.jumps, ends[0] - ends[1], *other.jumps),
+    )
+
+
+def _noise(more: Integers) -> float:
+    """Return how far what a clock shows more usually is from one time to the next."""
+    return float(np.median(np.abs(np.diff(more)))) if len(more) > 1 else 0.0
+
+
+def _jump(time: Integers, more: Integers) -> int | None:
+    """Return from where on a clock shows another time as if it had been set; None for nowhere."""
+    cell = max(min(len(time) // _CELLS_OF_JUMP, _A_CELL_OF_JUMP), 1)
+    cells = len(time) // cell
+    at, level = (
+        np.median((column[: cells * cell] - column[0]).reshape(cells, cell), axis=1)
+        for column in (time, more)
+    )
+    if cells < 4:
+        return None
+    slope = float(np.median(np.diff(level) / np.maximum(np.diff(at), 1)))
+    slope = slope if abs(slope) <= MOST_DRIFT else 0.0
+    straight = (more - more[0]) - slope * (time - time[0])
+    # Squares of what is left by two means, by the first of the second.
+    level = level - slope * at
+    level -= level.mean()
+    first = np.arange(1, cells)
+    total = np.cumsum(level)[:-1]
+    gained = total**2 * cells / (first * (cells - first))
+    near = (int(gained.argmax()) + 1) * cell
+    low, high = max(near - 2 * cell, 0), min(near + 2 * cell, len(time))
+    before, behind = np.median(straight[low:near]), np.median(straight[near:high])
+    if near - cell >= low:
+        before = np.median(straight[low : near - cell])
+    behind = np.median(straight[min(near + cell, high - 1) : high])
+    left = np.abs(straight[low:high] - before) - np.abs(straight[low:high] - behind)
+    split = low + int(np.append(0.0, np.cumsum(left)).argmin())
+    if min(split, len(time) - split) < FEWEST_IN_COMMON:
+        return None
+    far = max(_OFF_A_LINE * _noise(straight), _LEAST_JUMP_NS)
+    return split if abs(float(behind - before)) > far else None
+
+
+def _on_a_line(time: Integers, shown: Integers, low: Integers, high: Integers) -> _Pair:
+    """Fit a line to what a clock shows more, within bounds; all by its time."""
     start, base = int(time[0]), int(shown[0] - time[0])
     at, more = (time - start).astype(float), (shown - time - base).astype(float)
     middle = round(float(at.mean()))

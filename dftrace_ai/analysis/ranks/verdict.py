@@ -19,7 +19,7 @@ from dftrace_ai.analysis.ranks.model import (
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few
+from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few, time_text
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
         unmatched=met.unmatched,
         abstained=(*why, *_silences(met)),
         unseen=tuple(_unseen(job, judged.seen, met)),
-        notes=(*job.notes, *(() if why else judged.slight())),
+        notes=(*job.notes, *_jumps(met.clocks), *(() if why else judged.slight())),
         limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
     )
 
@@ -131,6 +131,14 @@ def _silences(met: Collectives) -> Iterator[Abstention]:
             "who arrives last across hosts",
             f"no collective tells how the clock of {hosts} stands to the others'",
         )
+
+
+def _jumps(clocks: Clocks) -> Iterator[str]:
+    for one in clocks.hosts:
+        if one.jumps_ns:
+            by = ", ".join(time_text(abs(ns)) for ns in one.jumps_ns[:3])
+            times = counted(len(one.jumps_ns), "time")
+            yield f"the clock of {one.host} was set {times} while it ran, by {by}: taken out"
 
 
 def _without_trace(seen: RanksSeen) -> str:

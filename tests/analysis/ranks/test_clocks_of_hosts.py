@@ -12,6 +12,7 @@ from made_calls import STEP, Call, Rank, clocked, job
 from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.partials import Group
+from dftrace_ai.analysis.ranks.verdict import judge_ranks
 
 
 def made(
@@ -114,25 +115,74 @@ def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
     assert few.pop("node3") == ("not calibrated", "few in common", 5)
     assert {state for state, *_ in few.values()} == {"reference", "calibrated"}
     none = clocks_of(job(with_calls(made(1, steps=20), without(0))))
-    assert none.hosts[3][2:] == (*("not calibrated", 0, None, None, None, 0), "none in common", 0)
+    assert none.hosts[3][2:] == (
+        *("not calibrated", 0, None, None, None, 0),
+        "none in common",
+        0,
+        (),
+    )
     assert none.unjoined == ("node3",)
     assert none.error_ns.tolist()[3] == -1
     all_ = states(with_calls(made(1, steps=20), only_enqueued))
     assert list(all_.values()).count(("not calibrated", "enqueued", 0)) == 3
 
-    # The clock of a host jumps by 10 ms in the middle.
-    ranks = made(1, steps=20, each=1)
-    for rank in ranks:
-        if rank.host == "node2":
-            rank.calls = [
-                replace(call, start=call.start + 10**7, end=call.end + 10**7)
-                if call.seq >= 10
-                else call
-                for call in rank.calls
-            ]
-    jumped = clocks_of(job(ranks)).hosts[2]
+    # The clock of a host is set by 10 ms, so late that little is known of it from then on.
+    jumped = clocks_of(job(set_by(made(1, steps=20, each=1), {"node2": {14: 10**7}}))).hosts[2]
     assert (jumped.state, jumped.reason) == ("not calibrated", "contradiction")
     assert 5_000_000 < jumped.contradiction_ns < 10_000_000
+
+
+def set_by(ranks, jumps):
+    """Return ranks whose hosts' clocks are set: by the number of a collective so many nanoseconds."""
+    for rank in ranks:
+        steps = jumps.get(rank.host, {})
+
+        def seen(call, steps=steps):
+            more = sum(ns for first, ns in steps.items() if call.seq >= first)
+            return replace(call, start=call.start + more, end=call.end + more)
+
+        rank.calls = [seen(call) for call in rank.calls]
+    return ranks
+
+
+@pytest.mark.parametrize(
+    "jumps",
+    [
+        {"node2": {10: 10**7}},
+        {"node1": {450: 5_000_000}, "node3": {200: -10_000_000, 600: 800_000_000}},
+        {"node0": {300: 2_000_000}, "node2": {600: 2_000_000}},
+    ],
+)
+def test_a_clock_that_is_set_while_it_runs_is_cut_where_it_is(jumps):
+    few = max(first for of in jumps.values() for first in of) < 20
+    ranks = made(5, **({"steps": 20, "each": 1} if few else {}))
+    clocks = clocks_of(job(set_by(ranks, jumps)))
+    assert clocks.unjoined == ()
+    reference = next(one.host for one in clocks.hosts if one.state == "reference")
+    mine = jumps.pop(reference, {})
+    for one in clocks.hosts:
+        # What the reference is set by seems to be done to all others, the other way round.
+        told = jumps.get(one.host, {}) | {first: -ns for first, ns in mine.items()}
+        wanted = [] if one.host == reference else [ns for _, ns in sorted(told.items())]
+        assert one.jumps_ns == pytest.approx(wanted, abs=100_000), one
+    # All leave each collective together, by clocks as they are then.
+    ends = [
+        clocks.corrected(rank.rank, clocked(rank, [call.end for call in rank.calls]))
+        for rank in ranks
+    ]
+    same = [
+        clocks.of_clock(
+            clocked(rank, [call.end for call in rank.calls]),
+            clocks.clock[[rank.rank] * len(rank.calls)],
+        )
+        for rank in ranks
+    ]
+    assert np.array_equal(ends, same)
+    assert float(np.abs(np.array(ends) - ends[0]).max()) < 500_000
+    assert clocks.uncertainty_ns < 500_000
+    told = [note for note in judge_ranks(job(ranks)).notes if " was set " in note]
+    assert len(told) == sum(bool(one.jumps_ns) for one in clocks.hosts)
+    assert all("while it ran, by " in note for note in told)
 
 
 def test_a_few_collectives_that_are_wrong_spoil_no_clock():
