@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.model import Evidence
+
 if TYPE_CHECKING:
     from dftrace_ai.analysis.limits import Severity
-    from dftrace_ai.analysis.ranks.model import Kind, RankRow, Turn
+    from dftrace_ai.analysis.ranks.model import Excess, Kind, RankRow, Turn
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.statistics import Share
-
-
-class Longer(NamedTuple):
-    """In which spans ranks work longer than comparable ones."""
-
-    name: str  # as ``compute/backward``, or ``not annotated``
-    ns: int  # so much longer in a step
-    part: float  # of all that is longer
-    usual_part: float = 0.0  # what spans of the name are of the work of comparable ranks
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What else shows a finding; None and empty where it is of another kind.
-
-    Attributes:
-        scale_ns: how far apart ranks usually are, by which it was held to stand out.
-        steps: how many steps it is in, of bursts and pauses; of once, one or two.
-        step_numbers: the first of these; of once, the longest.
-        ranks_hit: how many ranks were last in one of them.
-        correlation: of forward and backward, by steps of ranks.
-        ranks_of_host: the most ranks that one host has; for its processors, where these are fewer.
-        cpus: so many these are; None where there are enough of them, or nobody tells.
-        varies: how much longer ranks work differs by more than half of it from step to step.
-        peak_bytes: the most memory of its ranks.
-        usual_bytes: that of comparable ranks.
-    """
-
-    scale_ns: int | None = None
-    steps: int | None = None
-    step_numbers: tuple[int, ...] = ()
-    ranks_hit: int | None = None
-    correlation: float | None = None
-    ranks_of_host: int | None = None
-    cpus: int | None = None
-    varies: bool = False
-    peak_bytes: int | None = None
-    usual_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +50,8 @@ class Late:
     stages: tuple[int, ...] = ()
     since: int | None = None
     last_share: float = 0.0
-    names: tuple[Longer, ...] = ()
-    figures: Figures = field(default_factory=Figures)
+    names: tuple[Excess, ...] = ()
+    figures: Evidence = field(default_factory=Evidence)
 
     @classmethod
     def of(
@@ -97,7 +61,7 @@ class Late:
         severe: Severity,
         cost: Share,
         late_ns: int,
-        figures: Figures,
+        figures: Evidence,
         *,
         ranks: tuple[int, ...] = (),
         hosts: tuple[str, ...] = (),

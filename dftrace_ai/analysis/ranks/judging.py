@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.model import (
     KINDS,
     Evidence,
-    Excess,
     Finding,
     RanksSeen,
     Waiting,
@@ -111,11 +110,11 @@ class Judged:
             name="" if first is None else first.name,
             name_part=0.0 if first is None else first.part,
             without=round(late.without, 6),
-            evidence=Evidence(
-                self._lateness.step_ns,
-                tuple(Excess(*one) for one in late.names),
-                None if waited is None else Waiting(waited.name, waited.group, waited.ns),
-                **asdict(late.figures),
+            evidence=replace(
+                late.figures,
+                step_ns=self._lateness.step_ns,
+                excess=late.names,
+                waited_in=waited and Waiting(waited.name, waited.group, waited.ns),
             ),
         )
 

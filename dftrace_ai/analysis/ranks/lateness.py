@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.limits import severity
-from dftrace_ai.analysis.ranks.findings import Figures, Late, Lateness, Longer
-from dftrace_ai.analysis.ranks.model import LIMITS
+from dftrace_ai.analysis.ranks.findings import Late, Lateness
+from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, Excess
 from dftrace_ai.analysis.ranks.own_work import (
     OwnWork,
     excess_of,
@@ -189,7 +189,7 @@ class _Naming:
         x, y = (excess_of(total, self._work.peers) // self._unit for total in both)
         self._moments += np.stack([v.sum(axis=1) for v in (x, y, x * x, y * y, x * y)])
 
-    def names_of(self, at: int) -> tuple[Longer, ...]:
+    def names_of(self, at: int) -> tuple[Excess, ...]:
         """Return the name with the greatest excess, and the next where that is less than half.
 
         Collecting garbage lies within spans: where it is half of all, it is told and not these.
@@ -198,10 +198,10 @@ class _Naming:
         total = sum(ns for _, ns in longer if ns > 0)
         if (garbage := self._garbage[at]) >= MOST_OF_IT * max(total, 1):
             part = round(min(garbage / total, 1.0), 6)
-            return (Longer(GARBAGE, garbage // max(self._counts[at], 1), part),)
+            return (Excess(GARBAGE, garbage // max(self._counts[at], 1), part),)
         usual, all_usual = self._usual[at], max(sum(self._usual[at].values()), 1)
         told = [
-            Longer(
+            Excess(
                 name,
                 ns // max(self._counts[at], 1),
                 round(ns / total, 6),
@@ -308,7 +308,7 @@ class _Rules:
             scale = max(lower_scale(bytes_of), MEMORY_SCALE * usual)
             more = bytes_of > max(usual + SCALES * scale, MORE_MEMORY * usual)
             if more.any() and more.sum() <= max(1, MOST_OF_MEMORIES * len(known)):
-                figures = Figures(peak_bytes=int(bytes_of[more].max()), usual_bytes=usual)
+                figures = Evidence(peak_bytes=int(bytes_of[more].max()), usual_bytes=usual)
                 ranks = tuple(self._places[at].rank for at in known[more].tolist())
                 nothing = Share(0.0, 0.0, 0.0)
                 found.append(
@@ -329,7 +329,7 @@ class _Rules:
         if slow.any():
             late = np.isin(stages, np.unique(stages)[slow])
             last = np.isin(levels.argmax(axis=0), np.flatnonzero(slow))
-            self._add(self._of_a_stage, late, low_median(excess[slow], 0), last, Figures())
+            self._add(self._of_a_stage, late, low_median(excess[slow], 0), last, Evidence())
 
     @property
     def _of_a_stage(self) -> Kind:
@@ -349,7 +349,7 @@ class _Rules:
         slow = usual > max(SCALES * scale, self._floor_of(count))
         if slow.any() and slow.sum() <= max(1, MOST_OF_HOSTS * count):
             late = np.isin(self._host_of, np.flatnonzero(slow))
-            figures = Figures(scale_ns=round(scale))
+            figures = Evidence(scale_ns=round(scale))
             self._add("node", late, low_median(excess[slow], 0), late[work.last], figures)
 
     def _standing_out(self) -> tuple[Integers, float]:
@@ -391,7 +391,7 @@ class _Rules:
         if stages is not None and len(np.unique(stages)) == len(stages):
             kind = self._of_a_stage
         excess = low_median(self.work.excess_ns[late], 0)
-        figures = Figures(scale_ns=round(scale))
+        figures = Evidence(scale_ns=round(scale))
         # Stages may have unlike work as they were laid out.
         is_note = is_half and kind != "split"
         self._add(kind, late, excess, late[self.work.last], figures, is_note=is_note)
@@ -410,7 +410,7 @@ class _Rules:
         late: Integers,
         excess: Integers,
         last: Integers,
-        figures: Figures,
+        figures: Evidence,
         *,
         is_note: bool = False,
     ) -> None:
@@ -486,7 +486,7 @@ class _Rules:
         of_host = np.bincount(self._host_of)
         crowded = self._crowd(np.ones(work.ranks, bool))
         figures = replace(
-            self._in_steps(steps) if pausing else Figures(),
+            self._in_steps(steps) if pausing else Evidence(),
             scale_ns=round(scale),
             ranks_of_host=crowded.ranks if crowded else int(of_host.max()),
             cpus=crowded.cpus if crowded else None,
@@ -496,15 +496,15 @@ class _Rules:
         where = _Where(work, beyond_ns=far if pausing else 0)
         self._drafts.append(_Draft(one, where, rotates=True))
 
-    def _in_steps(self, steps: Integers) -> Figures:
+    def _in_steps(self, steps: Integers) -> Evidence:
         work = self.work
-        return Figures(
+        return Evidence(
             steps=int(steps.sum()),
             step_numbers=tuple(work.numbers[steps][:TOLD_STEPS].tolist()),
             ranks_hit=len(np.unique(work.last[steps])),
         )
 
-    def _in_few_steps(self, straggle: Integers, steps: Integers, figures: Figures) -> bool:
+    def _in_few_steps(self, straggle: Integers, steps: Integers, figures: Evidence) -> bool:
         """Add bursts of one rank, or pauses of several; return whether they cost enough."""
         work = self.work
         if not work.is_waited_for(steps):

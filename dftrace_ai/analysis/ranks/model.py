@@ -107,7 +107,7 @@ class Evidence:
         usual_bytes: that of comparable ranks.
     """
 
-    step_ns: int
+    step_ns: int = 0
     excess: tuple[Excess, ...] = ()
     waited_in: Waiting | None = None
     scale_ns: int | None = None
