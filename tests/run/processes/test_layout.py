@@ -15,7 +15,7 @@ import dftrace_ai
 from dftrace_ai import ConfigError, ai
 from dftrace_ai.analysis.trace_facts import facts_of
 from dftrace_ai.config import Config, load_config
-from dftrace_ai.run.header_facts import job_facts
+from dftrace_ai.run.core_settings import job_facts
 
 
 def _header(folder: Path, **settings: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from perfetto.trace_file import plain, read
 import dftrace_ai
 from dftrace_ai import ai, dftracer
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.run.header_facts import json_text
+from dftrace_ai.run.core_settings import json_text
 
 SUFFIX = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}
 
