@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.reading.importing.registry import traces_of
+from dftrace_ai.analysis.reading.importing import traces_of
 from dftrace_ai.analysis.reading.source import Source, read_head
 from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile, SkippedFile, TraceFile

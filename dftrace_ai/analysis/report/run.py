@@ -20,7 +20,6 @@ from dftrace_ai.analysis.report.figures.facts import (
 )
 from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree
 from dftrace_ai.analysis.report.figures.phases import phase_figures
-from dftrace_ai.analysis.report.figures.ranks import rank_maps
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
     CounterSeries,
@@ -32,6 +31,7 @@ from dftrace_ai.analysis.report.figures.steps import (
     SlowestSteps,
     loader_figures,
     rank_figures,
+    rank_maps,
     step_figures,
     with_the_odd,
 )
