@@ -76,6 +76,11 @@ def pytest_collection_finish() -> None:
 
 # How long a collection of garbage takes says how busy the machine is: the tests of it ask for it.
 WITHOUT_COLLECTIONS = {"DFTRACE_AUTO_PARTS": "-gc"}
+# For trainings with torch and the digits, which take half the time with them: where scikit-learn is that of its
+# digits alone, and where a program that ends does not collect what it has imported, of which some of that complains.
+LEAN_PROGRAMS = Path(__file__).with_name("lean_programs")
+DIGITS_ALONE = {"PYTHONPATH": str(LEAN_PROGRAMS / "digits")}
+LEAN = {"PYTHONPATH": f"{LEAN_PROGRAMS / 'digits'}:{LEAN_PROGRAMS / 'ends'}"}
 
 
 def clean_environment() -> dict[str, str]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import LEAN
 from printed_json import checked
 
 from dftrace_ai.analysis.reading import open_traces
@@ -112,6 +113,7 @@ def test_a_demo_that_is_not_recorded_says_so(
     arguments = ["demo", "--epochs", "1", "--workers", "0", "--out", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "dftrace_ai.cli", *arguments],
+        env={**os.environ, **LEAN},
         capture_output=True,
         text=True,
         check=False,
@@ -123,6 +125,7 @@ def test_a_demo_that_is_not_recorded_says_so(
 def test_json_has_the_figures_and_the_verdict(tmp_path: Path) -> None:
     done = subprocess.run(
         [str(COMMAND), "demo", "--epochs", "1", "--workers", "0", "--json", "--out", str(tmp_path)],
+        env={**os.environ, **LEAN},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPT_LIMIT_S, clean_environment, trace_files
+from conftest import LEAN, SCRIPT_LIMIT_S, clean_environment, trace_files
 from perfetto.agreement import agree
 from perfetto.trace_file import Trace, read
 
@@ -40,7 +40,12 @@ def run_program(arguments: list[str], folder: Path) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**clean_environment(), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+        env={
+            **clean_environment(),
+            **LEAN,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=SCRIPT_LIMIT_S,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import read_all, trace_files
+from conftest import LEAN_PROGRAMS, read_all, trace_files
 from kernels import LIMIT_S, Kernel, Message
 from perfetto.trace_file import Trace
 
@@ -55,7 +55,7 @@ alone = train()
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[Kernel]:
-    one = Kernel(tmp_path)
+    one = Kernel(tmp_path, LEAN_PROGRAMS / "digits")
     yield one
     one.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from analysis.why.real_runs import Plan
 from analysis.why.verdicts import label
-from conftest import RunScript
+from conftest import LEAN, RunScript
 
 from dftrace_ai.analysis.why import why
 
@@ -41,7 +41,7 @@ def test_what_was_planted_into_a_real_training_is_named(run_script: RunScript) -
     pytest.importorskip("sklearn")
     plans = {name: plan for name, (_, plan) in PLANTED.items()}
     program = PROGRAM.format(tests=str(Path(__file__).parents[2]), plans=plans)
-    done = run_script(program, env={"OMP_NUM_THREADS": "1"})
+    done = run_script(program, env={**LEAN, "OMP_NUM_THREADS": "1"})
     verdicts = {name: why([done.folder / name]) for name in PLANTED}
     for name, (wanted, plan) in PLANTED.items():
         verdict = verdicts[name]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from conftest import SCRIPT_LIMIT_S, clean_environment
+from conftest import DIGITS_ALONE, SCRIPT_LIMIT_S, clean_environment
 from printed_json import checked
 from safety.commands import invoke
 
@@ -42,7 +42,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = subprocess.run(
         [sys.executable, "-m", "dftrace_ai.cli", *words[1:at], *launcher, *words[at + 2 :]],
         cwd=folder,
-        env={**clean_environment(), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        env={
+            **clean_environment(),
+            **DIGITS_ALONE,
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=SCRIPT_LIMIT_S,
