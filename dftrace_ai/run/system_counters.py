@@ -59,7 +59,7 @@ class SystemCounters:
         self._is_started = self._is_stopped = self._is_over = self._is_joined = False
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)
         self._before: dict[str, int] = {}
-        self._children: tuple[float, float] | None = None
+        self._used: dict[str, tuple[float, float]] = {}
         self._processors: tuple[float, float, float] | None = None
         self._readings: dict[str, Callable[[], Counters]] = {
             "memory": self._memory,
@@ -132,17 +132,21 @@ class SystemCounters:
         now = sum(times) - guests, times.idle, waits
         before, self._processors = self._processors or now, now
         passed, idle, waits = (max(0.0, b - a) for a, b in zip(before, now, strict=True))
-        values = {"process": self._this_process().cpu_percent()}
+        values = {"process": self._share("process", time.process_time())}
         if passed >= LEAST_PASSED_S:
             values["system"] = round(max(0.0, 100.0 - 100.0 * (idle + waits) / passed), 1)
             values["io wait"] = round(100.0 * waits / passed, 1)
-        used_s, at_s = _native.children_seconds(), time.monotonic()
+        used_s = _native.children_seconds()
         if used_s is not None:
-            before_s, before_at_s = self._children or (used_s, at_s)
-            passed_s = max(at_s - before_at_s, 1e-3)
-            values["children"] = round(100 * max(0.0, used_s - before_s) / passed_s, 1)
-            self._children = used_s, at_s
+            values["children"] = self._share("children", used_s)
         return {"cpu %": values}
+
+    def _share(self, whose: str, used_s: float) -> float:
+        """Return the percent of a processor that somebody has used since he was asked last."""
+        at_s = time.monotonic()
+        before_s, before_at_s = self._used.get(whose, (used_s, at_s))
+        self._used[whose] = used_s, at_s
+        return round(100 * max(0.0, used_s - before_s) / max(at_s - before_at_s, 1e-3), 1)
 
     def _memory(self) -> Counters:
         memory = self._psutil.virtual_memory()
@@ -150,13 +154,14 @@ class SystemCounters:
         return {"memory bytes": {"used": memory.total - memory.available, "process": resident}}
 
     def _disk(self) -> Counters:
-        disk: Any = self._psutil.disk_io_counters()
+        # Its bookkeeping of counts that begin anew costs as much as they do; below none falls.
+        disk: Any = self._psutil.disk_io_counters(nowrap=False)
         if disk is None:
             return {}
         return self._since_last("disk bytes", read=disk.read_bytes, written=disk.write_bytes)
 
     def _network(self) -> Counters:
-        network: Any = self._psutil.net_io_counters()
+        network: Any = self._psutil.net_io_counters(nowrap=False)
         if network is None:
             return {}
         return self._since_last(

@@ -99,7 +99,7 @@ import psutil
 def refuse(*_, **__):
     raise PermissionError("hidden")
 
-for name in ("virtual_memory", "cpu_count", "cpu_percent", "disk_io_counters",
+for name in ("virtual_memory", "cpu_count", "cpu_times", "disk_io_counters",
              "net_io_counters", "Process"):
     setattr(psutil, name, refuse)
 

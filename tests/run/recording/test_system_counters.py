@@ -48,20 +48,27 @@ def test_what_a_process_and_its_children_use(run_script: RunScript) -> None:
     assert sample.args["children"] * lasted_s / 100 >= 0.38
 
 
-# Of 8 s that processors had, 5 were idle and 1 waited; a guest's 2 are the user's, too.
+# Of 8 s that processors had, 5 were idle and 1 waited; a guest's 2 are the user's, too. The process used 4.
 PROCESSORS = """
-import collections, psutil, dftrace_ai
+import collections, time, psutil, dftrace_ai
 Times = collections.namedtuple("Times", "user nice system idle iowait guest guest_nice")
 readings = [Times(10, 0, 5, 100, 7, 3, 0), Times(12, 0, 5, 105, 8, 5, 0)]
 psutil.cpu_times = lambda *_, **__: readings.pop(0) if len(readings) > 1 else readings[0]
+used_s = [7.0, 11.0]
+time.process_time = lambda: used_s.pop(0) if len(used_s) > 1 else used_s[0]
+began = time.monotonic()
 with dftrace_ai.tracing(system_counters_s=60):
     pass
+print(time.monotonic() - began)
 """
 
 
 def test_the_first_sample_is_of_the_time_since_the_run_began(run_script: RunScript) -> None:
-    (sample,) = [e for e in run_script(PROCESSORS).trace().of("C") if e.name == "cpu %"]
+    done = run_script(PROCESSORS)
+    (lasted_s,) = done.said
+    (sample,) = [e for e in done.trace().of("C") if e.name == "cpu %"]
     assert (sample.args["system"], sample.args["io wait"]) == (25.0, 12.5)
+    assert sample.args["process"] * lasted_s / 100 >= 3.99
 
 
 DRIVER = """
