@@ -96,12 +96,9 @@ PyMappingMethods gated_items = {nullptr, gated_item, nullptr};
 
 PyObject *enter_name, *exit_name;
 
-// By `Inside`; all are 0 in a thread that begins.
-thread_local long counts[6];
-
 // Read before each call of each module: a threading.local finds its thread's dict by two look-ups of text.
 PyObject* get_count(PyObject*, void* which) {
-    return PyLong_FromLong(counts[reinterpret_cast<std::uintptr_t>(which)]);
+    return PyLong_FromLong(count_of(static_cast<Inside>(reinterpret_cast<std::uintptr_t>(which))));
 }
 
 int put_count(PyObject*, PyObject* value, void* which) {
@@ -111,7 +108,7 @@ int put_count(PyObject*, PyObject* value, void* which) {
     }
     const long count = PyLong_AsLong(value);
     if (count == -1 && PyErr_Occurred()) return -1;
-    counts[reinterpret_cast<std::uintptr_t>(which)] = count;
+    set_count(static_cast<Inside>(reinterpret_cast<std::uintptr_t>(which)), static_cast<std::int32_t>(count));
     return 0;
 }
 
@@ -157,10 +154,6 @@ bool CallSpan::leave() {
     }
     return static_cast<bool>(left);
 }
-
-long count_of(Inside what) noexcept { return counts[static_cast<std::size_t>(what)]; }
-
-void set_count(Inside what, long count) noexcept { counts[static_cast<std::size_t>(what)] = count; }
 
 int add_instrumentation_types(PyObject* module) {
     if (intern({{&several_at_once, "__getitems__"}, {&enter_name, "__enter__"}, {&exit_name, "__exit__"}}) <

@@ -2,6 +2,9 @@
 // thread is inside of meanwhile.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "annotation/span.hpp"
 #include "python.hpp"
 
@@ -51,7 +54,9 @@ class CallSpan {
 enum class Inside { forward, backward, optimizer, waiting, hooked, computing };
 
 // The calling thread's number, 0 in one that begins.
-long count_of(Inside what) noexcept;
-void set_count(Inside what, long count) noexcept;
+inline std::int32_t& count_of(Inside what) noexcept {
+    return detail::this_thread.inside[static_cast<std::size_t>(what)];
+}
+inline void set_count(Inside what, std::int32_t count) noexcept { count_of(what) = count; }
 
 }  // namespace dftrace::py

@@ -140,7 +140,7 @@ void rest_here() noexcept { resting = true; }
 
 TrainingState* state_here(TrainingState* first, bool made) {
     if (resting) return nullptr;
-    const unsigned long me = PyThread_get_thread_ident();
+    const unsigned long me = _PyThreadState_UncheckedGet()->thread_id;
     if (first->thread == me) [[likely]]
         return first;
     if (first->thread == 0) {

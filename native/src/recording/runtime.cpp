@@ -25,7 +25,7 @@ namespace dftrace {
 namespace detail {
 static std::uint64_t static_generation = 0;
 std::uint64_t* live_generation = &static_generation;
-constinit thread_local ThisThread this_thread{nullptr, 0, nullptr};
+constinit thread_local ThisThread this_thread{nullptr, 0, nullptr, {}};
 }  // namespace detail
 
 namespace {
@@ -73,7 +73,7 @@ ThreadNamer thread_namer = nullptr;
 std::uint32_t os_thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
 
 void thread_ended(void*) {
-    const detail::ThisThread mine = std::exchange(detail::this_thread, {nullptr, 0, nullptr});
+    const detail::ThisThread mine = std::exchange(detail::this_thread, {nullptr, 0, nullptr, {}});
     Run& r = run();
     std::lock_guard lock(r.mutex);
     // The state belongs to its session: if that is gone, so is the state.

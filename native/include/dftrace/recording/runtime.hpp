@@ -22,6 +22,8 @@ struct ThisThread {
     // Opaque here: the interpreter's context in which the thread was last seen outside of a task.
     // It lives in this struct so that the hot path finds all it needs by one look-up.
     const void* plain_context;
+    // As opaque: what the thread is inside of, by numbers of the bindings' own.
+    std::int32_t inside[6];
 };
 // In the static block of thread-local storage, where a look-up needs no call. Only this one: the block
 // has little room for libraries that are loaded late, and nothing that the standard library keeps
