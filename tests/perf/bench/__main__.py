@@ -17,6 +17,7 @@ from .series import Bench
 from .spans import bursts, callgrind, rounds, thread_check
 from .spans.lineup import span_benches
 from .steps import measure as steps
+from .steps import whole
 from .tensors import inspection, statistics
 from .trainings import training
 
@@ -36,6 +37,7 @@ FULL = {
     "training_epochs": 20,
     "training_rounds": 15,
     "step_rounds": 25,
+    "run_pairs": 12,
     "import_rounds": 15,
     "tensor_rounds": 15,
     "logger_rounds": 15,
@@ -43,7 +45,10 @@ FULL = {
     "burst_rounds": 9,
 }
 QUICK = dict(
-    zip(FULL, (1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 9, 5, 5, 5, 60, 5))
+    zip(
+        FULL,
+        (1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 4, 9, 5, 5, 5, 60, 5),
+    )
 )
 
 # The benches that are not about the cost of a span, with how much each does.
@@ -60,6 +65,7 @@ OTHERS: dict[str, list[tuple[Callable[..., list[Bench]], tuple[str, ...]]]] = {
     "judging": [(analysts.measure, ("judged_events",))],
     "training": [(training.measure, ("training_epochs", "training_rounds"))],
     "steps": [(steps.measure, ("step_rounds",))],
+    "run": [(whole.measure, ("run_pairs",))],
     "import": [(imports.measure, ("import_rounds",))],
     "tensors": [(statistics.measure, ("tensor_rounds",))],
     "inspection": [(inspection.measure, ("tensor_rounds",))],

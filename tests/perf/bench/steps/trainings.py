@@ -40,15 +40,20 @@ class Block(nn.Module):
         return x + self.rest(self.before_rest(x))
 
 
-def transformer() -> tuple[nn.Module, Step]:
-    """Return a small transformer, and a step of its training without any annotation."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
+def small_transformer() -> nn.Module:
+    """Return a small transformer."""
+    return nn.Sequential(
         nn.Embedding(LETTERS, WIDTH),
         *(Block() for _ in range(LAYERS)),
         nn.LayerNorm(WIDTH),
         nn.Linear(WIDTH, LETTERS),
     )
+
+
+def transformer() -> tuple[nn.Module, Step]:
+    """Return a small transformer, and a step of its training without any annotation."""
+    torch.manual_seed(0)
+    model = small_transformer()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     texts: Any = torch.randint(0, LETTERS, (4096, LENGTH + 1))
 
