@@ -313,7 +313,7 @@ class TraceTables:
         job = Job(self.traces, all_starts=True)
         for member in job:
             process = member.process if isinstance(member, Rank) else member
-            steps = measure(process) if isinstance(member, Rank) else None
+            steps = measure(process, whole=False) if isinstance(member, Rank) else None
             if steps is None:
                 continue
             number = self._processes.number_of(process.owner.files[0], process.pid)

@@ -5,7 +5,7 @@ Apart from `comparing`: runs are read here, one at a time; what was sampled is c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,9 +14,9 @@ from dftrace_ai.analysis.diff.model import RunFacts
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.steps import Process, measure
 from dftrace_ai.analysis.steps.detection import is_within
-from dftrace_ai.analysis.steps.measuring import brief, steady_of
+from dftrace_ai.analysis.steps.measuring import steady_of
 from dftrace_ai.analysis.steps.roles import GPU_ROLES, KINETO_STEP
-from dftrace_ai.analysis.steps.spans import stretches, union
+from dftrace_ai.analysis.steps.spans import brief, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.tracks import own_ns, parents_of, places_of, track_order
 
@@ -92,7 +92,7 @@ class SampledRun:
         total = np.zeros(len(self), float)
         for place in places:
             for cells in self._cells:
-                rows = slice(*np.searchsorted(cells.place, [place, place + 1]))
+                rows = cells.of(place)
                 values: Integers = getattr(cells, name)
                 total[cells.step[rows]] += values[rows] / cells.ranks
         return total
@@ -123,11 +123,21 @@ class _Cells(NamedTuple):
             np.add.reduceat(each[order], first, dtype=np.int64) if len(first) else each[:0]
             for each in values
         ]
-        return cls(ranks, place[first], step[first], *map(_narrow, sums))
+        return cls(ranks, _narrow(place[first]), step[first], *map(_narrow, sums))
+
+    def of(self, place: int) -> slice:
+        """Return which of them are of a place."""
+        if place > np.iinfo(self.place.dtype).max:
+            return slice(0)
+        # As a number of theirs: else all of them would be made such as this one is.
+        number = self.place.dtype.type(place)
+        return slice(
+            *(int(np.searchsorted(self.place, number, side)) for side in ("left", "right"))
+        )
 
     def at(self, which: Integers, place: Integers, step: Integers) -> _Cells:
         """Return some of them, by other numbers of their places and steps."""
-        some = (place[self.place[which]], step[self.step[which]])
+        some = (_narrow(place[self.place[which]]), step[self.step[which]])
         return _Cells(self.ranks, *some, self.own[which], self.whole[which], self.spans[which])
 
 
@@ -135,6 +145,8 @@ def _narrow(values: Integers) -> Integers:
     """Return whole numbers above 0 in the narrowest kind that holds them."""
     return values.astype(np.min_scalar_type(values.max(initial=0)))
 
+
+NEVER: Final = int(np.iinfo(np.int64).max)
 
 # Around what nothing is: on the thread that trains, and elsewhere.
 ROOT: Final = -1
@@ -229,13 +241,11 @@ class Sampling:
         """Take in a rank, or another process, of which the names alone count."""
         processes = (member,) if isinstance(member, Process) else (member.process, *member.workers)
         self.lost += sum(process.dropped for process in processes)
-        steps = None if isinstance(member, Process) else measure(member.process)
+        steps = None if isinstance(member, Process) else measure(member.process, whole=False)
         if steps is None or isinstance(member, Process):
             for process in processes:
                 _label_codes(process, {}, self._labels)
             return
-        # What each moment of the thread is part of is of no use any more, nor is its memory.
-        steps = replace(steps, timeline=steps.timeline.only(np.zeros(0, np.int64)))
         steady, tree = steady_of(steps).mask, _Tree()
         cells = _cells_of(member, steps, tree, self._labels)
         alike = _Alike(member.order, steps.found_by, steady, steps.time_ns, steps.parts, cells)
@@ -251,7 +261,7 @@ class Sampling:
     def _take(self, tree: _Tree, by_length: dict[int, _Alike]) -> None:
         numbers = self._tree.taken_in(tree)
         for length, alike in by_length.items():
-            cells = (each._replace(place=numbers[each.place]) for each in alike.cells)
+            cells = (each._replace(place=_narrow(numbers[each.place])) for each in alike.cells)
             moved = alike._replace(cells=tuple(cells))
             known = self._by_length.get(length)
             self._by_length[length] = known.merged(moved) if known else moved
@@ -335,19 +345,20 @@ def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> tupl
     pieces.append(
         _Cells(
             1,
-            np.full(len(rest), number, np.int32),
+            np.broadcast_to(np.min_scalar_type(number).type(number), len(rest)),
             np.arange(len(rest), dtype=np.int32),
-            *(rest, rest, np.ones(len(rest), np.uint8)),
+            *(rest, rest, np.broadcast_to(np.uint8(1), len(rest))),
         )
     )
     return tuple(pieces)
 
 
 def _rest_of(steps: Steps) -> Integers:
-    stood = steps.standstill
+    stood, thread = steps.standstill, steps.thread
     held: list[tuple[Integers, Integers]] = []
-    for here in stretches(steps.thread.start_ns, steps.thread.end_ns, SPANS_AT_ONCE):
-        start, end = steps.thread.start_ns[here], steps.thread.end_ns[here]
+    for first in range(0, len(thread), SPANS_AT_ONCE):
+        here = slice(first, first + SPANS_AT_ONCE)
+        start, end = thread.start_ns[here], thread.end_ns[here]
         some = _step_of(steps, start, end, np.ones(len(start), bool)) >= 0
         held.append(union(start[some], end[some]))
     # What stands still for others is theirs, in a span or in none.
@@ -372,18 +383,28 @@ def _step_of(steps: Steps, start: Integers, end: Integers, on_thread: Integers) 
 def _label_codes(process: Process, known: dict[Label, int], labels: set[Label]) -> Integers:
     """Return the number of each span's name; new names are added to `known` and `labels`."""
     spans = process.spans
-    codes = np.zeros(len(spans), np.int32)
-    for place, columns in enumerate(spans.columns):
-        here = spans.place == place
-        of_file = columns.label[spans.row[here]]
-        table = np.zeros(len(columns.labels), np.int32)
-        for code in np.unique(of_file).tolist():
-            label = columns.labels[code]
-            if process.source == "kineto":
-                label = Label(label.cat, KINETO_STEP.sub(r"\1", label.name))
-            labels.add(label)
-            table[code] = known.setdefault(label, len(known))
-        codes[here] = table[of_file]
+    most = len(known) + sum(len(columns.labels) for columns in spans.columns)
+    codes = np.zeros(len(spans), np.uint16 if most < 2**16 else np.int32)
+    # Of each file which of its names there are, and then their numbers.
+    present = [np.zeros(len(columns.labels), bool) for columns in spans.columns]
+    tables = [np.zeros(len(there), codes.dtype) for there in present]
+    for numbered in (False, True):
+        for first in range(0, len(spans), SPANS_AT_ONCE):
+            some = spans.at(slice(first, first + SPANS_AT_ONCE))
+            for place in np.flatnonzero(np.bincount(some.place)).tolist():
+                here = np.flatnonzero(some.place == place)
+                of_file = spans.columns[place].label[some.row[here]]
+                if numbered:
+                    codes[first + here] = tables[place][of_file]
+                else:
+                    present[place][of_file] = True
+        for columns, there, table in zip(spans.columns, present, tables, strict=True):
+            for code in () if numbered else np.flatnonzero(there).tolist():
+                label = columns.labels[code]
+                if process.source == "kineto":
+                    label = Label(label.cat, KINETO_STEP.sub(r"\1", label.name))
+                labels.add(label)
+                table[code] = known.setdefault(label, len(known))
     return codes
 
 
@@ -395,70 +416,134 @@ def _placed(
     spans = process.spans
     known: dict[Label, int] = {}
     code = _label_codes(process, known, labels)
-    names = list(known)
     stood = steps.standstill if trains else steps.standstill.only(slice(0))
+    by_span = np.argsort(stood.span, kind="stable")
+    span_of, names = stood.span[by_span], list(known)
 
     def number(around: int, name: int) -> int:
         return tree.number(around, names[name], _Seen(rank.order, len(tree.places)))
 
-    # None lies within one of another stretch, nor at its end.
-    for here in stretches(spans.start_ns, spans.end_ns, SPANS_AT_ONCE, touching=False):
-        inside = stood.only((stood.span >= here.start) & (stood.span < here.stop))
-        which = inside.span - here.start
-        some = spans.at(here)
-        beside = some.has(*GPU_ROLES) | (some.tid != steps.tid) | (not trains)
-        yield _placed_within(
-            some, code[here], beside, process.near_ns, steps, inside._replace(span=which), number
+    open_ones, first, low = _Open.none(), 0, -1
+    while first < len(spans):
+        # What has to be looked at again is at most as much as what is new.
+        last = min(first + max(SPANS_AT_ONCE, len(open_ones.row)), len(spans)) - 1
+        behind = int(np.searchsorted(spans.start_ns, spans.start_ns[last], side="right"))
+        high = int(spans.start_ns[behind]) if behind < len(spans) else NEVER
+        some = spans.at(np.append(open_ones.row, np.arange(first, behind, dtype=np.int32)))
+        stretch = _Stretch(
+            some,
+            code[first:behind] if not first else np.append(code[open_ones.row], code[first:behind]),
+            some.has(*GPU_ROLES) | (some.tid != steps.tid) | (not trains),
+            (low, high),
+            stood.only(by_span[slice(*np.searchsorted(span_of, (first, behind)))]),
+            stood.only(slice(*np.searchsorted(stood.start_ns, (low, high)))),
         )
+        cells, open_ones = _placed_within(
+            stretch, code, process.near_ns, steps, open_ones, first, number
+        )
+        yield cells
+        first, low = behind, high
+
+
+class _Open(NamedTuple):
+    """Spans that reach beyond a stretch of time, or are around such: in the order of all spans."""
+
+    row: Integers  # the number of each
+    around: Integers  # that of the one directly around it; -1 for none
+    place: Integers  # the number of its place
+    own: Integers  # what of its time was its own so far
+    whole: Integers  # all of its time, without standstill
+
+    @classmethod
+    def none(cls) -> _Open:
+        rows = np.zeros(0, np.int32)
+        return cls(rows, rows, rows, rows.astype(np.int64), rows.astype(np.int64))
+
+
+class _Stretch(NamedTuple):
+    """Spans that begin in a stretch of time, behind those that were open before."""
+
+    spans: Spans
+    code: Integers  # number of the name of each
+    beside: Integers  # which are not of the thread that trains
+    window: tuple[int, int]  # from when to when it is
+    of_spans: Standstill  # that ended by spans that begin in it
+    inside: Standstill  # that began in it
 
 
 def _placed_within(
-    spans: Spans,
-    code: Integers,
-    beside: Integers,
+    stretch: _Stretch,
+    codes: Integers,
     near_ns: int,
     steps: Steps,
-    stood: Standstill,
+    before: _Open,
+    first: int,
     number: Callable[[int, int], int],
-) -> _Cells:
-    """Return what the places of spans took in steps, those of others than the thread beside them.
+) -> tuple[_Cells, _Open]:
+    """Return what the places of spans took in steps, and the spans that go on behind a stretch.
 
-    `stood` has the indices of these spans, `code` numbers their names, and `number` a place by that
-    of the place around it and the number of its name.
+    `codes` numbers the names of all spans of the process, of which the first that begins in the
+    stretch has the number `first`; `number` numbers a place by that of the place around it and the
+    number of its name.
     """
+    spans, held = stretch.spans, len(before.row)
     order = track_order(spans.tid, spans.start_ns, spans.end_ns, spans.id)
-    start, end, tid, code = (
-        column[order] for column in (spans.start_ns, spans.end_ns, spans.tid, code)
+    start, end, tid, code, beside = (
+        column[order]
+        for column in (spans.start_ns, spans.end_ns, spans.tid, stretch.code, stretch.beside)
     )
-    beside = beside[order]
-    row = np.empty(len(order), np.int32)
-    row[order] = np.arange(len(order), dtype=np.int32)
-    which = row[stood.span]
+    rows = np.append(before.row, np.arange(first, first + len(order) - held, dtype=np.int32))[order]
+    at = np.empty(len(order), np.int32)
+    at[order] = np.arange(len(order), dtype=np.int32)
     parents = parents_of(tid, start, end, near_ns)
+    known, again = np.full(len(order), -1, np.int32), at[:held]
+    known[again] = before.place
+    around = at[np.searchsorted(before.row, before.around)] if held else again
+    parents[again] = np.where(before.around >= 0, around, -1)
     roots = np.where(beside, ROOT_BESIDE, ROOT)
-    path = places_of(parents, code, roots, number).astype(np.int32)
-    own, whole = own_ns(parents, start, end), end - start
+    path = places_of(parents, code, roots, number, known)
+    # Of what reaches beyond the stretch, its own time in it.
+    own = own_ns(parents, start.clip(*stretch.window), end.clip(*stretch.window))
+    whole = end - start
+    own[again] += before.own
+    whole[again] = before.whole
     step = _step_of(steps, start, end, ~beside).astype(np.int32)
-    if len(which):
-        length = stood.end_ns - stood.start_ns
-        around = _innermost(np.flatnonzero(~beside), start, end, parents, stood.start_ns)
-        held = around >= 0
-        # It is the thread's that stands still, not that of whom it is in, nor beside it.
-        for rows, ns in ((which, length), (around[held], length[held])):
-            np.subtract.at(own, rows, ns)
-        np.subtract.at(whole, which, length)
-        own, whole = np.maximum(own, 0), np.maximum(whole, 0)
-        outer = np.where(held, path[np.maximum(around, 0)], ROOT).astype(np.int64)
-        names = int(code.max()) + 1
-        pairs, kind = np.unique(outer * names + code[which], return_inverse=True)
+    which, length = stretch.of_spans.span, stretch.of_spans.end_ns - stretch.of_spans.start_ns
+    which = at[held + which - first]
+    # It is the thread's that stands still, not that of whom it is in, nor beside it.
+    np.subtract.at(own, which, length)
+    np.subtract.at(whole, which, length)
+    stood = stretch.inside
+    length = stood.end_ns - stood.start_ns
+    inner = _innermost(np.flatnonzero(~beside), start, end, parents, stood.start_ns)
+    np.subtract.at(own, inner[inner >= 0], length[inner >= 0])
+    goes_on = _going_on(parents, end >= stretch.window[1])
+    kept = np.flatnonzero(goes_on)[np.argsort(rows[goes_on])]
+    outer = parents[kept]
+    open_ones = _Open(
+        *(rows[kept], np.where(outer >= 0, rows[outer], -1), path[kept], own[kept], whole[kept])
+    )
+    done = (step >= 0) & ~goes_on
+    columns = [path[done], step[done], np.maximum(own[done], 0), np.maximum(whole[done], 0)]
+    if len(length):
+        outer = np.where(inner >= 0, path[np.maximum(inner, 0)], ROOT).astype(np.int64)
+        names = int(codes.max()) + 1
+        pairs, kind = np.unique(outer * names + codes[stood.span], return_inverse=True)
         numbers = [number(*map(int, divmod(pair, names))) for pair in pairs.tolist()]
         in_steps = _step_of(steps, stood.start_ns, stood.end_ns, np.zeros(len(length), bool))
-        path = np.concatenate([path, np.array(numbers, np.int32)[kind]])
-        step = np.concatenate([step, in_steps.astype(np.int32)])
-        own, whole = np.concatenate([own, length]), np.concatenate([whole, length])
-    inside = step >= 0
-    columns = [column[inside] for column in (path, step, own, whole)]
-    return _Cells.summed([*columns, np.ones(len(columns[0]), np.uint8)], 1)
+        some = in_steps >= 0
+        more = (np.array(numbers, np.int32)[kind], in_steps.astype(np.int32), length, length)
+        columns = [np.append(one, other[some]) for one, other in zip(columns, more, strict=True)]
+    return _Cells.summed([*columns, np.ones(len(columns[0]), np.uint8)], 1), open_ones
+
+
+def _going_on(parents: Integers, beyond: Integers) -> Integers:
+    """Return which spans reach beyond a stretch, or are around such, as rounding may have it."""
+    found = beyond
+    while len(outer := parents[found]) and not found[outer[outer >= 0]].all():
+        found = found.copy()
+        found[outer[outer >= 0]] = True
+    return found
 
 
 def _innermost(

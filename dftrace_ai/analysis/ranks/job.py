@@ -287,7 +287,7 @@ class _Reading:
             return None
         owner = self._owners.of(process.owner.files[0])
         place = self._place(owner)
-        partial = partial_of(process, measure(process), place)
+        partial = partial_of(process, measure(process, whole=False), place)
         if process.header.rank is None:
             self._nameless.append(partial)
             return None

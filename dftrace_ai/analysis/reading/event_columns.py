@@ -361,8 +361,7 @@ def event_columns(traces: TraceSet, wanted: Sequence[Wanted] = ()) -> Iterator[E
     traces.notes = ()
     for trace in traces:
         # Whoever asks holds the columns, and nobody else.
-        so_far = _READ_ON.get(trace.path) or ReadSoFar(trace, kept=False)
-        found = [so_far.columns(trace, notes, wanted)]
+        found = [_so_far(trace).columns(trace, notes, wanted)]
         if found[0]:
             yield found.pop()  # type: ignore[misc]
     traces.notes = tuple(notes)
@@ -481,6 +480,10 @@ def _told(
 
 
 _READ_ON: Final[dict[Path, ReadSoFar]] = {}
+
+
+def _so_far(trace: Trace) -> ReadSoFar:
+    return _READ_ON.get(trace.path) or ReadSoFar(trace, kept=False)
 
 
 def read_on(traces: Iterable[Trace]) -> None:

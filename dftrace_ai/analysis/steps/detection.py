@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
 
 FoundBy = Literal["step spans", "loader blocks", "loader waits", "step numbers", "optimizer ends"]
@@ -77,22 +78,49 @@ def is_within(stretches: tuple[Integers, Integers], at_ns: Integers) -> Integers
     return (index >= 0) & (end[np.maximum(index, 0)] > at_ns)
 
 
-def _is_evaluated(evaluation: tuple[Integers, Integers], spans: Spans) -> Integers:
-    """Return which spans are part of an evaluation; one around it may begin with it."""
-    inside = is_within(evaluation, spans.start_ns)
+class _Chosen(NamedTuple):
+    """Some spans, of which those of few roles at a time are copied."""
+
+    spans: Spans
+    mask: Integers
+
+    def of(self, *roles: Role) -> Spans:
+        return self.spans.at(self.mask & self.spans.has(*roles))
+
+    def but(self, *roles: Role) -> Integers:
+        """Return the mask of those without these roles."""
+        chosen: Integers = self.mask & ~self.spans.has(*roles)
+        return chosen
+
+
+def _without_evaluated(spans: Spans, evaluation: tuple[Integers, Integers]) -> Integers:
+    """Return which spans are part of no evaluation; one around it may begin with it."""
     start, end = evaluation
-    if inside.any():
-        index = np.maximum(np.searchsorted(start, spans.start_ns, side="right") - 1, 0)
-        inside &= (start[index] < spans.start_ns) | (spans.end_ns <= end[index])
-    return inside
+    if not len(start):
+        return np.ones(len(spans), bool)
+    first, within, behind = np.searchsorted(spans.start_ns, np.stack([start, start + 1, end]))
+    train = ~_between(within, behind, len(spans))
+    with_it = np.flatnonzero(_between(first, within, len(spans)))
+    around = np.searchsorted(start, spans.start_ns[with_it], side="right") - 1
+    train[with_it] &= spans.end_ns[with_it] > end[around]
+    return train
+
+
+def _between(first: Integers, behind: Integers, count: int) -> Integers:
+    """Return the mask of the rows of stretches that do not overlap."""
+    edges = np.zeros(count + 1, np.int8)
+    np.add.at(edges, first, 1)
+    np.subtract.at(edges, behind, 1)
+    return np.cumsum(edges[:-1], dtype=np.int8).view(bool)
 
 
 def find_steps(spans: Spans, tid: int, resumed_ns: Integers = NEVER_RESUMED) -> FoundSteps | None:
     """Return the steps of a rank; None where nothing says what a step is."""
-    own = spans.at(spans.tid == tid)
-    judged = own.of("evaluation")
+    own = spans.tid == tid
+    judged = spans.at(own & spans.has("evaluation"))
     evaluation = union(judged.start_ns, judged.end_ns)
-    train = own.at(~_is_evaluated(evaluation, own))
+    train = _Chosen(spans, own & _without_evaluated(spans, evaluation))
+    del own
     learning = spans.start_ns[spans.has("backward", "optimizer")]
     told_apart = bool(len(learning) or len(judged))
     ways: tuple[Callable[[], FoundSteps | None], ...] = (
@@ -118,7 +146,7 @@ def _outermost(spans: Spans) -> Spans:
 
 
 def _by_marks(
-    train: Spans, evaluation: tuple[Integers, Integers], resumed_ns: Integers
+    train: _Chosen, evaluation: tuple[Integers, Integers], resumed_ns: Integers
 ) -> FoundSteps | None:
     marks, waits = train.of("step"), train.of("wait")
     marks = _outermost(marks.at(marks.end_ns > marks.start_ns))
@@ -138,6 +166,7 @@ def _by_marks(
     start[led] = np.minimum(start[led], waits.start_ns[wait])
     (count,) = waits.integers(wait, "count")
     first[led] = count == 1
+    del wait, led, count
     size = _batches_of_each(waits, start, marks.end_ns, first)
     return FoundSteps(
         "step spans",
@@ -155,9 +184,13 @@ def _numbers_of(marks: Spans) -> Integers | None:
     numbers = np.full(len(marks), -1, np.int64)
     for place, columns in enumerate(marks.columns):
         here = marks.place == place
-        codes, which = np.unique(columns.label[marks.row[here]], return_inverse=True)
-        found = [KINETO_STEP.fullmatch(columns.labels[code].name) for code in codes.tolist()]
-        numbers[here] = np.array([int(one[2]) if one else -1 for one in found], np.int64)[which]
+        if not here.any():
+            continue
+        found = [KINETO_STEP.fullmatch(label.name) for label in columns.labels]
+        if not any(found):
+            return None
+        told = np.array([int(one[2]) if one else -1 for one in found], np.int64)
+        numbers[here] = told[columns.label[marks.row[here]]]
     rise = bool((numbers >= 0).all() and (np.diff(numbers) > 0).all())
     return numbers if rise else None
 
@@ -179,7 +212,7 @@ def _batches_of_each(waits: Spans, start_ns: Integers, end_ns: Integers, first: 
 
 
 def _by_loops(
-    train: Spans, learning: Integers, evaluation: tuple[Integers, Integers]
+    train: _Chosen, learning: Integers, evaluation: tuple[Integers, Integers]
 ) -> FoundSteps | None:
     blocks, waits = _outermost(train.of("block")), _outermost(train.of("wait"))
     if len(blocks) > 1:
@@ -229,8 +262,8 @@ def _loops_of_blocks(blocks: Spans, waits: Spans) -> _Pieces:
     return _Pieces(start, blocks.end_ns, first, np.cumsum(first))
 
 
-def _loops_of_waits(waits: Spans, train: Spans) -> _Pieces:
-    ends = np.sort(train.end_ns[~train.has("transparent", "evaluation")])
+def _loops_of_waits(waits: Spans, train: _Chosen) -> _Pieces:
+    ends = np.sort(train.spans.end_ns[train.but("transparent", "evaluation")])
     first, item = _items(waits)
     first |= item == 1
     start = waits.start_ns
@@ -244,9 +277,9 @@ def _loops_of_waits(waits: Spans, train: Spans) -> _Pieces:
 
 
 def _by_numbers(
-    train: Spans, evaluation: tuple[Integers, Integers], *, told_apart: bool
+    train: _Chosen, evaluation: tuple[Integers, Integers], *, told_apart: bool
 ) -> FoundSteps | None:
-    busy = train.at(~train.has("transparent", "block", "step"))
+    busy = train.spans.at(train.but("transparent", "block", "step"))
     step, epoch = busy.integers(np.arange(len(busy)), "step", "epoch")
     told = np.flatnonzero(step != NO_INTEGER)
     step, epoch = step[told], epoch[told]
@@ -261,7 +294,7 @@ def _by_numbers(
 
 
 def _by_optimizer(
-    train: Spans, evaluation: tuple[Integers, Integers], *, told_apart: bool
+    train: _Chosen, evaluation: tuple[Integers, Integers], *, told_apart: bool
 ) -> FoundSteps | None:
     updates = _outermost(train.of("optimizer"))
     if len(updates) < 2:
@@ -272,11 +305,11 @@ def _by_optimizer(
     return FoundSteps("optimizer ends", start, end, none, evaluation, told_apart)
 
 
-def _accumulated(found: FoundSteps, train: Spans) -> FoundSteps:
+def _accumulated(found: FoundSteps, train: _Chosen) -> FoundSteps:
     """Return the steps, of which each may be several micro-batches for one update."""
     if found.found_by == "optimizer ends":
         return found
-    ends = np.sort(train.end_ns[train.has("optimizer")])
+    ends = np.sort(train.of("optimizer").end_ns)
     low = np.searchsorted(ends, found.start_ns, side="right")
     updates = np.searchsorted(ends, found.end_ns, side="right") > low
     at = np.flatnonzero(updates)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.spans import common, places, union
-from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_of
+from dftrace_ai.analysis.steps.spans import brief, common, places, union
+from dftrace_ai.analysis.steps.timeline import (
+    PARTS,
+    Layer,
+    ThreadLine,
+    covered_within,
+    joined,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.blocking import Feeders, Standstill
@@ -249,7 +255,8 @@ class Steps:
         gaps: starts and ends of stretches within steps that are no time of theirs, between loops.
         told_apart: evaluation would be known from training.
         accumulation: micro-batches in a step.
-        timeline: the time of the thread that trains.
+        timeline: the time of the thread that trains, as far as `measure` holds it.
+        line: all of it, made anew.
         thread: its spans, to which the timeline's indices lead.
         tid: its number.
         standstill: when it stood still for collectives and messages, and for which.
@@ -271,6 +278,7 @@ class Steps:
     told_apart: bool
     accumulation: int
     timeline: Timeline
+    line: ThreadLine
     thread: Spans
     tid: int
     standstill: Standstill
@@ -292,11 +300,13 @@ class Steps:
         return total
 
 
-def measure(process: Process) -> Steps | None:
+def measure(process: Process, *, whole: bool = True) -> Steps | None:
     """Find the steps of a rank and what they are made of; None where nothing says it.
 
     Args:
         process: the rank's.
+        whole: hold all of the timeline; else what of it tells more than the parts of steps do,
+            which for a step that hides nothing is nothing.
 
     Example::
 
@@ -312,58 +322,119 @@ def measure(process: Process) -> Steps | None:
     on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
     own = (spans.tid == tid) & ~on_gpu
     thread = spans.at(own)
-    line = timeline_of(thread, process.near_ns)
-    evaluated = line.of("evaluation")
     beside = ~own
+    del own
     profiled = process.source == "kineto"
     stood = standstill(spans, thread, tid, process.pid, profiled=profiled)
-    below: tuple[Part, ...] = ("evaluation", "checkpoint", "transfer")
-    line = line.overlaid(stood.start_ns, stood.end_ns, "comm", below=below)
     feeders = feeders_of(spans, thread, tid, found)
-    if feeders:
-        line = line.filled(feeders.start_ns, feeders.end_ns, "wait")
-    line = _with_other_tracks(line, process, beside)
-    # What kernels do for an evaluation is its own, too.
-    line = line.overlaid(*evaluated, "evaluation")
-    parts: dict[Part, Integers] = {
-        part: brief(_within(found, *line.of(part))) for part in STEP_PARTS if part != "none"
-    }
-    time = _length(found) - _within(found, *line.of("evaluation"))
-    parts["none"] = time - np.sum(list(parts.values()), axis=0)
+    line = ThreadLine.of(thread, process.near_ns, _layers(process, beside, stood, feeders))
+    sums = _sums(found, line, _of_others(spans, beside), whole=whole)
     return Steps(
         found_by=found.found_by,
         start_ns=found.start_ns,
         end_ns=found.end_ns,
-        time_ns=time,
+        time_ns=sums.time_ns,
         first=found.first,
         number=found.numbers,
-        parts=parts,
-        hidden_ns=_hidden(found, spans, beside, line),
+        parts=sums.parts,
+        hidden_ns=sums.hidden_ns,
         on_gpu=_within(found, *union(spans.start_ns[on_gpu], spans.end_ns[on_gpu])) > 0,
         evaluation=found.evaluation,
         gaps=(found.gap_start_ns, found.gap_end_ns),
         told_apart=found.told_apart,
         accumulation=found.accumulation,
-        timeline=line,
+        timeline=sums.timeline,
+        line=line,
         thread=thread,
         tid=tid,
-        standstill=stood.within(*line.of("comm")),
+        standstill=stood.within(*sums.timeline.of("comm")),
         feeders=feeders,
         marks=marks_of(process, found.start_ns, found.end_ns),
     )
 
 
-def brief(values: Integers) -> Integers:
-    """Return values, or if all are the same that one alone: most programs have few of the parts."""
-    same = len(values) > 0 and bool((values == values[0]).all())
-    return np.broadcast_to(values[0].copy(), values.shape) if same else values
+class _Sums(NamedTuple):
+    """What the pieces of a timeline add up to."""
+
+    time_ns: Integers
+    parts: dict[Part, Integers]
+    hidden_ns: dict[Part, int]
+    timeline: Timeline
+
+
+# Parts of which not only is told how much of each step they are.
+_TOLD: Final[tuple[Part, ...]] = ("comm", "checkpoint", "evaluation", "other")
+
+
+def _sums(
+    found: FoundSteps,
+    line: ThreadLine,
+    others: dict[Part, tuple[Integers, Integers]],
+    *,
+    whole: bool,
+) -> _Sums:
+    """Add up a timeline by step, a stretch of it at a time."""
+    told = np.array([part in _TOLD for part in PARTS])
+    within: dict[Part, Integers] = {
+        part: np.broadcast_to(np.int64(0), len(found.start_ns)) for part in STEP_PARTS
+    }
+    evaluated = np.zeros(len(found.start_ns), np.int64)
+    seen: dict[Part, int] = dict.fromkeys(others, 0)
+
+    def pieces() -> Iterator[Timeline]:
+        for some in line.lines():
+            for code in np.flatnonzero(np.bincount(some.part)).tolist():
+                part = PARTS[code]
+                stretch = some.of(part)
+                if part == "evaluation":
+                    _add_within(evaluated, found, *stretch)
+                else:
+                    if not within[part].flags.writeable:
+                        within[part] = np.zeros(len(evaluated), np.int64)
+                    _add_within(within[part], found, *stretch)
+                if part in others:
+                    shared = common(*_met_by(others[part], *stretch), *stretch)
+                    seen[part] += int(_within(found, *shared).sum())
+            yield some if whole else some.only(told[some.part] | ~_lies_in_step(found, some))
+
+    timeline = joined(pieces())
+    time = _length(found) - evaluated
+    none = time.copy()
+    for part in STEP_PARTS:
+        none -= within[part]
+    parts: dict[Part, Integers] = {
+        part: brief(within[part]) for part in STEP_PARTS if part != "none"
+    }
+    parts["none"] = none
+    hidden = {
+        part: max(0, int(_within(found, *stretch).sum()) - seen[part])
+        for part, stretch in others.items()
+    }
+    return _Sums(time, parts, hidden, timeline)
+
+
+def _lies_in_step(found: FoundSteps, line: Timeline) -> Integers:
+    """Return which pieces lie in a step as a whole."""
+    step = places(found.start_ns, line.start_ns, right=True) - 1
+    inside: Integers = (step >= 0) & (line.end_ns <= found.end_ns[np.maximum(step, 0)])
+    return inside
 
 
 def _within(found: FoundSteps, start_ns: Integers, end_ns: Integers) -> Integers:
-    inside = covered_within(start_ns, end_ns, found.start_ns, found.end_ns)
+    inside = np.zeros(len(found.start_ns), np.int64)
+    _add_within(inside, found, start_ns, end_ns)
+    return inside
+
+
+def _add_within(inside: Integers, found: FoundSteps, start_ns: Integers, end_ns: Integers) -> None:
+    """Add how much of stretches that are in order lies in each step."""
+    if not len(start_ns):
+        return
+    first = np.searchsorted(found.end_ns, start_ns[0], side="right")
+    near = slice(first, np.searchsorted(found.start_ns, end_ns[-1]))
+    inside[near] += covered_within(start_ns, end_ns, found.start_ns[near], found.end_ns[near])
     between = covered_within(start_ns, end_ns, found.gap_start_ns, found.gap_end_ns)
     np.subtract.at(inside, found.gap_step, between)
-    return inside
 
 
 def _length(found: FoundSteps) -> Integers:
@@ -372,32 +443,44 @@ def _length(found: FoundSteps) -> Integers:
     return length
 
 
-def _with_other_tracks(line: Timeline, process: Process, beside: Integers) -> Timeline:
+def _met_by(
+    stretches: tuple[Integers, Integers], start_ns: Integers, end_ns: Integers
+) -> tuple[Integers, Integers]:
+    """Return those of stretches that reach into the time from the first to the last of others."""
+    first = np.searchsorted(stretches[1], start_ns[0], side="right")
+    some = slice(first, np.searchsorted(stretches[0], end_ns[-1]))
+    return stretches[0][some], stretches[1][some]
+
+
+def _layers(
+    process: Process, beside: Integers, stood: Standstill, feeders: Feeders | None
+) -> Iterator[Layer]:
+    """Yield what others make of the time of the thread that trains; what comes later wins."""
     spans = process.spans
+
+    def of(role: Role, part: Part, *, fills: bool = False) -> Layer:
+        chosen = beside & spans.has(role)
+        return Layer(*union(spans.start_ns[chosen], spans.end_ns[chosen]), part, fills=fills)
+
+    stretches = union(stood.start_ns, stood.end_ns)
+    yield Layer(*stretches, "comm", below=("evaluation", "checkpoint", "transfer"))
+    if feeders:
+        yield Layer(feeders.start_ns, feeders.end_ns, "wait", fills=True)
     if process.source == "kineto":
         # The thread waits meanwhile: autograd has threads of its own.
-        backward = beside & spans.has("backward")
-        line = line.filled(spans.start_ns[backward], spans.end_ns[backward], "backward")
-    # What comes later wins: kernels hide copies and communication.
-    layers: tuple[tuple[Role, Part], ...] = (
-        ("gpu_transfer", "transfer"),
-        ("gpu_comm", "comm"),
-        ("gpu_compute", "gpu"),
-    )
-    for role, part in layers:
-        chosen = beside & spans.has(role)
-        line = line.overlaid(spans.start_ns[chosen], spans.end_ns[chosen], part)
-    return line
+        yield of("backward", "backward", fills=True)
+    # Kernels hide copies and communication.
+    yield of("gpu_transfer", "transfer")
+    yield of("gpu_comm", "comm")
+    yield of("gpu_compute", "gpu")
 
 
-def _hidden(found: FoundSteps, spans: Spans, beside: Integers, line: Timeline) -> dict[Part, int]:
-    hidden: dict[Part, int] = {}
+def _of_others(spans: Spans, beside: Integers) -> dict[Part, tuple[Integers, Integers]]:
+    """Return when others than the thread that trains were in spans of each part, if ever."""
+    found: dict[Part, tuple[Integers, Integers]] = {}
     for part, roles in _HIDDEN.items():
         chosen = beside & spans.has(*roles)
         start, end = union(spans.start_ns[chosen], spans.end_ns[chosen])
-        if not len(start):
-            continue
-        whole = int(_within(found, start, end).sum())
-        seen = common(start, end, *line.of(part))
-        hidden[part] = max(0, whole - int(_within(found, *seen).sum()))
-    return hidden
+        if len(start):
+            found[part] = start, end
+    return found

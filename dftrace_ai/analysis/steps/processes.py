@@ -25,7 +25,7 @@ from dftrace_ai.analysis.reading.event_columns import decoded, event_columns
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_SAMPLES
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
-from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, span_columns, spans_of
+from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, brief, span_columns, spans_of
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -174,10 +174,15 @@ def read_processes(
             del read
             times = times._replace(clock=_clock(columns))
             without_length = tuple(_without_length(columns))
-            for key, mask in _processes_in(columns, owner):
-                parts[key].append(_part(columns, number, owner, mask, times, events=events))
-            # Before the next file is read, or all are sorted.
+            found, file = [*_processes_in(columns, owner)], [columns]
             del columns
+            while found:
+                key, mask = found.pop(0)
+                # The last one takes them: nobody else holds what it does not need any more.
+                held = file[0] if found else file.pop()
+                taken = [held]
+                del held
+                parts[key].append(_part(taken, number, owner, mask, times, events=events))
         facts[number] = FileFacts(times, without_length, alone.notes)
     return [_process(parts.pop(key)) for key in list(parts)], facts
 
@@ -243,7 +248,7 @@ def _without_length(columns: EventColumns) -> Iterator[str]:
 
 
 def _part(
-    columns: EventColumns,
+    taken: list[EventColumns],
     number: int,
     owner: Owner,
     mask: Integers | None,
@@ -251,20 +256,29 @@ def _part(
     *,
     events: bool,
 ) -> _Part:
+    """Return what a file has of a process; its columns are the only ones in a list, and let go."""
+    columns = taken.pop()
     source = _source(columns)
     first = 0 if mask is None else int(np.argmax(mask))
     open_ones = columns.ph == ord("B")
+    unfinished = int((open_ones if mask is None else open_ones & mask).sum())
+    del open_ones
+    pid = 0 if source == "kineto" else int(columns.pid[first])
+    samples, nonfinite = tuple(_samples(columns, mask)), tuple(_nonfinite(columns, mask))
+    names, held = columns.names, columns if events else None
+    taken.append(columns)
+    del columns
     return _Part(
         number=number,
-        names=columns.names,
-        events=columns if events else None,
+        names=names,
+        events=held,
         owner=owner,
         source=source,
-        pid=0 if source == "kineto" else int(columns.pid[first]),
-        spans=span_columns(columns, mask, source),
-        samples=tuple(_samples(columns, mask)),
-        nonfinite=tuple(_nonfinite(columns, mask)),
-        unfinished=int((open_ones if mask is None else open_ones & mask).sum()),
+        pid=pid,
+        spans=span_columns(taken, mask, source),
+        samples=samples,
+        nonfinite=nonfinite,
+        unfinished=unfinished,
         clock=times.clock,
         reach=times.reach,
     )
@@ -380,10 +394,22 @@ def _with_marks_at_home(spans: Spans) -> Spans:
     marks = spans.has("step", "evaluation")
     if not marks.any():
         return spans
-    work = np.unique(spans.tid[~spans.has("step", "evaluation", "transparent")])
-    alone = marks & ~np.isin(spans.tid, work)
-    tid = step_thread(spans.at(~alone)) if alone.any() else None
-    return spans if tid is None else replace(spans, tid=np.where(alone, tid, spans.tid))
+    work = _threads(spans, ~spans.has("step", "evaluation", "transparent"))
+    rows = np.flatnonzero(marks)
+    rows = rows[~np.isin(spans.tid[rows], work)]
+    if not len(rows):
+        return spans
+    alone = np.zeros(len(spans), bool)
+    alone[rows] = True
+    tid = step_thread(spans.at(~alone))
+    return spans if tid is None else replace(spans, tid=brief(np.where(alone, tid, spans.tid)))
+
+
+def _threads(spans: Spans, which: Integers) -> Integers:
+    """Return the threads of some spans, a mask, each once and in order."""
+    if spans.tid.strides == (0,):
+        return spans.tid[:1] if which.any() else spans.tid[:0]
+    return np.unique(spans.tid[which])
 
 
 def step_thread(spans: Spans) -> int | None:
@@ -392,9 +418,10 @@ def step_thread(spans: Spans) -> int | None:
     One that only iterates a loader feeds it.
     """
     strong = spans.has(*STEP_ROLES)
-    works = np.unique(spans.tid[spans.has(*WORK_ROLES)])
-    at_work = strong & np.isin(spans.tid, works)
-    strong = at_work if at_work.any() else strong
-    own = strong if strong.any() else ~spans.has(*GPU_ROLES)
+    works = _threads(spans, spans.has(*WORK_ROLES))
+    rows = np.flatnonzero(strong)
+    at_work = rows[np.isin(spans.tid[rows], works)]
+    rows = at_work if len(at_work) else rows
+    own = rows if len(rows) else np.flatnonzero(~spans.has(*GPU_ROLES))
     tids, counts = np.unique(spans.tid[own], return_counts=True)
     return int(tids[int(np.argmax(counts))]) if len(tids) else None

@@ -81,15 +81,15 @@ class Spans:
     def pieces(self, which: Integers) -> Iterator[tuple[Integers, EventNames, Integers]]:
         """Yield places in some indices, many at a time, with the file and the rows of these spans.
 
-        They come as they lie in the file, so that its blocks are read one after the other.
+        They come about as they lie in the file, so that its blocks are read one after the other.
         """
-        place, row = self.place[which], self.row[which]
-        for number in np.flatnonzero(np.bincount(place)).tolist():
-            here = np.flatnonzero(place == number)
-            here = here[np.argsort(row[here], kind="stable")]
-            for first in range(0, len(here), READ_AT_ONCE):
-                some = here[first : first + READ_AT_ONCE]
-                yield some, self.columns[number], row[some]
+        for first in range(0, len(which), READ_AT_ONCE):
+            some = which[first : first + READ_AT_ONCE]
+            place, row = self.place[some], self.row[some]
+            for number in np.flatnonzero(np.bincount(place)).tolist():
+                here = np.flatnonzero(place == number)
+                here = here[np.argsort(row[here], kind="stable")]
+                yield first + here, self.columns[number], row[here]
 
     def integers(self, which: Integers, *names: str) -> tuple[Integers, ...]:
         """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
@@ -140,6 +140,12 @@ def _taken(column: Integers, which: Integers | slice) -> Integers:
     return np.broadcast_to(column[:1], count)
 
 
+def brief(values: Integers) -> Integers:
+    """Return values, or if all are the same that one alone."""
+    same = len(values) > 0 and bool((values == values[0]).all())
+    return np.broadcast_to(values[0].copy(), values.shape) if same else values
+
+
 def integer(value: Any) -> int | None:
     """Return a whole number that stands in arguments as a number or, by dftracer, as text."""
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= len("-9" * 10):
@@ -151,27 +157,43 @@ SpanColumns = dict[str, "Integers"]
 """Columns of `Spans`, of the spans of one file."""
 
 
-def span_columns(columns: EventColumns, mask: Integers | None, source: Source) -> SpanColumns:
-    """Return the finished spans among rows of a file that say something of a training."""
+def span_columns(taken: list[EventColumns], mask: Integers | None, source: Source) -> SpanColumns:
+    """Return the finished spans among rows of a file that say something of a training.
+
+    What holds its events is the only one in a list: each column goes before the next is made.
+    """
+    columns = taken.pop()
     codes = np.array([CODE[role_of(*label, source)] for label in columns.labels], np.uint8)
-    chosen = (columns.start_ns >= 0) & (columns.dur_ns >= 0) & (columns.start_ns < LATEST_NS)
-    chosen &= columns.dur_ns < LATEST_NS
+    chosen = (codes != CODE["ignored"])[columns.label]
     chosen &= columns.ph == ord("X")
-    chosen &= (codes != CODE["ignored"])[columns.label]
+    for times in (columns.start_ns, columns.dur_ns):
+        chosen &= times >= 0
+        chosen &= times < LATEST_NS
     if mask is not None:
         chosen &= mask
-    row = np.flatnonzero(chosen).astype(np.int32 if len(columns) < 2**31 else np.int64)
+    row = rows_of(chosen)
     del chosen
-    start, end = columns.start_ns[row], columns.dur_ns[row]
+    start, length, role = columns.start_ns, columns.dur_ns, codes[columns.label[row]]
+    tid, ids = columns.tid, columns.id
+    del columns
+    ids = ids[row]
+    tid = brief(_taken(tid, row))
+    start = start[row]
+    end = length[row]
+    del length
     end += start
-    return {
-        "start_ns": start,
-        "end_ns": end,
-        "role": codes[columns.label[row]],
-        "tid": _taken(columns.tid, row),
-        "id": columns.id[row],
-        "row": row,
-    }
+    return {"start_ns": start, "end_ns": end, "role": role, "tid": tid, "id": ids, "row": row}
+
+
+def rows_of(mask: Integers) -> Integers:
+    """Return the rows of a mask, in half of the memory than NumPy takes where it is enough."""
+    rows = np.empty(np.count_nonzero(mask), np.int32 if len(mask) < 2**31 else np.int64)
+    behind = 0
+    for first in range(0, len(mask), ROWS_AT_ONCE):
+        some = np.flatnonzero(mask[first : first + ROWS_AT_ONCE]) + first
+        rows[behind : behind + len(some)] = some
+        behind += len(some)
+    return rows
 
 
 def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Spans:
@@ -214,19 +236,29 @@ def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
 
 
 def stretches(
-    start_ns: Integers, end_ns: Integers, at_once: int, *, touching: bool = True
+    spans: Spans, at_once: int, which: Integers | None = None, *, touching: bool = True
 ) -> list[slice]:
-    """Return intervals that rise in stretches of about so many, none reaching into another.
+    """Return spans in stretches of about so many, none reaching into another.
 
-    Where they may touch, one may begin where another of the stretch before it ends.
+    Where they may touch, one may begin where another of the stretch before it ends. `which` is a
+    mask of those that count; the others go with those before them.
     """
-    cuts = [0, len(start_ns)]
-    if len(start_ns) > at_once:
-        reach = np.maximum.accumulate(end_ns)[:-1]
-        free = np.flatnonzero(start_ns[1:] >= reach if touching else start_ns[1:] > reach) + 1
-        wanted = np.searchsorted(free, np.arange(at_once, len(start_ns), at_once))
-        cuts = [0, *np.unique(free[wanted[wanted < len(free)]]).tolist(), len(start_ns)]
-    return [slice(*pair) for pair in pairwise(cuts)]
+    cuts, counted, wanted, reach = [0], 0, at_once, -1
+    for first in range(0, len(spans) if len(spans) > at_once else 0, ROWS_AT_ONCE):
+        here = slice(first, first + ROWS_AT_ONCE)
+        start, end = spans.start_ns[here], spans.end_ns[here]
+        rows = np.arange(len(start)) if which is None else np.flatnonzero(which[here])
+        start, end = start[rows], end[rows]
+        before = np.maximum.accumulate(np.append(reach, end))
+        free = np.flatnonzero(start >= before[:-1] if touching else start > before[:-1])
+        while wanted < counted + len(rows):
+            at = np.searchsorted(free, wanted - counted)
+            if at == len(free):
+                break
+            cuts.append(first + int(rows[free[at]]))
+            wanted = (counted + int(free[at])) // at_once * at_once + at_once
+        counted, reach = counted + len(rows), int(before[-1])
+    return [slice(*pair) for pair in pairwise([*cuts, len(spans)])]
 
 
 def places(moments: Integers, asked: Integers, *, right: bool = False) -> Integers:

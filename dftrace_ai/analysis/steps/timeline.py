@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from dftrace_ai.analysis.steps.spans import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.roles import Role
@@ -119,13 +119,15 @@ class Timeline:
         kept = np.array([one in below for one in PARTS])
         # Each piece ends before the next begins, where the time may be cut.
         cuts = [-1, *self.start_ns[PIECES_AT_ONCE::PIECES_AT_ONCE].tolist(), LATEST_NS]
-        lines = []
-        for number, (low, high) in enumerate(pairwise(cuts)):
-            pieces = self.only(slice(number * PIECES_AT_ONCE, (number + 1) * PIECES_AT_ONCE))
-            here = slice(np.searchsorted(end, low, side="right"), np.searchsorted(start, high))
-            begins, ends = np.maximum(start[here], low), np.minimum(end[here], high)
-            lines.append(pieces._overlaid(begins, ends, PART_CODE[part], kept))
-        return _joined(lines)
+
+        def laid() -> Iterator[Timeline]:
+            for number, (low, high) in enumerate(pairwise(cuts)):
+                pieces = self.only(slice(number * PIECES_AT_ONCE, (number + 1) * PIECES_AT_ONCE))
+                here = slice(np.searchsorted(end, low, side="right"), np.searchsorted(start, high))
+                begins, ends = np.maximum(start[here], low), np.minimum(end[here], high)
+                yield pieces._overlaid(begins, ends, PART_CODE[part], kept)
+
+        return joined(laid())
 
     def _overlaid(self, start: Integers, end: Integers, part: int, kept: Integers) -> Timeline:
         """As `overlaid`, of intervals in order that do not overlap."""
@@ -167,38 +169,107 @@ def _holder(at: Integers, start: Integers, end: Integers) -> Integers:
     return np.where(inside, index, -1)
 
 
-def timeline_of(spans: Spans, near_ns: int) -> Timeline:
-    """Return to which part each moment of a thread belongs: that of the innermost span."""
-    lines = [
-        _nested(spans, rows, near_ns) or _stacked(spans, rows, near_ns)
-        for rows in _stretches(spans)
-    ]
-    return _joined(lines)
+class Layer(NamedTuple):
+    """Stretches of time in order that are a part's, whoever else has them on the thread."""
+
+    start_ns: Integers  # where each begins
+    end_ns: Integers  # where it ends
+    part: Part  # whose they are
+    below: tuple[Part, ...] = ()  # these keep what they have of it
+    fills: bool = False  # of it only what nobody has
 
 
-def _joined(lines: Sequence[Timeline]) -> Timeline:
-    """Return timelines that follow each other as one."""
-    if len(lines) == 1:
-        return lines[0]
-    columns = zip(
-        *((one.start_ns, one.length_ns, one.part, one.span) for one in lines), strict=True
-    )
-    return Timeline(*map(np.concatenate, columns))
+@dataclass(frozen=True, repr=False)
+class ThreadLine:
+    """The timeline of a thread, made anew of a stretch of its spans at a time.
 
-
-def _stretches(spans: Spans) -> list[Integers]:
-    """Return the spans that may have time of their own, in stretches that none reaches beyond.
-
-    What is calculated with them takes several times their memory, and so only that of a stretch.
+    What it is made with takes several times the memory of its pieces, and so only that of a
+    stretch.
     """
+
+    spans: Spans  # those of the thread
+    near_ns: int  # neighbours may overlap by so much
+    layers: tuple[Layer, ...]  # what lies over them, each over those before it
+    stretches: tuple[slice, ...]  # none reaches into another
+
+    @classmethod
+    def of(cls, spans: Spans, near_ns: int, layers: Iterable[Layer]) -> ThreadLine:
+        """Return that of spans, with what lies over them."""
+        cut = stretches(spans, SPANS_AT_ONCE, _has_time(spans))
+        return cls(spans, near_ns, tuple(one for one in layers if len(one.start_ns)), (*cut,))
+
+    def lines(self, low_ns: int = -1, high_ns: int = LATEST_NS) -> Iterator[Timeline]:
+        """Yield the pieces of each stretch that lies in some time, or reaches into it."""
+        begins = [-1, *(int(self.spans.start_ns[here.start]) for here in self.stretches[1:])]
+        windows = zip(self.stretches, pairwise([*begins, LATEST_NS]), strict=True)
+        for here, (low, high) in windows:
+            if low < high_ns and high > low_ns:
+                yield self._line(here, low, high)
+
+    def _line(self, here: slice, low_ns: int, high_ns: int) -> Timeline:
+        line = _line_of(self.spans, here, self.near_ns)
+        evaluated = line.of("evaluation")
+        for layer in self.layers:
+            first = np.searchsorted(layer.end_ns, low_ns, side="right")
+            some = slice(first, np.searchsorted(layer.start_ns, high_ns))
+            start = np.maximum(layer.start_ns[some], low_ns)
+            end = np.minimum(layer.end_ns[some], high_ns)
+            if layer.fills:
+                line = line.filled(start, end, layer.part)
+            else:
+                line = line.overlaid(start, end, layer.part, below=layer.below)
+        # What others do for an evaluation is its own, too.
+        return line.overlaid(*evaluated, "evaluation")
+
+
+def _line_of(spans: Spans, here: slice, near_ns: int) -> Timeline:
+    """Return to which part each moment of some spans belongs: that of the innermost one."""
+    some = spans.at(here)
     kind = np.int32 if len(spans) < 2**30 else np.int64
+    rows = np.flatnonzero(_has_time(some)).astype(kind)
+    line = _nested(some, rows, near_ns) or _stacked(some, rows, near_ns)
+    return replace(line, span=line.span + kind(here.start))
+
+
+def _has_time(spans: Spans) -> Integers:
+    """Return which spans may have time of their own."""
     holds = np.array([role in NO_PART for role in ROLES])
-    rows = np.flatnonzero((spans.end_ns > spans.start_ns) & ~holds[spans.role]).astype(kind)
-    if len(rows) <= SPANS_AT_ONCE:
-        return [rows]
-    return [
-        rows[here] for here in stretches(spans.start_ns[rows], spans.end_ns[rows], SPANS_AT_ONCE)
-    ]
+    has: Integers = ~holds[spans.role]
+    for first in range(0, len(spans), ROWS_AT_ONCE):
+        here = slice(first, first + ROWS_AT_ONCE)
+        has[here] &= spans.end_ns[here] > spans.start_ns[here]
+    return has
+
+
+def joined(lines: Iterable[Timeline]) -> Timeline:
+    """Return timelines that follow each other as one; none is held while the next is made."""
+    columns = [_Column(kind) for kind in (np.int64, np.uint32, np.uint8, np.int32)]
+    for line in lines:
+        pieces = (line.start_ns, line.length_ns, line.part, line.span)
+        for column, more in zip(columns, pieces, strict=True):
+            column.add(more)
+    return Timeline(*(column.whole() for column in columns))
+
+
+class _Column:
+    """Values that come in pieces; as they grow their memory is moved, and not there twice."""
+
+    def __init__(self, kind: type[np.integer[Any]]) -> None:
+        self._values: Integers = np.empty(0, kind)
+        self._count = 0
+
+    def add(self, piece: Integers) -> None:
+        if not np.can_cast(piece.dtype, self._values.dtype):
+            self._values = self._values.astype(piece.dtype)
+        count = self._count + len(piece)
+        if count > len(self._values):
+            self._values.resize(count + count // 4, refcheck=False)
+        self._values[self._count : count] = piece
+        self._count = count
+
+    def whole(self) -> Integers:
+        self._values.resize(self._count, refcheck=False)
+        return self._values
 
 
 def _stacked(spans: Spans, rows: Integers, near_ns: int) -> Timeline:

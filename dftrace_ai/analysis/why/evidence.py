@@ -297,12 +297,13 @@ class Evidence:
         """Share of the training that is in no span between steps, or the wait for first ones."""
         steps, line = self.steps, self.beside_steps
         taken = union(
-            np.concatenate([steps.start_ns, line.start_ns, self.apart[0]]),
-            np.concatenate([steps.end_ns, line.end_ns, self.apart[1]]),
+            np.concatenate([line.start_ns, self.apart[0]]),
+            np.concatenate([line.end_ns, self.apart[1]]),
         )
-        window = steps.start_ns[:1], steps.end_ns[-1:]
-        whole = int(steps.end_ns[-1] - steps.start_ns[0])
-        gaps = whole - int(covered_within(*taken, *window)[0])
+        low, high = np.maximum.accumulate(steps.end_ns[:-1]), steps.start_ns[1:]
+        apart = high > low
+        low, high = low[apart], high[apart]
+        gaps = int((high - low - covered_within(*taken, low, high)).sum())
         return (gaps + float((self.time - self.calmed).sum())) / self.training_ns
 
     def medians(self, chosen: Any) -> dict[Part, float]:

@@ -90,7 +90,7 @@ def judge_traces(traces: TraceSet, limits: Limits | None = None) -> Verdict:
     others = Others()
     for member in job:
         if isinstance(member, Rank):
-            judged.append(judge_rank(member, measure(member.process), limits))
+            judged.append(judge_rank(member, measure(member.process, whole=False), limits))
         else:
             others.add(member)
         del member

@@ -6,6 +6,8 @@ import copy
 import json
 import random
 import re
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ import pytest
 from analysis.report.made_pages import statistics
 from analysis.why.made_runs import MS, START_NS, Lines, Training
 
-from dftrace_ai.analysis.diff import compare
+from dftrace_ai.analysis.diff import compare, sampling
 from dftrace_ai.analysis.diff.comparing import read_run
 from dftrace_ai.analysis.diff.sampling import Sampling
-from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading import event_columns, open_traces
 from dftrace_ai.analysis.report.run import Gathered, Run
-from dftrace_ai.analysis.steps import Job, Rank, job, measure
+from dftrace_ai.analysis.steps import Job, Rank, job, measure, spans, timeline
+from dftrace_ai.analysis.steps.timeline import PARTS
 from dftrace_ai.analysis.why import LIMITS, why
 from dftrace_ai.analysis.why.verdict import verdict_of
 
@@ -132,6 +135,84 @@ def test_what_is_let_go_and_read_again_is_the_same(
     monkeypatch.setattr(job, "MOST_HELD", 1)
     assert plain(replace(Run(ranks).figures, made_at="")) == plain(held)
     assert plain(compare(read_run(ranks / "of-1", []), read_run(ranks, []))) == told
+
+
+def write_long(folder: Path, steps: int, *, slower: float = 1.0) -> Path:
+    """One thread, all of whose steps lie in an epoch and in a training, and another one beside it."""
+    chance, lines, at = random.Random(steps), Lines(100), 0
+    folder.mkdir()
+    for step in range(steps):
+        begin, of_step = at, {"step": step, "epoch": 0}
+        for cat, name, ms in (
+            ("dataloader", "fetch", 1.0),
+            ("compute", "forward", 3.0 * slower),
+            ("compute", "backward", 5.0),
+            ("compute", "step", 1.0),
+        ):
+            length = int(ms * MS * chance.uniform(0.9, 1.1))
+            lines.say(cat, name, at, length, **of_step)
+            at += length + 10_000
+        lines.say("pipeline", "step", begin, at - begin, **of_step)
+        at += 5_000
+        if step % 7 == 3:
+            # It reaches into the next steps, and into the next of its kind.
+            lines.span("upload", "host", START_NS + begin, 90 * MS, tid=101)
+    lines.say("pipeline", "epoch", -1_000, at + 1_000)
+    lines.say("pipeline", "train", -2_000, at + 2_000)
+    lines.footer()
+    lines.write(folder / "t-100.pfw.gz", 500)
+    return folder
+
+
+def look_at_few(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    for where in (timeline, sampling, spans):
+        for name in ("SPANS_AT_ONCE", "PIECES_AT_ONCE", "ROWS_AT_ONCE", "READ_AT_ONCE"):
+            if hasattr(where, name):
+                monkeypatch.setattr(where, name, few)
+
+
+def test_a_stretch_at_a_time_all_is_the_same(
+    ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few spans are looked at together, and whatever reaches beyond them."""
+    folders = [ranks, write_long(tmp_path / "a", 90), write_long(tmp_path / "b", 80, slower=1.2)]
+
+    def all_told() -> list[Any]:
+        runs = [read_run(folder, []) for folder in folders]
+        told = [compare(*runs[1:]), compare(*runs[:2]), *(why([folder]) for folder in folders)]
+        lines = [
+            [(part, (begin := steps.timeline.of(part))[1].sum() - begin[0].sum()) for part in PARTS]
+            for rank in Job(open_traces([ranks])).ranks
+            if (steps := measure(rank.process))
+        ]
+        return [*map(plain, told), *lines]
+
+    at_once = all_told()
+    look_at_few(monkeypatch, 9)
+    assert all_told() == at_once
+
+
+def test_of_a_long_run_little_is_held_for_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies in a step is added up while it is at hand, though spans are around all of it."""
+    look_at_few(monkeypatch, 300)
+    monkeypatch.setattr(event_columns, "BYTES_AT_HAND", 100_000)
+    runs = [(n, write_long(tmp_path / str(n), n)) for n in (1_000, 4_000)]
+    looks: dict[str, tuple[Callable[[Path], object], int]] = {
+        "why": (lambda folder: why([folder]), 520),
+        "diff": (lambda folder: read_run(folder, []), 700),
+    }
+    for name, (look, most) in looks.items():
+        look(runs[0][1])  # what is imported for it is of no step
+        peaks = []
+        for _, folder in runs:
+            tracemalloc.start()
+            look(folder)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        of_step = (peaks[1] - peaks[0]) / (runs[1][0] - runs[0][0])
+        assert of_step < most, (name, of_step)
 
 
 def test_members_come_with_their_workers_host_by_host(ranks: Path) -> None:

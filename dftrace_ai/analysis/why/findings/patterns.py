@@ -179,9 +179,11 @@ def _longest_span(evidence: Evidence, part: Part, step: int) -> SlowSpan | None:
     """Return the span of a part that is longest in a step; None where the part has none."""
     steps = evidence.steps
     low, high = steps.start_ns[step], steps.end_ns[step]
-    line = steps.timeline
-    chosen = (line.part == PART_CODE[part]) & (line.start_ns >= low) & (line.end_ns <= high)
-    owners = np.unique(line.span[chosen & (line.span >= 0)])
+    found = [np.zeros(0, np.int64)]
+    for line in steps.line.lines(low, high):
+        chosen = (line.part == PART_CODE[part]) & (line.start_ns >= low) & (line.end_ns <= high)
+        found.append(line.span[chosen & (line.span >= 0)])
+    owners = np.unique(np.concatenate(found))
     if not len(owners):
         return None
     lengths = steps.thread.end_ns[owners] - steps.thread.start_ns[owners]

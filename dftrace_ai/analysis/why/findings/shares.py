@@ -238,9 +238,9 @@ def _waiting(evidence: Evidence) -> Integers:
 def _own_work(evidence: Evidence) -> Spans:
     """Return the data work of the rank itself in its used steps, and of threads that feed it."""
     steps = evidence.steps
-    spans = evidence.rank.process.spans
+    work = evidence.rank.process.spans.of(*WORK)
     tids = (steps.tid, *(steps.feeders.tids if steps.feeders else ()))
-    work = spans.at(spans.has(*WORK) & np.isin(spans.tid, tids))
+    work = work.at(np.isin(work.tid, tids))
     index = steps.within(work.start_ns)
     return work.at((index >= 0) & evidence.used[np.maximum(index, 0)])
 
