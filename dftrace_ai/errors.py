@@ -37,6 +37,15 @@ class TraceError(DftraceError):
     """A trace file is missing, unreadable or not a trace; the message names it."""
 
 
+@contextmanager
+def readable(what: object) -> Iterator[None]:
+    """Name what was read where the operating system refuses it, by a TraceError."""
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(f"{what}: cannot be read: {error.strerror}") from error
+
+
 def missing_package(package: str, what: str = "this", extra: str = "analysis") -> DftraceError:
     """Return what to raise where a package of an extra is not installed."""
     return DftraceError(

@@ -25,7 +25,7 @@ from dftrace_ai.analysis.reading.trace_file import (
     SkippedFile,
 )
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -179,10 +179,8 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
         length_ns = max(length_ns, alive_ns - (reach.began_ns or alive_ns))
     # What is read in place of a profile is a copy, of which its user knows nothing.
     copied = trace.file.copy and trace.file.copy.original
-    try:
+    with readable(trace):
         codec, size = copied or (trace.file.codec, trace.file.content.stat().st_size)
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     facts = FileFacts(
         path=str(trace),
         codec=codec,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import dftrace_ai._native as _native
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 from dftrace_ai.live.jobs import jobs_of, of_one_job, ranks_alive, with_workers
 from dftrace_ai.live.model import (
     NS,
@@ -275,11 +275,8 @@ class Observer:
                 raise TraceError(f"{error.filename}: cannot be read: {error.strerror}") from error
         if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
             raise TraceError(f"{path}: not a regular file")
-        try:
-            with path.open("rb") as file:
-                head = file.read(len(SPOOL_MAGIC))
-        except OSError as error:
-            raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+        with readable(path), path.open("rb") as file:
+            head = file.read(len(SPOOL_MAGIC))
         if head == SPOOL_MAGIC:
             return self._look_at_spools([MarkedSpool(path, str(path))])
         return read_snapshot(path)

@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 from dftrace_ai.live.model import (
     SNAPSHOT_FORMAT,
     HiddenProcess,
@@ -90,14 +90,11 @@ def read_snapshot(path: Path) -> Snapshot:
 def _text_of(path: Path) -> bytes:
     if not path.is_file():
         raise TraceError(f"{path}: not a regular file")
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            if not head.lstrip().startswith(b"{"):
-                return b""
-            text = head + file.read(MAX_SNAPSHOT_BYTES)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    with readable(path), path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        if not head.lstrip().startswith(b"{"):
+            return b""
+        text = head + file.read(MAX_SNAPSHOT_BYTES)
     if len(text) > MAX_SNAPSHOT_BYTES:
         raise TraceError(f"{path}: larger than any snapshot")
     return text

@@ -34,7 +34,7 @@ from dftrace_ai.analysis.ranks.partials import (
 )
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -142,14 +142,12 @@ class Beside(NamedTuple):
 
     def read(self, place: int, size: int) -> bytes:
         """Return some bytes."""
-        try:
+        with readable(self.path):
             file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 return os.pread(file, size, place)
             finally:
                 os.close(file)
-        except OSError as error:
-            raise TraceError(f"{self.path}: cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, repr=False)

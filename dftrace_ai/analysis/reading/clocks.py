@@ -15,7 +15,7 @@ from dftrace_ai.analysis.reading.reach import (
     joined,
 )
 from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
@@ -364,11 +364,9 @@ def clock_in_lines(trace: Trace, most_bytes: int | None = None) -> SetBack:
     if not has_clock_in_lines(trace):
         return NEVER
     file = trace.file
-    try:
+    with readable(trace):
         if most_bytes is not None and file.content.stat().st_size > most_bytes:
             return NEVER
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     totals = _reader.Totals(1, MOST_BYTES)
     in_order = False
     while not in_order:  # once more where it was not

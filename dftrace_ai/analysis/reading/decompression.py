@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from dftrace_ai.analysis.reading.trace_file import MAGIC_BYTES, Tear, is_skippable
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,14 +133,11 @@ class PlainStream:
 
     def __iter__(self) -> Iterator[bytes]:
         self.tear = None
-        try:
-            with self.file.opened() as raw:
-                raw.seek(self.start)
-                yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
-                if self.tear is None and self.file.copy:
-                    self.tear = self.file.copy.tear
-        except OSError as error:
-            raise TraceError(f"{self.file}: cannot be read: {error.strerror}") from error
+        with readable(self.file), self.file.opened() as raw:
+            raw.seek(self.start)
+            yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
+            if self.tear is None and self.file.copy:
+                self.tear = self.file.copy.tear
 
     def _steps(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
         offset = self.start

@@ -22,7 +22,7 @@ from dftrace_ai.analysis.reading.scanning import (
     argument_places,
     new_scanner,
 )
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -206,17 +206,14 @@ class TraceArguments:
             return BlockArguments(memoryview(zstandard.decompress(which.packed)), *which[1:])
         place, size = which
         file, scanner = self.trace.file, new_scanner()
-        try:
-            with file.opened() as raw:
-                if file.codec == "plain":
-                    text = os.pread(raw.fileno(), size, place)
-                    block = scanner.scan(text if text.endswith(b"\n") else text + b"\n")
-                else:
-                    end = min(os.fstat(raw.fileno()).st_size, place + size)
-                    read = scanner.read_block(raw.fileno(), file.codec, place, end)
-                    block = read[0] if read else scanner.scan(b"")
-        except OSError as error:
-            raise TraceError(f"{self.trace}: cannot be read: {error.strerror}") from error
+        with readable(self.trace), file.opened() as raw:
+            if file.codec == "plain":
+                text = os.pread(raw.fileno(), size, place)
+                block = scanner.scan(text if text.endswith(b"\n") else text + b"\n")
+            else:
+                end = min(os.fstat(raw.fileno()).st_size, place + size)
+                read = scanner.read_block(raw.fileno(), file.codec, place, end)
+                block = read[0] if read else scanner.scan(b"")
         rows = (*self._firsts, self.rows)[piece + 1] - self._firsts[piece]
         if block.rows != rows:
             raise TraceError(f"{self.trace}: was changed while it was read")
@@ -410,12 +407,9 @@ class ReadSoFar:
     def _known_of(self, trace: Trace) -> tuple[object, ...]:
         """Return what stays as it is while a file grows, with the last bytes that were read."""
         place = self._whole.file_bytes
-        try:
-            with trace.file.opened() as raw:
-                info = os.fstat(raw.fileno())
-                last = os.pread(raw.fileno(), min(place, LAST_BYTES), max(0, place - LAST_BYTES))
-        except OSError as error:
-            raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+        with readable(trace), trace.file.opened() as raw:
+            info = os.fstat(raw.fileno())
+            last = os.pread(raw.fileno(), min(place, LAST_BYTES), max(0, place - LAST_BYTES))
         base_us = trace.header and trace.header.time_base_us
         return info.st_dev, info.st_ino, trace.file.codec, base_us, last
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._reader import WindowLines
 from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader, as_line
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,17 +46,14 @@ class GivenLines:
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
         native = self._reader
         place = plain_bytes = 0
-        try:
-            with self._file.opened() as raw:
-                end = os.fstat(raw.fileno()).st_size if self.end is None else self.end
-                if self._file.codec != "plain":
-                    native.open_blocks(raw.fileno(), self._file.codec, end)
-                    while place < end and (size := native.read_block(place)):
-                        place += size
-                        yield from self._given()
-                    plain_bytes = native.plain_bytes
-        except OSError as error:
-            raise TraceError(f"{self._file}: cannot be read: {error.strerror}") from error
+        with readable(self._file), self._file.opened() as raw:
+            end = os.fstat(raw.fileno()).st_size if self.end is None else self.end
+            if self._file.codec != "plain":
+                native.open_blocks(raw.fileno(), self._file.codec, end)
+                while place < end and (size := native.read_block(place)):
+                    place += size
+                    yield from self._given()
+                plain_bytes = native.plain_bytes
         self.end = end
         copy = self._file.copy
         if place < end or not end or (copy and copy.tear):

@@ -19,7 +19,7 @@ from dftrace_ai.analysis.reading.clocks import NEVER, SetBack
 from dftrace_ai.analysis.reading.reach import Reach
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
 from dftrace_ai.analysis.reading.trace_file import open_regular
-from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.errors import DftraceError, TraceError, readable
 from dftrace_ai.page.files import new_file
 from dftrace_ai.trace_format.file_names import INDEX_FILE_SUFFIX, trace_name
 from dftrace_ai.trace_format.header_and_footer import FooterFacts
@@ -98,13 +98,10 @@ def index_path(parts: Sequence[Trace], suffix: str = INDEX_FILE_SUFFIX) -> Path:
 def identity_of(trace: Trace) -> TracedFile:
     """Return by what a trace is known again."""
     path = trace.path
-    try:
-        with open_regular(path) as file:
-            status = os.fstat(file.fileno())
-            ends = sha256(_read(file, 0, END_BYTES))
-            ends.update(_read(file, max(0, status.st_size - END_BYTES), END_BYTES))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    with readable(path), open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        ends = sha256(_read(file, 0, END_BYTES))
+        ends.update(_read(file, max(0, status.st_size - END_BYTES), END_BYTES))
     times = status.st_mtime_ns, status.st_ctime_ns
     return TracedFile(path.name, status.st_size, *times, status.st_ino, ends.hexdigest())
 

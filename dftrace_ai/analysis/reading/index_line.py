@@ -18,7 +18,7 @@ from dftrace_ai.analysis.reading.reach import (
     reach_of_lines,
 )
 from dftrace_ai.analysis.reading.reader import Start, TraceReader
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import readable
 from dftrace_ai.trace_format.header_and_footer import INDEX, OWN_CATEGORY
 
 if TYPE_CHECKING:
@@ -183,12 +183,9 @@ def recorded(trace: Trace) -> Reach | None:
     None where more of a long file would have to be read.
     """
     file = trace.file
-    try:
-        with file.opened() as raw:
-            end = os.fstat(raw.fileno()).st_size
-            reach, behind = _told(raw.fileno(), file.codec, end)
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    with readable(trace), file.opened() as raw:
+        end = os.fstat(raw.fileno()).st_size
+        reach, behind = _told(raw.fileno(), file.codec, end)
     if reach is None or end - behind.file_bytes > LITTLE_BYTES:
         return None
     texts = TraceReader(file).texts(behind, end) if end > behind.file_bytes else ()

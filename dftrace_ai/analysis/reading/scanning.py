@@ -12,7 +12,7 @@ from dftrace_ai import _reader
 from dftrace_ai._reader import EventScanner
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.trace_file import tear_told
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 from dftrace_ai.wording import counted
 
@@ -133,43 +133,37 @@ class TraceBlocks:
     ) -> Iterator[BlocksRead | EventBlock]:
         trace, codec, whole = self.trace, self.trace.file.codec, self.whole
         place = whole.file_bytes
-        try:
-            with trace.file.opened() as raw:
-                end = os.fstat(raw.fileno()).st_size
-                goes_on = codec != "plain" and place < end
-                while goes_on:
-                    sizes, plain_bytes, lines, unreadable, goes_on = table.read_blocks(
-                        raw.fileno(), codec, place, end, self._base_ns
-                    )
-                    if goes_on:
-                        learn()
-                    begin, place = place, place + sum(size for size, _ in sizes)
-                    whole = Start(place, whole.plain_bytes + plain_bytes, whole.lines + lines)
-                    self.whole, self.unreadable = whole, self.unreadable + unreadable
-                    yield BlocksRead(begin, sizes)
-        except OSError as error:
-            raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+        with readable(trace), trace.file.opened() as raw:
+            end = os.fstat(raw.fileno()).st_size
+            goes_on = codec != "plain" and place < end
+            while goes_on:
+                sizes, plain_bytes, lines, unreadable, goes_on = table.read_blocks(
+                    raw.fileno(), codec, place, end, self._base_ns
+                )
+                if goes_on:
+                    learn()
+                begin, place = place, place + sum(size for size, _ in sizes)
+                whole = Start(place, whole.plain_bytes + plain_bytes, whole.lines + lines)
+                self.whole, self.unreadable = whole, self.unreadable + unreadable
+                yield BlocksRead(begin, sizes)
         yield from self._rest(place, end)
 
     def _blocks(self) -> Iterator[EventBlock]:
         trace = self.trace
         place, plain_bytes, lines = self.whole.file_bytes, self.whole.plain_bytes, self.whole.lines
-        try:
-            with trace.file.opened() as raw:
-                end = os.fstat(raw.fileno()).st_size
-                codec = trace.file.codec
-                while codec != "plain" and place < end:
-                    found = self._scanner.read_block(raw.fileno(), codec, place, end, self._base_ns)
-                    if found is None:
-                        break
-                    block, packed_bytes = found
-                    self.place = place, packed_bytes
-                    place += packed_bytes
-                    plain_bytes, lines = plain_bytes + len(block.text), lines + block.lines
-                    self.whole = Start(place, plain_bytes, lines)
-                    yield block
-        except OSError as error:
-            raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+        with readable(trace), trace.file.opened() as raw:
+            end = os.fstat(raw.fileno()).st_size
+            codec = trace.file.codec
+            while codec != "plain" and place < end:
+                found = self._scanner.read_block(raw.fileno(), codec, place, end, self._base_ns)
+                if found is None:
+                    break
+                block, packed_bytes = found
+                self.place = place, packed_bytes
+                place += packed_bytes
+                plain_bytes, lines = plain_bytes + len(block.text), lines + block.lines
+                self.whole = Start(place, plain_bytes, lines)
+                yield block
         yield from self._rest(place, end)
 
     def _rest(self, place: int, end: int) -> Iterator[EventBlock]:

@@ -13,7 +13,7 @@ from dftrace_ai.analysis.reading.trace_file import (
     keep,
     open_regular,
 )
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ def read_head(path: Path, content: Path | None = None) -> Head:
         TraceError: it cannot be read, or is compressed and broken from the start.
     """
     kept = None
-    try:
+    with readable(path):
         file = open_regular(content or path)
         try:
             head = file.read(HEAD_BYTES)
@@ -80,8 +80,6 @@ def read_head(path: Path, content: Path | None = None) -> Head:
                 file.close()
             else:
                 kept = keep(path, file)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
     # One that has nothing yet may have something when it is read.
     codec = codec_of(head) if head else codec_of_name(path.name)
     plain = head if codec == "plain" else _plain_head(path, codec, head)

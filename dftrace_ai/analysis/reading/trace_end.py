@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from dftrace_ai.analysis.reading.decompression import STEP_BYTES, BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reader import TraceReader, event_of, is_whole_line
 from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import readable
 from dftrace_ai.trace_format.header_and_footer import footer_of
 
 if TYPE_CHECKING:
@@ -77,21 +77,18 @@ def read_end(file: TraceFile) -> TraceEnd:
     torn = file.copy and file.copy.tear
     if torn:
         return replace(CUT_OFF, damaged=torn.damaged)
-    try:
-        with file.opened() as raw:
-            size = raw.seek(0, 2)
-            if size == 0:
-                return CUT_OFF
-            for window in WINDOWS:
-                width = min(window, size)
-                raw.seek(size - width)
-                end = _end_in(file, raw.read(width), everything=width == size)
-                if end is not None:
-                    return end
-                if width == size:
-                    break
-    except OSError as error:
-        raise TraceError(f"{file}: cannot be read: {error.strerror}") from error
+    with readable(file), file.opened() as raw:
+        size = raw.seek(0, 2)
+        if size == 0:
+            return CUT_OFF
+        for window in WINDOWS:
+            width = min(window, size)
+            raw.seek(size - width)
+            end = _end_in(file, raw.read(width), everything=width == size)
+            if end is not None:
+                return end
+            if width == size:
+                break
     return _end_by_reading(file)
 
 

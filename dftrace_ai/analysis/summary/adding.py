@@ -15,7 +15,7 @@ from dftrace_ai.analysis.reading.index_line import find_index
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -253,16 +253,13 @@ def _add_file(
     totals = added.totals
     before = totals.lines
     codec = trace.file.codec
-    try:
-        with trace.file.opened() as raw:
-            if end is None:
-                end = os.fstat(raw.fileno()).st_size
-            file_bytes, plain_bytes, told = _add_known(trace, totals, raw.fileno(), end, part)
-            if codec != "plain":
-                more = totals.read_blocks(raw.fileno(), codec, file_bytes, end)
-                file_bytes, plain_bytes = file_bytes + more[0], plain_bytes + more[1]
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    with readable(trace), trace.file.opened() as raw:
+        if end is None:
+            end = os.fstat(raw.fileno()).st_size
+        file_bytes, plain_bytes, told = _add_known(trace, totals, raw.fileno(), end, part)
+        if codec != "plain":
+            more = totals.read_blocks(raw.fileno(), codec, file_bytes, end)
+            file_bytes, plain_bytes = file_bytes + more[0], plain_bytes + more[1]
     if end == 0:
         added.tears[trace.path] = EMPTY
     if file_bytes < end or (trace.file.copy and trace.file.copy.tear):

@@ -21,7 +21,7 @@ from dftrace_ai.analysis.reading.index_file import (
 from dftrace_ai.analysis.reading.index_line import find_index
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import added_up
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,12 +119,9 @@ def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
 
 def _has_one_itself(trace: Trace) -> bool:
     """Whether all but a little of a trace is told by an index line in it."""
-    try:
-        with trace.file.opened() as file:
-            end = os.fstat(file.fileno()).st_size
-            found = find_index(file.fileno(), trace.file.codec, end)
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    with readable(trace), trace.file.opened() as file:
+        end = os.fstat(file.fileno()).st_size
+        found = find_index(file.fileno(), trace.file.codec, end)
     return (
         found is not None
         and found.figures.part == trace.part

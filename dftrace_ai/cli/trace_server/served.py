@@ -12,7 +12,7 @@ from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.summary.adding import add_traces
 from dftrace_ai.analysis.track_order import NamedTracks
-from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.errors import DftraceError, TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,16 +110,13 @@ class Straight:
 
     def __iter__(self) -> Iterator[bytes]:
         left = self.size - len(self._behind)
-        try:
-            with self._trace.file.opened() as raw:
-                while left:
-                    piece = raw.read(min(left, PIECE_BYTES))
-                    if not piece:
-                        raise TraceError(f"{self._trace}: was cut while it was sent")
-                    left -= len(piece)
-                    yield piece
-        except OSError as error:
-            raise TraceError(f"{self._trace}: cannot be read: {error.strerror}") from error
+        with readable(self._trace), self._trace.file.opened() as raw:
+            while left:
+                piece = raw.read(min(left, PIECE_BYTES))
+                if not piece:
+                    raise TraceError(f"{self._trace}: was cut while it was sent")
+                left -= len(piece)
+                yield piece
         if self._behind:
             yield self._behind
 
@@ -140,10 +137,8 @@ def straight(
     ours = header is not None and header.run is not None and file.framed
     if file.codec != "gzip" or file.copy or not ours or footer is None:
         return None
-    try:
+    with readable(trace):
         size = file.content.stat().st_size
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     added = add_traces([trace])
     totals = added.totals
     whole = not (added.tears or added.skipped or added.long_lines or totals.unreadable)
