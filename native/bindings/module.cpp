@@ -58,8 +58,7 @@ PyMODINIT_FUNC PyInit__native() {
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(
             PyExc_ImportError,
-            "dftrace_ai cannot be imported in a subinterpreter; import it in the main one, or use "
-            "processes");
+            "dftrace_ai cannot be imported in a subinterpreter; import it in the main one, or use processes");
         return nullptr;
     }
     // A second import, after somebody has cleared sys.modules: the types are there already.

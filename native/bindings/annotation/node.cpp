@@ -320,8 +320,7 @@ PyMethodDef methods[] = {
     {"_rename", node_rename, METH_VARARGS, "_rename(cat, name): what its spans are called from now on."},
     {"_takes_told", node_takes_told, METH_O,
      "_takes_told(yes): spans of this node, of all below it and of those made from them have what is told of "
-     "a "
-     "training beside their arguments; or never do."},
+     "a training beside their arguments; or never do."},
     {"_add_child", node_add_child, METH_O, "Put a node below this one."},
     {"_begin", node_begin, METH_NOARGS, "Open a span now and return it; None when off."},
     {"_start", node_start, METH_VARARGS,

@@ -168,10 +168,9 @@ PyObject* path_hash(PyObject*, PyObject* path) {
 PyMethodDef stand_in_functions[] = {
     {"stand_in", stand_in, METH_VARARGS,
      "stand_in(original, module, before, after, only=None): a built-in function in the place of another. "
-     "Where "
-     "before(*args) is a tuple, its first is called instead unless that is None, and after(the tuple, "
-     "result, type of the exception) comes behind. With only, a dict, just for calls whose first argument "
-     "is an integer in it."},
+     "Where before(*args) is a tuple, its first is called instead unless that is None, and after(the tuple, "
+     "result, type of the exception) comes behind. With only, a dict, just for calls whose first argument is "
+     "an integer in it."},
     {"path_hash", path_hash, METH_O, "path_hash(path): the hash by which dftracer's lines name a file."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -295,34 +295,27 @@ int add_checking(PyObject* module) {
         {
             {"certify", certify, METH_O,
              "certify(style, /): what is plainly right from here on; 0 for nothing, 1 for times with three "
-             "decimals, "
-             "2 for whole microseconds."},
+             "decimals, 2 for whole microseconds."},
             {"add_span", add_span, METH_VARARGS,
              "add_span(pid, tid, start_ns, end_ns, /): the line that was given last is a span; one that "
-             "never "
-             "ended "
-             "does so at 2^63 - 1."},
+             "never ended does so at 2^63 - 1."},
             {"block_faults", block_faults, METH_NOARGS,
              "block_faults(): how many blocks are not what they say, and of the first ones the line, what it "
-             "is "
-             "(packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
+             "is (packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
             {"repeated_ids", repeated_ids, METH_NOARGS,
              "repeated_ids(): how many lines have the number of an event before them, of the first ones line "
-             "and "
-             "number, and whether there were too many numbers for all to be looked at."},
+             "and number, and whether there were too many numbers for all to be looked at."},
             {"take_ids", take_ids, METH_O,
              "take_ids(checking, /): before the first line, those numbers of the part before this one."},
             {"figures", figures, METH_NOARGS,
              "figures(): spans, others, tracks and first and last ns of the lines so far, as an index line "
-             "has "
-             "them, and whether spans stand in disorder; None where there were too many names."},
+             "has them, and whether spans stand in disorder; None where there were too many names."},
             {"resume", resume, METH_O,
              "resume(tracks, /): before the first line, where tracks stood at the end of the part before."},
             {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},
             {"overlaps", overlaps, METH_O,
              "overlaps(most, /): how many spans overlap another in part, and of the first ones by line: pid, "
-             "tid, "
-             "line, line of the other."},
+             "tid, line, line of the other."},
         });
     static auto members = with_shared<PyGetSetDef>(
         shared_members,
@@ -333,8 +326,7 @@ int add_checking(PyObject* module) {
         });
     return add_holding_type<Walking>(module, "dftrace_ai._reader.Checking",
                                      "Checking(most_spans)\n--\n\nGives the lines of a trace that are not "
-                                     "plainly right, and sorts at "
-                                     "most so many spans.",
+                                     "plainly right, and sorts at most so many spans.",
                                      make_checking, methods.data(), members.data())
                ? 0
                : -1;
@@ -350,9 +342,8 @@ int add_window(PyObject* module) {
     return add_holding_type<Walking>(
                module, "dftrace_ai._reader.WindowLines",
                "WindowLines(first_ns, last_ns, least_ns)\n--\n\nGives the lines of a trace, but for those "
-               "that "
-               "plainly end before the first time or begin behind the last; what begins before the least one "
-               "is given.",
+               "that plainly end before the first time or begin behind the last; what begins before the "
+               "least one is given.",
                make_window, methods.data(), members.data())
                ? 0
                : -1;

@@ -210,11 +210,9 @@ PyMethodDef functions[] = {
      "unpack_columns(packed, lengths, /): columns of these lengths, one behind the other."},
     {"unpack_rows", unpack_rows, METH_VARARGS,
      "unpack_rows(contents, pieces, columns, bounds, /): of each content a piece to its place in columns. "
-     "Pieces "
-     "are five numbers each: begin, bytes, checksum, rows, place. Bounds are four of each piece and column: "
-     "the "
-     "first number, the lowest, the greatest, the least step. A column that is None is all its first number. "
-     "Returns how many are whole, up to the first that is not."},
+     "Pieces are five numbers each: begin, bytes, checksum, rows, place. Bounds are four of each piece and "
+     "column: the first number, the lowest, the greatest, the least step. A column that is None is all its "
+     "first number. Returns how many are whole, up to the first that is not."},
     {"places", places, METH_VARARGS,
      "places(moments, asked, right, /): how many of moments that rise are less than each asked for, or not "
      "greater. All of 64 bits."},

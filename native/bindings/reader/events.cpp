@@ -330,10 +330,8 @@ PyMethodDef scanner_methods[] = {
      "scan(text, base_ns=0, /): the events of lines, each with its line break."},
     {"read_block", read_file_block, METH_VARARGS,
      "read_block(descriptor, codec, start, end, base_ns=0, /): the events of the block of a compressed file "
-     "that "
-     "begins at a byte, and how many bytes it has; None where it is torn, larger than 16 MiB, or cut within "
-     "a "
-     "line."},
+     "that begins at a byte, and how many bytes it has; None where it is torn, larger than 16 MiB, or cut "
+     "within a line."},
     {"labels", labels, METH_O, "labels(first, /): categories and names by number, from one on."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -96,14 +96,12 @@ PyMethodDef methods[] = {
     {"add", add, METH_VARARGS,
      "add(first, second, name, start_ns, dur_ns, own_ns, chosen, /): add spans, columns of 64 bits: the two "
      "numbers of their groups (-2^63 for none), that of their names, starts (-1 for none), durations, and "
-     "the "
-     "part of these that no span inside takes. `chosen` has a byte for each, or is None for all; of others "
-     "only the time counts from when to when their group went."},
+     "the part of these that no span inside takes. `chosen` has a byte for each, or is None for all; of "
+     "others only the time counts from when to when their group went."},
     {"take", take, METH_VARARGS,
      "take(process, wall_ns, groups, /): add what was added to another one. `wall_ns`: how long it went, "
-     "None "
-     "where that is not known, `...` for what each of its groups did. `groups`: a number for each of its "
-     "groups, None for the same ones."},
+     "None where that is not known, `...` for what each of its groups did. `groups`: a number for each of "
+     "its groups, None for the same ones."},
     {"groups", groups, METH_NOARGS, "groups(): the two numbers of each group."},
     {"rows", rows, METH_O,
      "rows(most, /): group, name and figures of the greatest totals, wall time as `take` was told it."},

@@ -191,8 +191,7 @@ PyObject* count_of(PyObject* object, void*) {
 PyMethodDef methods[] = {
     {"read_blocks", read_file_blocks, METH_VARARGS,
      "read_blocks(descriptor, codec, start, end, /): add the blocks of a compressed file, up to the first "
-     "that "
-     "is torn, larger than 16 MiB, or cut within a line; bytes of the file and of plain text that were "
+     "that is torn, larger than 16 MiB, or cut within a line; bytes of the file and of plain text that were "
      "read."},
     {"add_lines", add_lines, METH_O, "add_lines(text, /): add lines, each with its line break."},
     {"add_known", add_known, METH_VARARGS,
@@ -217,8 +216,7 @@ PyMethodDef methods[] = {
      "spans(most, /): rows of finished spans, and how many there are in all."},
     {"categories", rows_and_all<&Totals::categories, category_row>, METH_O,
      "categories(most, /): rows of the finished spans of whole categories, the bodies of loops apart, and "
-     "how "
-     "many there are in all."},
+     "how many there are in all."},
     {"others", rows_and_all<&Totals::others, other_row>, METH_O,
      "others(most, /): rows of other events, and how many there are in all."},
     {nullptr, nullptr, 0, nullptr}};

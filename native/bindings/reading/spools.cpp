@@ -212,8 +212,7 @@ PyMethodDef spool_functions[] = {
     {"adopt", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(adopt)),
      METH_VARARGS | METH_KEYWORDS,
      "adopt(spool, directory, *, descriptor=-1, anew=False, marker='', owner=-1, by_loader=False): finish "
-     "the trace of a "
-     "process that died."},
+     "the trace of a process that died."},
     {"spool_trace_directory", spool_trace_directory, METH_O,
      "spool_trace_directory(spool): where the trace of a spool is."},
     {"marker_place", or_memory_error<place>, METH_NOARGS,

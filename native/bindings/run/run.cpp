@@ -302,8 +302,7 @@ PyMethodDef run_functions[] = {
     {"start", or_memory_error<start>, METH_O, "start(settings): turn recording on; the number of the run."},
     {"finish", or_memory_error<finish>, METH_VARARGS,
      "finish(number, ended, error='', message=None, stack='', layout=''): turn that run's recording off and "
-     "complete the "
-     "trace."},
+     "complete the trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
     {"run_number", number_of_run, METH_NOARGS, "The number of the run that is on; 0 for none."},
     {"current_run", current_run, METH_NOARGS, "The Run object that exchange_run put there, or None."},

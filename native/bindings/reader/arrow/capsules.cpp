@@ -283,12 +283,10 @@ PyMethodDef functions[] = {
      "copy, in two capsules, as __arrow_c_array__ returns them."},
     {"arrow_stream", arrow_stream, METH_VARARGS,
      "arrow_stream(blocks, columns, /): the same of all (block, file) of an iterator, one by one when they "
-     "are "
-     "asked for, as __arrow_c_stream__ returns it."},
+     "are asked for, as __arrow_c_stream__ returns it."},
     {"arrow_stream_without_gil", arrow_stream_without_gil, METH_O,
      "arrow_stream_without_gil(stream, /): what a stream in a capsule gives, which threads of its own make "
-     "with "
-     "Python: for who asks with the GIL held, and would wait for them for ever."},
+     "with Python: for who asks with the GIL held, and would wait for them for ever."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
