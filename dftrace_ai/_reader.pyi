@@ -23,6 +23,16 @@ def unpack_rows(
     bounds: NDArray[Any],
     /,
 ) -> int: ...
+def counted_order(keys: NDArray[Any], width: int, /) -> tuple[bytes, bytes]: ...
+def set_flags(
+    columns: tuple[NDArray[Any], ...],
+    rows: NDArray[Any],
+    first: NDArray[Any],
+    clock: NDArray[Any],
+    any_bytes: NDArray[Any],
+    last_until: int,
+    /,
+) -> bytes: ...
 def places(moments: NDArray[Any], asked: NDArray[Any], right: bool, /) -> bytes: ...
 def longest(
     moments: NDArray[Any], first: NDArray[Any], last: NDArray[Any], ends: Buffer, /

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.groups import GroupsOfJob
+from dftrace_ai.analysis.ranks.ordering import some_of
 from dftrace_ai.analysis.ranks.partials import UNTOLD, CallRows
 
 if TYPE_CHECKING:
@@ -96,23 +97,23 @@ class RanksInOrder:
         numbers = np.append(steps.rows.number, UNTOLD)
         place = np.minimum(np.searchsorted(block.numbers, numbers), len(block.numbers) - 1)
         place[block.numbers[place] != numbers] = UNTOLD
-        at = np.where(told.step == UNTOLD, len(numbers) - 1, steps.edges[rank] + told.step)
-        step = place[at]
+        at = np.where(told.step == UNTOLD, len(numbers) - 1, steps.edges.take(rank) + told.step)
+        step = place.take(at)
         groups = self.groups
-        # Of a call without a group: the last one of its rank.
-        ends = np.append(groups.first_group[1:], len(groups.of_rank)) - 1
-        group = np.where(told.group == UNTOLD, ends[rank], groups.first_group[rank] + told.group)
-        shift = self.shift_ns[rank] if self.shift_ns.any() else 0
+        start, end_ns = told.start_ns, told.end_ns
+        if self.shift_ns.any():
+            shift = self.shift_ns.take(rank)
+            start, end_ns = start + shift, end_ns + shift
         return Calls(
             rank=rank,
             row=row,
             step=step,
-            number=numbers[at],
+            number=numbers.take(at),
             common=step != UNTOLD,
-            group=groups.of_rank[group],
-            name=groups.calls[groups.first_name[rank] + told.name],
-            start_ns=told.start_ns + shift,
-            end_ns=told.end_ns + shift,
+            group=_of_job(groups.of_rank, groups.first_group, rank, told.group),
+            name=_of_job(groups.calls, groups.first_name, rank, told.name),
+            start_ns=start,
+            end_ns=end_ns,
             **{name: getattr(told, name) for name in _SAME},
             left=np.broadcast_to(np.False_, len(rank)),
         )
@@ -141,13 +142,22 @@ class RanksInOrder:
         return begins, counts, rows
 
 
-def some_of(column: Integers, rows: slice | Integers) -> Integers:
-    """Return some rows of a column, which may be one number all over."""
-    if isinstance(rows, slice):
-        return column[rows]
-    if column.strides == (0,):
-        return np.broadcast_to(column[:1], len(rows)) if len(column) else column
-    return column.take(rows)
+def _of_job(numbers: Integers, first: Integers, rank: Integers, told: Integers) -> Integers:
+    """Return what numbers of ranks are in the job: those of each begin somewhere in a row of all.
+
+    The last of each is what is not told.
+    """
+    behind = np.append(first[1:], len(numbers))
+    if len(told) and told.strides == (0,):
+        at = (behind if told[0] == UNTOLD else first) + told[0]
+        of_rank = numbers[np.minimum(at, len(numbers) - 1)]
+        same = (of_rank == of_rank[0]).all()
+        return np.broadcast_to(of_rank[0], len(told)) if same else of_rank.take(rank)
+    at = first.take(rank) + told
+    untold = told == UNTOLD
+    if untold.any():
+        at = np.where(untold, behind.take(rank) - 1, at)
+    return numbers.take(at)
 
 
 def _shift(ranks: Sequence[RankPartial], clock: Integers) -> Integers:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.ranks.partials import Group
     from dftrace_ai.analysis.reading.event_columns import Integers
 
@@ -85,8 +87,8 @@ class Collectives:
 def collectives_of(job: RanksOfJob, steady: Integers | None = None) -> Collectives:
     """Look at all collectives and messages of a job, in the steps of some numbers or in all."""
     collecting = _Collecting(job, steady)
-    for block in job.blocks():
-        collecting.take(block)
+    # Nobody holds a block of steps while the next is read: of a thousand ranks each is large.
+    deque(map(collecting.take, job.blocks("steps", "calls")), maxlen=0)
     return collecting.result(collecting.slow_links())
 
 
@@ -171,15 +173,17 @@ class _Collecting:
         judged = self._judged(block)
         self._steps += int(judged.sum())
         self._time_ns += block.time_ns[:, judged].sum(1)
-        for matches in self._matching.take(block):
-            self._unmatched = both(self._unmatched, matches.unmatched)
-            self._left_out |= set(matches.left_out)
-            meetings = Meetings.of(matches, self._matching.ranks, self._clocks)
-            roots = self._roots.of(meetings)
-            broken = int((meetings.broken & (matches.step != UNTOLD)).sum())
-            self._unmatched = both(self._unmatched, Unmatched(broken=broken))
-            if len(matches.first):
-                self._add(meetings, roots, judged)
+        deque(map(partial(self._take, judged), self._matching.take(block)), maxlen=0)
+
+    def _take(self, judged: Integers, matches: Matches) -> None:
+        self._unmatched = both(self._unmatched, matches.unmatched)
+        self._left_out |= set(matches.left_out)
+        meetings = Meetings.of(matches, self._matching.ranks, self._clocks)
+        roots = self._roots.of(meetings)
+        broken = int((meetings.broken & (matches.step != UNTOLD)).sum())
+        self._unmatched = both(self._unmatched, Unmatched(broken=broken))
+        if len(matches.first):
+            self._add(meetings, roots, judged)
 
     def _judged(self, block: Block) -> Integers:
         if self._steady is None:
@@ -250,7 +254,7 @@ class _Collecting:
         longer: dict[object, list[Integers]] = {link: [] for link in odd}
         steps: list[Integers] = []
         matching = Matching(self._job.ranks)
-        for block in self._job.blocks():
+        for block in self._job.blocks("steps", "calls"):
             judged = self._judged(block)
             here = {link: np.zeros(len(judged), np.int64) for link in odd}
             for matches in matching.take(block):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -11,7 +13,14 @@ import numpy as np
 
 from dftrace_ai.analysis.ranks.kept import Kept, read_kept, write_kept
 from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
-from dftrace_ai.analysis.ranks.packing import KINDS, THREADS, PackedChunks, Spill, tables_of
+from dftrace_ai.analysis.ranks.packing import (
+    FEWEST_IN_THREADS,
+    KINDS,
+    THREADS,
+    PackedChunks,
+    Spill,
+    tables_of,
+)
 from dftrace_ai.analysis.ranks.partials import Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
@@ -24,6 +33,7 @@ from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
 
     from dftrace_ai.analysis.ranks.packing import Kind, Tables
     from dftrace_ai.analysis.ranks.partials import StepsChunk
@@ -148,10 +158,23 @@ class RanksOfJob:
         read. By default all are.
         Nothing here holds a block: who lets go of it before asking for the next has one in memory.
         """
-        numbers = set[int]()
-        if self.ranks:
-            numbers = set.intersection(*(set(one.chunks) for one in self.ranks))
-        return filter(None, (self.block(number, *kinds) for number in sorted(numbers)))
+        if not self.ranks:
+            return iter(())
+        numbers = sorted(set.intersection(*(set(one.chunks) for one in self.ranks)))
+        # What is done with steps and spans takes less than to read them, by as many threads.
+        if len(self.ranks) < FEWEST_IN_THREADS or (kinds and "calls" not in kinds):
+            return filter(None, (self.block(number, *kinds) for number in numbers))
+        return filter(None, self._ahead(numbers, kinds))
+
+    def _ahead(self, numbers: list[int], kinds: tuple[Kind, ...]) -> Iterator[Block | None]:
+        """Yield blocks of which each is read while somebody looks at the one before it."""
+        coming: deque[Future[Block | None]] = deque()
+        with ThreadPoolExecutor(1) as pool:
+            for number in numbers:
+                coming.append(pool.submit(self.block, number, *kinds))
+                if len(coming) > 1:
+                    yield coming.popleft().result()
+            yield from (coming.popleft().result() for _ in tuple(coming))
 
     def block(self, number: int, *kinds: Kind) -> Block | None:
         """Return the steps that all ranks have in the chunks of a number; None for none."""
@@ -236,8 +259,6 @@ class _Reading:
 
     def job(self) -> RanksOfJob:
         """Return all ranks of the job."""
-        from concurrent.futures import ThreadPoolExecutor
-
         numbers = sorted({self._owners.of(trace).number for trace in self._chosen})
         chosen = [self._owners.all[number] for number in numbers]
         with ThreadPoolExecutor(THREADS) as pool:

@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from dftrace_ai._reader import set_flags
 from dftrace_ai.analysis.ranks.calls import Calls, RanksInOrder
 from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.model import Unmatched
-from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, sorted_by
+from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, some_of, sorted_by
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _MOST_DIMENSIONS: Final = 5
 
 # Members of these tell other sizes: each its part, or the root all of them.
 _ANY_SIZE: Final = np.array(
-    [name == "all_to_all" or ROOTED_FROM <= at < MESSAGE for at, name in enumerate(CALLS)]
+    [name == "all_to_all" or ROOTED_FROM <= at < MESSAGE for at, name in enumerate(CALLS)], np.uint8
 )
 
 _Way = Literal["seq", "nth", "step"]
@@ -201,9 +202,9 @@ class Matching:
             # What lacks somebody for the second time is not looked for any longer.
             left = calls.taken(found.lacking[~calls.left[found.lacking]])
             self._left = left._replace(left=np.ones(len(left.rank), bool))
-            matches = found.matches
+            coming = [found.matches]
             del calls, found  # they are as large as what is made of them
-            yield matches
+            yield coming.pop()  # and that is not held here while the next is made
 
     def rest(self) -> Unmatched:
         """Return what is left when all blocks have been taken."""
@@ -229,11 +230,13 @@ class _Found(NamedTuple):
 
 def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
     groups = ranks.groups
-    inside = groups.inside[calls.group, calls.rank] & (groups.seen[calls.group] > 1)
+    with_others = (groups.inside & (groups.seen > 1)[:, None]).reshape(-1)
+    inside = with_others.take(calls.group * len(ranks.place) + calls.rank)
     is_message = calls.name >= MESSAGE
     collectives = np.flatnonzero(inside & ~is_message & (calls.name != UNTOLD))
     # Whose other side nobody tells, or has no trace, cannot be matched.
-    messages = np.flatnonzero(is_message & np.isin(calls.peer, ranks.number))
+    messages = np.flatnonzero(is_message)
+    messages = messages[np.isin(calls.peer[messages], ranks.number)]
     parts = _by_the_best(calls, collectives, _OF_COLLECTIVES, ranks)
     parts += _by_the_best(calls, messages, _OF_MESSAGES, ranks)
     unmatched, left_out = Unmatched(), np.zeros(len(groups.groups), bool)
@@ -246,12 +249,13 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
         left_out |= bad
         good = ~(sets.wrong | sets.broken | sets.lacking | bad[sets.group])
         unmatched = both(unmatched, sets.unmatched(good))
-        lacking.append(sets.rows[np.repeat(sets.lacking, sets.size)])
-        kept.append(sets.rows[np.repeat(good, sets.size)])
+        lacking.append(sets.rows_of(sets.lacking))
+        kept.append(sets.rows_of(good))
         sizes.append(sets.size[good])
     rows, size = np.concatenate(kept), np.concatenate(sizes)
-    met = MetCalls(*(getattr(calls, name)[rows] for name in MetCalls._fields))
+    met = MetCalls(*(some_of(getattr(calls, name), rows) for name in MetCalls._fields))
     first = np.cumsum(size) - size
+    meeting = np.repeat(np.arange(len(size)), size)
     group, name = met.group[first], met.name[first]
     by_time = np.full(len(calls.rank), UNTOLD, np.int64)
     by_time[rows] = np.arange(len(rows))
@@ -260,12 +264,12 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
         calls=met,
         first=first,
         size=size,
-        meeting=np.repeat(np.arange(len(size)), size),
+        meeting=meeting,
         group=group,
         name=name,
         step=np.maximum.reduceat(met.step, first) if len(first) else first,
         whole=(name >= MESSAGE) | (groups.seen == groups.size)[group],
-        before=_before(met, first, size),
+        before=_before(met, first, meeting),
         by_time=by_time,
         unmatched=unmatched,
         left_out=tuple(np.flatnonzero(left_out).tolist()),
@@ -273,7 +277,7 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
     return _Found(matches, np.concatenate(lacking))
 
 
-def _before(met: MetCalls, first: Integers, size: Integers) -> Integers:
+def _before(met: MetCalls, first: Integers, meeting: Integers) -> Integers:
     """Return of each call of a collective the one before it of its rank and group."""
     # All collectives of a group have the same members, in the same order.
     at = np.flatnonzero(met.name[first] < MESSAGE)
@@ -281,9 +285,8 @@ def _before(met: MetCalls, first: Integers, size: Integers) -> Integers:
     follows = met.group[first[order[1:]]] == met.group[first[order[:-1]]]
     back = np.zeros(len(first), np.int64)
     back[order[1:][follows]] = (first[order[1:]] - first[order[:-1]])[follows]
-    rows = np.arange(len(met.rank))
-    back = np.repeat(back, size)
-    return np.where(back == 0, UNTOLD, rows - back)
+    back = back.take(meeting)
+    return np.where(back == 0, UNTOLD, np.arange(len(met.rank)) - back)
 
 
 def _by_the_best(
@@ -312,10 +315,10 @@ _PLACE: Final[dict[_Way, str]] = {"seq": "seq", "nth": "nth", "step": "number"}
 
 def _with_place(calls: Calls, rows: Integers, way: _Way) -> Integers:
     """Return the calls that a way can tell a place of; of a group it has to be all, but by step."""
-    told: Integers = getattr(calls, _PLACE[way])[rows] != UNTOLD
+    told: Integers = some_of(getattr(calls, _PLACE[way]), rows) != UNTOLD
     if way != "step" and not told.all():
         told = ~np.isin(calls.group[rows], calls.group[rows[~told]])
-    some: Integers = rows[told]
+    some: Integers = rows if told.all() else rows[told]
     return some
 
 
@@ -338,34 +341,31 @@ class _Sets:
     @classmethod
     def of(cls, calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> _Sets:
         columns = _columns(calls, rows, way, ranks)
-        is_message = _is_message(calls.name[rows])
         order, first = sorted_by(columns)
-        rows = rows[order]
+        rows = rows.take(order)
         size = np.diff(first, append=len(rows))
-        group, name = calls.group[rows], calls.name[rows]
-        starts = np.zeros(len(rows), bool)
-        starts[first] = True
-        mixed = calls.bytes[rows] != np.roll(calls.bytes[rows], 1)
-        mixed &= ~_ANY_SIZE[name]
-        other_name = name != np.roll(name, 1)
-        if is_message:  # one sends, and one receives
-            wrong, want = mixed | ~other_name, np.full(len(first), 2)
-        else:
-            rank = calls.rank[rows]
-            wrong, want = mixed | other_name | (rank == np.roll(rank, 1)), ranks.groups.seen
-            want = want[group[first]]
+        group, name = calls.group[rows[first]], calls.name[rows[first]]
+        is_message = _is_message(name)
+        flags = _flags(calls, rows, first, ranks.clock)
+        # Of a message one sends, and one receives.
+        wrong = flags.any_of("mixed bytes", "same names" if is_message else "other names")
+        if not is_message:
+            wrong |= flags.any_of("rank twice")
+        want = np.full(len(first), 2) if is_message else ranks.groups.seen[group]
         lacking = size < want
+        # Elsewhere an end says nothing of others, or is none.
+        broken = flags.any_of("left before") & ~flags.any_of("without end")
         sets = cls(
             rows=rows,
             first=first,
             size=size,
-            group=group[first],
-            common=any_in(calls.common[rows], first),
-            wrong=any_in(wrong & ~starts, first) | (size > want),
-            broken=_broken(calls, rows, first, ranks),
+            group=group,
+            common=any_in(some_of(calls.common, rows), first),
+            wrong=wrong | (size > want),
+            broken=broken & (name < ROOTED_FROM),
             lacking=lacking,
             missed=lacking,
-            old=~any_in(~calls.left[rows], first),
+            old=~any_in(~some_of(calls.left, rows), first),
             is_message=is_message,
         )
         if not lacking.any():
@@ -374,9 +374,16 @@ class _Sets:
             missed = sets.common
         else:
             *whose, place = (column[order] for column in columns)
-            side = name if is_message else calls.rank[rows]
+            side = (calls.name if is_message else calls.rank)[rows]
             missed = _inner(whose, place, side, first, want)
         return replace(sets, missed=lacking & missed)
+
+    def rows_of(self, some: Integers) -> Integers:
+        """Return the rows of some sets."""
+        if some.all():
+            return self.rows
+        rows: Integers = self.rows[np.repeat(some, self.size) if some.any() else slice(0)]
+        return rows
 
     def share_of(self, some: Integers, whole: Integers, count: int) -> Integers:
         """Return by group the share of some sets in others; 0 where there are none of these."""
@@ -392,7 +399,7 @@ class _Sets:
         size = self.size[keep]
         return replace(
             self,
-            rows=self.rows[np.repeat(keep, self.size)],
+            rows=self.rows_of(keep),
             first=np.cumsum(size) - size,
             size=size,
             group=self.group[keep],
@@ -415,7 +422,7 @@ class _Sets:
 
 def _columns(calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> tuple[Integers, ...]:
     """Return in what calls agree that belong together by a way; the place is the last of it."""
-    group, name, rank = calls.group[rows], calls.name[rows], calls.rank[rows]
+    group, name, rank = (some_of(one, rows) for one in (calls.group, calls.name, calls.rank))
     whose: tuple[Integers, ...]
     if _is_message(name):
         peer, own = calls.peer[rows], ranks.number[rank]
@@ -424,7 +431,7 @@ def _columns(calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> tu
     else:
         whose = (group,) if way == "seq" else (group, name)
     if way != "step":
-        return (*whose, calls.seq[rows] if way == "seq" else calls.nth[rows])
+        return (*whose, some_of(calls.seq if way == "seq" else calls.nth, rows))
     number = calls.number[rows]
     return (*whose, number, place_in_set(*sorted_by((rank, *whose, name, number))))
 
@@ -433,19 +440,40 @@ def _is_message(name: Integers) -> bool:
     return bool(len(name)) and bool(name[0] >= MESSAGE)
 
 
-def _broken(calls: Calls, rows: Integers, first: Integers, ranks: RanksInOrder) -> Integers:
-    """Return which joint collectives somebody left before one of the same clock had come."""
-    broken = np.zeros(len(first), bool)
-    if not len(first):
-        return broken
-    set_of = np.repeat(np.arange(len(first)), np.diff(first, append=len(rows)))
-    clock = begins(set_of, ranks.clock[calls.rank[rows]])
-    left = np.minimum.reduceat(calls.end_ns[rows], clock)
-    came = np.maximum.reduceat(calls.start_ns[rows], clock)
-    broken[set_of[clock[left < came]]] = True
-    # Elsewhere an end says nothing of others, or is none.
-    ends = ~any_in(calls.until[rows] > UNTIL["waited"], first)
-    return broken & ends & (calls.name[rows[first]] < ROOTED_FROM)
+class _Flags(NamedTuple):
+    """What is said of sets, a byte of bits each."""
+
+    bits: Integers
+
+    def any_of(self, *flags: _Flag) -> Integers:
+        """Return which sets have one of some flags."""
+        mask: Integers = (self.bits & sum(_FLAGS[flag] for flag in flags)) != 0
+        return mask
+
+
+_Flag = Literal[
+    "other names",
+    "same names",
+    "mixed bytes",
+    "rank twice",
+    "left before",
+    "without end",
+]
+# As `SetFlag` of the native reader has them: rows that follow each other, ends on one clock.
+_FLAGS: Final[dict[_Flag, int]] = {flag: 1 << at for at, flag in enumerate(get_args(_Flag))}
+
+
+def _flags(calls: Calls, rows: Integers, first: Integers, clock: Integers) -> _Flags:
+    its = (
+        calls.rank,
+        calls.name,
+        calls.start_ns,
+        calls.end_ns,
+        calls.until,
+        calls.bytes,
+    )
+    bits = set_flags(its, rows, first, clock, _ANY_SIZE, UNTIL["waited"])
+    return _Flags(np.frombuffer(bits, np.uint8))
 
 
 def _inner(

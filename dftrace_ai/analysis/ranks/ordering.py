@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai._reader import counted_order
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 _MOST: Final = 1 << 62
+_DENSE: Final = 4
 
 
 def sorted_by(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
@@ -22,15 +25,22 @@ def sorted_by(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
         return none, none
     key, width = np.zeros(count, np.int64), 1
     for column in columns:
+        if column.strides == (0,):
+            continue  # one number all over
         low, high = int(column.min()), int(column.max())
-        wide = high - low + 1
+        if (wide := high - low + 1) == 1:
+            continue
         if width * wide >= _MOST:
             key, width = _numbered(key)
             if width * wide >= _MOST:
                 column, wide = _numbered(column)  # noqa: PLW2901 - the same by other numbers
                 low = 0
-        key = key * wide + (column - low)
+        key = column - low if width == 1 else key * wide + (column - low)
         width *= wide
+    if width <= _DENSE * count:
+        # As many numbers as there may be are counted.
+        in_order, starts = counted_order(key, width)
+        return np.frombuffer(in_order, np.int64), np.frombuffer(starts, np.int64)
     bits = (count - 1).bit_length()
     if width < _MOST >> bits:
         # Sorting numbers is several times faster than sorting where they are.
@@ -49,6 +59,15 @@ def begins(*columns: Integers) -> Integers:
     for column in columns[1:]:
         differs[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(differs)
+
+
+def some_of(column: Integers, rows: slice | Integers) -> Integers:
+    """Return some rows of a column, which may be one number all over."""
+    if isinstance(rows, slice):
+        return column[rows]
+    if len(column) and column.strides == (0,):
+        return np.broadcast_to(column[:1], len(rows))
+    return column.take(rows)
 
 
 def place_in_set(order: Integers, first: Integers) -> Integers:

@@ -55,39 +55,38 @@ class Roots:
             return root
         calls, meeting = matches.calls, matches.meeting
         at = matches.by_time
-        at = at[good[meeting[at]]]
-        rank, left, start = calls.rank[at], meetings.left_ns[at], calls.start_ns[at]
+        if not good.all():
+            at = at[good.take(meeting.take(at))]
+        of, rank = meeting.take(at), calls.rank.take(at)
+        left, start = meetings.left_ns.take(at), calls.start_ns.take(at)
         edges = begins(rank)
         before = self._before(rank, left, start, edges)
         inside = before >= 0
-        carried = ~inside & (self._last.root[rank] != UNTOLD)
-        ended = np.where(inside, left[before], self._last.left_ns[rank])
-        held = np.where(inside, (left - start)[before], self._last.held_ns[rank])
-        has = inside | carried
+        has = inside | (self._last.root.take(rank) != UNTOLD)
         # What follows goes by meetings: the row of each one's last, and its others.
-        is_last = rank == meetings.last[meeting[at]]
-        late = _later(at, start - left, is_last, matches.first, matches.size)
+        is_last = rank == meetings.last.take(of)
         rows = np.flatnonzero(is_last & has)
-        mine = meeting[at[rows]]
         # Those that were in the same group left the one before together.
-        group = np.where(inside, calls.group[at[before]], self._last.group[rank])
-        may = (group[rows] != matches.group[mine]) & (late[mine] > 0)
-        rows = rows[may & (2 * held[rows] > late[mine])]
-        mine = meeting[at[rows]]
+        group = np.where(inside[rows], calls.group[at[before[rows]]], self._last.group[rank[rows]])
+        rows = rows[group != matches.group[of[rows]]]
+        some = _rows_of(of[rows], of, len(root))
+        late = _later(at[some], (start - left)[some], is_last[some], matches.first, matches.size)
+        held = np.where(inside[rows], (left - start)[before[rows]], self._last.held_ns[rank[rows]])
+        late_of = late[of[rows]]
+        rows = rows[(late_of > 0) & (2 * held > late_of)]
+        mine = of[rows]
         through = np.full(len(root), UNTOLD)
-        through[mine] = np.where(inside[rows], meeting[at[before[rows]]], UNTOLD)
-        of_these = np.zeros(len(root), bool)
-        of_these[mine] = True
-        some = np.flatnonzero(of_these[meeting[at]])
-        together = self._left_with(meetings, through[meeting[at[some]]], rank[some])
-        own = start[some] - np.maximum(np.where(has[some], ended[some], start[some]), together)
+        through[mine] = np.where(inside[rows], of[before[rows]], UNTOLD)
+        some = _rows_of(mine, of, len(root))
+        together = self._left_with(meetings, through[of[some]], rank[some])
+        ended = np.where(inside[some], left[before[some]], self._last.left_ns[rank[some]])
+        own = start[some] - np.maximum(np.where(has[some], ended, start[some]), together)
         more = _later(at[some], own, is_last[some], matches.first, matches.size)
         goes = rows[2 * more[mine] < late[mine]]
         parent = np.arange(len(root))
-        within = goes[inside[goes]]
-        parent[meeting[at[within]]] = meeting[at[before[within]]]
-        beyond = goes[carried[goes]]
-        root[meeting[at[beyond]]] = self._last.root[rank[beyond]]
+        within, beyond = goes[inside[goes]], goes[~inside[goes]]
+        parent[of[within]] = of[before[within]]
+        root[of[beyond]] = self._last.root[rank[beyond]]
         for _ in range(_DOUBLINGS):
             parent = parent[parent]
         root = root[parent]
@@ -95,7 +94,7 @@ class Roots:
         self._last.left_ns[rank[ends]] = left[ends]
         self._last.held_ns[rank[ends]] = (left - start)[ends]
         self._last.group[rank[ends]] = calls.group[at[ends]]
-        self._last.root[rank[ends]] = root[meeting[at[ends]]]
+        self._last.root[rank[ends]] = root[of[ends]]
         return root
 
     def _left_with(self, meetings: Meetings, others: Integers, rank: Integers) -> Integers:
@@ -141,11 +140,22 @@ class Roots:
         return found
 
 
+def _rows_of(some: Integers, meeting: Integers, count: int) -> Integers:
+    """Return the rows of some meetings, by the meeting of each row."""
+    if not len(some):
+        return some
+    wanted = np.zeros(count, bool)
+    wanted[some] = True
+    return np.flatnonzero(wanted.take(meeting))
+
+
 def _later(
     at: Integers, values: Integers, is_last: Integers, first: Integers, size: Integers
 ) -> Integers:
     """Return of each meeting how much more its last has than the low median of the others."""
     found = np.zeros(len(first), np.int64)
+    if not len(at):
+        return found
     placed = np.zeros(int(size.sum()), np.int64)
     lasts = np.zeros(len(placed), bool)
     placed[at], lasts[at] = values, is_last

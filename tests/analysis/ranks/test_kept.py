@@ -8,19 +8,23 @@ import os
 import random
 import zlib
 from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from analysis.ranks.made_jobs import MadeJob
 from analysis.ranks.test_partials import RANKS, rank_lines, written
 from analysis.trace_lines import TraceLines
 from safety.commands import invoke
 
 from dftrace_ai import _reader
-from dftrace_ai._reader import pack_columns, unpack_columns, unpack_rows
+from dftrace_ai._reader import counted_order, pack_columns, unpack_columns, unpack_rows
 from dftrace_ai.analysis.ranks.job import RanksOfJob, keep_ranks, read_ranks
-from dftrace_ai.analysis.ranks.packing import packed
+from dftrace_ai.analysis.ranks.ordering import sorted_by
+from dftrace_ai.analysis.ranks.packing import PackedChunks, packed
 from dftrace_ai.analysis.ranks.partials import StepsChunk
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import TraceError
@@ -124,6 +128,88 @@ def test_places_among_moments_are_those_of_numpy() -> None:
                     if not ends or shown[at + 1]
                 ]
                 assert place == max(steps, default=(0, -1))[1]
+
+
+def test_small_numbers_are_ordered_by_counting_as_by_any_sort() -> None:
+    made = np.random.default_rng(0)
+    for count, highs in ((0, (3,)), (1, (1, 9)), (900, (2, 1, 40)), (900, (2**40, 2**30, 3))):
+        columns = [made.integers(-high, high, count) for high in highs]
+        columns.append(np.broadcast_to(np.int64(7), count))
+        order, first = sorted_by(columns)
+        assert order.tolist() == np.lexsort(columns[::-1]).tolist()
+        in_order = list(zip(*(column[order].tolist() for column in columns), strict=True))
+        assert first.tolist() == [
+            at for at in range(count) if not at or in_order[at] != in_order[at - 1]
+        ]
+    for keys in ([0, 3], [0, -1]):
+        with pytest.raises(ValueError, match="below the width"):
+            counted_order(np.array(keys), 3)
+    with pytest.raises(ValueError, match="side by side"):
+        counted_order(np.arange(8)[::2], 9)
+
+
+def test_what_is_odd_about_sets_is_what_their_rows_say() -> None:
+    made = np.random.default_rng(1)
+    clock = np.array([0, 0, 1])
+    for _ in range(100):
+        count, sets = 40, np.unique(np.append(0, made.integers(0, 30, 6)))
+        rows = made.permutation(count)[:30]
+        rank, name, start, until, size = (made.integers(0, high, count) for high in (3, 2, 9, 4, 2))
+        size = np.broadcast_to(size[:1], count) if made.integers(2) else size
+        end = start + made.integers(0, 9, count)
+        given = rank, name, start, end, until, size
+        found = _reader.set_flags(given, rows, sets, clock, np.array([0, 1], np.uint8), 1)
+        for flags, some in zip(found, np.split(rows, sets[1:]), strict=True):
+            pairs = [*pairwise(some.tolist())]
+            told = {
+                1: any(name[a] != name[b] for a, b in pairs),
+                2: any(name[a] == name[b] for a, b in pairs),
+                4: any(size[a] != size[b] and name[b] == 0 for a, b in pairs),
+                8: any(rank[a] == rank[b] for a, b in pairs),
+                16: any(
+                    min(end[part]) < max(start[part])
+                    for part in np.split(some, np.flatnonzero(np.diff(clock[rank[some]])) + 1)
+                ),
+                32: any(until[some] > 1),
+            }
+            assert flags == sum(flag for flag, holds in told.items() if holds)
+    rows, first, any_size = np.arange(3), np.zeros(1, np.int64), np.zeros(1, np.uint8)
+    zeros = np.zeros(3, np.int64)
+    columns = (zeros,) * 6
+    for wrong in (
+        (columns[:5], rows, first),
+        ((*columns[:5], zeros[:2]), rows, first),
+        ((zeros + 3, *columns[1:]), rows, first),
+        ((zeros, zeros + 1, *columns[2:]), rows, first),
+        ((zeros.astype(np.int32), *columns[1:]), rows, first),
+        (columns, rows + 1, first),
+        (columns, rows, first + 4),
+        (columns, rows, np.array([2, 1])),
+    ):
+        with pytest.raises(ValueError, match="columns|not there"):
+            _reader.set_flags(*wrong, clock, any_size, 1)
+
+
+def test_blocks_of_many_ranks_are_read_ahead_and_the_same() -> None:
+    ranks = list(MadeJob(np.random.default_rng(3), 40).partials())
+    whole, kept = RanksOfJob.of(ranks), RanksOfJob.of(map(packed, ranks))
+    for block, read in zip(whole.blocks(), kept.blocks(), strict=True):
+        assert block.numbers.tolist() == read.numbers.tolist()
+        for rank in (0, 17, 39):
+            assert columns_of(block.chunk(rank)) == columns_of(read.chunk(rank))
+    chunks = kept.ranks[33].chunks
+    assert isinstance(chunks, PackedChunks)
+    for at in (0, 1, 9):  # its place, the rows of its spans, their checksum
+        told = chunks.told.copy()
+        told[-1, at] += 1
+        harmed = replace(kept.ranks[33], chunks=replace(chunks, told=told))
+        job = RanksOfJob.of((*kept.ranks[:33], harmed, *kept.ranks[34:]))
+        with pytest.raises(TraceError, match="is damaged"):
+            [*job.blocks()]
+    for names, number in ((1, 0), (9, 1)):
+        other = replace(chunks, names=names, numbers=(number,), told=chunks.told[:1])
+        with pytest.raises(TraceError, match="says what cannot be"):
+            other[number]
 
 
 def a_job(folder: Path) -> Path:

@@ -11,6 +11,7 @@
 
 #include "check.hpp"
 #include "dftrace/reading/traces/argument_columns.hpp"
+#include "dftrace/reading/traces/call_sets.hpp"
 #include "dftrace/reading/traces/moments.hpp"
 #include "dftrace/reading/traces/narrow_column.hpp"
 #include "dftrace/reading/traces/packed_columns.hpp"
@@ -149,4 +150,21 @@ TEST("places are those of a search each") {
     const std::vector<std::uint8_t> ends{1, 1, 1, 0, 1};
     find_longest(rising, first, last, ends, longest.data());
     CHECK((longest == std::vector<std::int64_t>{0, 0, -1, -1}));
+}
+
+TEST("calls are ordered by counting and what is odd about their sets is told") {
+    const std::vector<std::int64_t> keys{2, 0, 2, 5, 0};
+    std::vector<std::int64_t> order(5), first;
+    CHECK(order_by_keys(keys, 6, order.data(), first));
+    CHECK((order == std::vector<std::int64_t>{1, 4, 0, 2, 3} && first == std::vector<std::int64_t>{0, 2, 4}));
+    CHECK(!order_by_keys(keys, 5, order.data(), first));
+    const std::vector<std::int64_t> rank{0, 1, 2, 0, 0}, none{0}, start{5, 1, 9, 0, 0}, end{9, 4, 9, 1, 1},
+        bytes{8, 8, 4, 1, 1}, clock{0, 0, 1};
+    const CallColumns calls{{rank.data(), 1}, {none.data(), 0}, {start.data(), 1},
+                            {end.data(), 1},  {none.data(), 0}, {bytes.data(), 1}};
+    const std::vector<std::int64_t> rows{0, 1, 2, 3, 4}, sets{0, 3};
+    std::vector<std::uint8_t> flags(2);
+    flag_sets(calls, rows, sets, clock, std::vector<std::uint8_t>{0}, 1, flags.data());
+    CHECK(flags[0] == (same_names | mixed_bytes | left_before));
+    CHECK(flags[1] == (same_names | rank_twice));
 }
