@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dftrace_ai.trace_format.json_types import Json
+    from dftrace_ai.ui.answers import HeatHead
 
 CARD: Final = "card.json"
 FIGURES: Final = "figures.json"
@@ -31,7 +32,9 @@ READ: Final = "run.json"
 METRICS: Final = "metrics.json"
 NO_ROOM: Final = "there is no room left on the disk to keep what was read of it"
 PICTURES: Final = "pictures.json"
+# What a wide window is shown first: the steps of the whole run, and its map of ranks.
 WHOLE_STEPS: Final = "whole.json"
+WHOLE_HEAT: Final = "whole.heat"
 MAP: Final = "tensors-{}.json"
 # What is being made of a run, by who holds a lock on the folder of all that is kept of the run.
 HALF: Final = ".part-"
@@ -57,6 +60,19 @@ def write_whole(path: Path, data: bytes) -> None:
         half.replace(path)
     finally:
         half.unlink(missing_ok=True)
+
+
+def packed_map(head: HeatHead, cells: bytes) -> bytes:
+    """Return a head in JSON, its length before it, and the cells of a map behind it."""
+    said = json.dumps(head, separators=(",", ":")).encode("ascii")
+    return len(said).to_bytes(4, "little") + said + cells
+
+
+def parted_map(packed: bytes) -> tuple[HeatHead, bytes]:
+    """Return what `packed_map` has put together; a ValueError where it is not whole."""
+    end = 4 + int.from_bytes(packed[:4], "little")
+    head: HeatHead = json.loads(packed[4:end])
+    return head, packed[end:]
 
 
 class Kept:
@@ -123,6 +139,19 @@ class Kept:
             self.forget(folder, known[0])
             raise LookupError(name) from error
         return data, found
+
+    def map_of_ranks(self, folder: Path, asked: tuple[str, float, float, int]) -> bytes | None:
+        """Return the map that is kept if it is what is asked for: measure, from, to, columns."""
+        known = self.card(folder)
+        if known is None:
+            return None
+        try:
+            packed = (self.of_run(folder) / known[0] / WHOLE_HEAT).read_bytes()
+            head, cells = parted_map(packed)
+        except (OSError, ValueError):
+            return None  # there is none, or it is not whole: it can be made
+        is_it = (head["what"], head["a"], head["b"], head["cols"]) == asked
+        return packed if is_it and len(cells) == len(head["rows"]) * head["cols"] else None
 
     def forget(self, folder: Path, key: str) -> None:
         """Let a run be read again, if what is kept of it is still of that key."""

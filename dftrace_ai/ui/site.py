@@ -17,7 +17,7 @@ from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.runs.conditions import OF_RUNS
 from dftrace_ai.page.palette import STATIC as PAGE_STATIC
 from dftrace_ai.ui import answers
-from dftrace_ai.ui.kept import FIGURES, MAP, METRICS, PICTURES, READ, WHOLE_STEPS
+from dftrace_ai.ui.kept import FIGURES, MAP, METRICS, PICTURES, READ, WHOLE_STEPS, packed_map
 from dftrace_ai.ui.local_server import MEDIA_TYPES, Site, file_below
 from dftrace_ai.wording import quoted
 
@@ -280,10 +280,14 @@ class RunsSite(Site):
 
     def _heat(self, asked: Asked) -> bytes:
         what, begin, end = asked.text("what", "own"), asked.number("a"), asked.number("b")
-        with self._table(self._found(asked)) as table:
+        run, cells = self._found(asked), asked.whole("cols", 300)
+        known = self.kept.map_of_ranks(run.path, (what, begin, end, cells))
+        if known is not None:
+            return known
+        with self._table(run) as table:
             if what not in table.measures:
                 raise AskedWronglyError(HTTPStatus.CONFLICT, f"steps have no part {quoted(what)}")
-            return table.heat(what, begin, end, asked.whole("cols", 300))
+            return packed_map(*table.heat(what, begin, end, cells))
 
     def _kept_json(self, run: FoundRun, name: str) -> object:
         try:

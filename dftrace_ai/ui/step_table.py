@@ -7,7 +7,6 @@ is ended by the system.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from dftrace_ai.analysis.statistics import odd_ranks
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import covered_within
-from dftrace_ai.ui.kept import WHOLE_STEPS
+from dftrace_ai.ui.kept import WHOLE_HEAT, WHOLE_STEPS, packed_map
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +42,6 @@ NOTHING: Final = 255
 
 FACTS: Final = "steps.json"
 # What a wide window is shown first is made beforehand: the whole run in so many columns and cells.
-WHOLE_HEAT: Final = "whole.heat"
 WHOLE_COLUMNS: Final = 900
 WHOLE_CELLS: Final = 640
 WHOLE_MEASURE: Final = "own"
@@ -151,8 +149,8 @@ class StepTable:
         told = self.steps(self.facts.shown, 0.0, wall_s, WHOLE_COLUMNS)
         (self._folder / WHOLE_STEPS).write_text(json.dumps(told), encoding="ascii")
         if len(self.facts.ranks) > 1:
-            head, cells = self._heat(WHOLE_MEASURE, 0.0, wall_s, WHOLE_CELLS)
-            (self._folder / WHOLE_HEAT).write_bytes(packed_heat(head, cells))
+            ranks = self.heat(WHOLE_MEASURE, 0.0, wall_s, WHOLE_CELLS)
+            (self._folder / WHOLE_HEAT).write_bytes(packed_map(*ranks))
 
     def times_us(self) -> Values:
         """Return what all steps of all ranks took."""
@@ -237,19 +235,8 @@ class StepTable:
             told["between"] = left / 1e9
         return told
 
-    def heat(self, what: str, a_s: float, b_s: float, columns: int) -> bytes:
+    def heat(self, what: str, a_s: float, b_s: float, columns: int) -> tuple[HeatHead, bytes]:
         """Return ranks by time, a byte a cell: the greatest of a moment against the median rank."""
-        if (what, a_s, columns) == (WHOLE_MEASURE, 0.0, WHOLE_CELLS):
-            with suppress(FileNotFoundError):  # it has one rank
-                kept = (self._folder / WHOLE_HEAT).read_bytes()
-                head, cells = parted_heat(kept)
-                if len(cells) < len(head["rows"]) * head["cols"]:
-                    raise ValueError(self._folder)
-                if head["b"] == b_s:
-                    return kept
-        return packed_heat(*self._heat(what, a_s, b_s, columns))
-
-    def _heat(self, what: str, a_s: float, b_s: float, columns: int) -> tuple[HeatHead, bytes]:
         # Ranks that differ stand first; of very many the others share rows.
         value, starts, ends = self._measured(what), self._column("start"), self._column("end")
         columns = min(max(1, columns), MOST_COLUMNS)
@@ -313,19 +300,6 @@ class StepTable:
                 value -= self._column("parts", line=self.facts.parts.index("comm"))
             return value
         return self._column("parts", line=self.facts.parts.index(what)).astype(np.float64)
-
-
-def packed_heat(head: HeatHead, cells: bytes) -> bytes:
-    """Return a head in JSON, its length before it, and the cells of a map behind it."""
-    said = json.dumps(head, separators=(",", ":")).encode("ascii")
-    return len(said).to_bytes(4, "little") + said + cells
-
-
-def parted_heat(packed: bytes) -> tuple[HeatHead, bytes]:
-    """Return what `packed_heat` has put together; a ValueError where it is not whole."""
-    end = 4 + int.from_bytes(packed[:4], "little")
-    head: HeatHead = json.loads(packed[4:end])
-    return head, packed[end:]
 
 
 def _fill(row: Values, first: Values, last: Values, values: Values) -> None:

@@ -105,9 +105,16 @@ def test_what_was_read_is_kept_where_nobody_else_can_write(
 
 def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
     root, cache = tmp_path / "runs", tmp_path / "cache"
-    ranks(root / "job", 1)
+    ranks(root / "job", 2)
     with serving(root, cache) as (page, _):
         whole = page.json("run", id="job")
+        window = {"a": 0.0, "b": whole["strip"]["wall_s"], "cols": 640}
+        shown = page.get("api/heat", id="job", **window).body
+        (kept,) = cache.glob("dftrace-ai/ui/*/*/whole.heat")
+        assert kept.read_bytes() == shown
+        for left in (0, 1, len(shown) - 1):
+            kept.write_bytes(shown[:left])
+            assert page.get("api/heat", id="job", **window).body == shown
         del whole["figures"]["made_at"], whole["card"]["as_of_s"]
         for name, asked in (
             *(("run.json", ""), ("figures.json", ""), ("whole.json", "")),

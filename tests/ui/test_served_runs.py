@@ -26,13 +26,8 @@ from dftrace_ai.analysis.steps.timeline import PARTS
 from dftrace_ai.analysis.texts import part_name
 from dftrace_ai.analysis.why.model import KINDS
 from dftrace_ai.ui import answers
-from dftrace_ai.ui.step_table import (
-    WHOLE_HEAT,
-    StepColumns,
-    StepTable,
-    parted_heat,
-    write_table,
-)
+from dftrace_ai.ui.kept import parted_map
+from dftrace_ai.ui.step_table import StepColumns, StepTable, write_table
 
 LONG = "n" * 100_000
 HOSTILE = ["<img src=x onerror=alert(1)>", "a..%2f", "a&b=c", '"quoted"', "-n", "\u202egnp", "100%"]
@@ -206,7 +201,7 @@ def test_the_time_between_steps_is_told(served: Served) -> None:
 def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:
     served.read()
     body = served.get("api/heat", id="job/eight", what="own", a=0.0, b=1.9, cols=40).body
-    head, cells = parted_heat(body)
+    head, cells = parted_map(body)
     assert (head["rows"], head["odd"]) == ([5, 0, 1, 2, 3, 4, 6, 7], 1)
     assert len(cells) == 8 * 40
     rows = [cells[40 * row : 40 * row + 40] for row in range(8)]
@@ -216,11 +211,11 @@ def test_a_heat_map_has_the_ranks_that_differ_first(served: Served) -> None:
     assert all(95 <= cell <= 105 for row in rows[1:] for cell in row if cell != 255)
     assert head["median_us"][0] == pytest.approx(22_000, rel=0.05)
     equal = served.get("api/heat", id="job/eight", what="time", a=0.0, b=1.9, cols=40).body
-    assert parted_heat(equal)[0]["odd"] == 0
+    assert parted_map(equal)[0]["odd"] == 0
     # That of the whole run was made beforehand, and is no other.
     wall_s = served.json("run", id="job/eight")["strip"]["wall_s"]
     made, asked = (
-        parted_heat(served.get("api/heat", id="job/eight", a=a, b=wall_s, cols=640).body)
+        parted_map(served.get("api/heat", id="job/eight", a=a, b=wall_s, cols=640).body)
         for a in (0.0, 1e-12)
     )
     assert made == ({**asked[0], "a": 0.0}, asked[1])
@@ -243,7 +238,7 @@ def test_very_many_ranks_share_rows(tmp_path: Path, hosts: int) -> None:
         return StepColumns(f"node{rank % hosts}", start, start + 9_000_000, time, start, parts)
 
     write_table(tmp_path, {rank: columns(rank) for rank in range(count)}, (0, Shown()), 0)
-    head, cells = parted_heat(StepTable(tmp_path).heat("time", 0.0, 0.04, 4))
+    head, cells = StepTable(tmp_path).heat("time", 0.0, 0.04, 4)
     assert (head["ranks"], head["odd"], head["rows"][0]) == (count, 1, late)
     groups = head["groups"]
     assert len(head["rows"]) == 1 + len(groups) <= 1024
@@ -261,13 +256,6 @@ def test_very_many_ranks_share_rows(tmp_path: Path, hosts: int) -> None:
     # A row has the longest of all of its ranks.
     assert [row for row in range(1, len(rows)) if rows[row] != [100] * 4] == [slow]
     assert rows[slow][2] > rows[slow][0] == 100
-    StepTable(tmp_path).write_whole(0.04)
-    made = parted_heat(StepTable(tmp_path).heat("own", 0.0, 0.04, 640))
-    assert made[0]["rows"] == head["rows"]
-    kept = tmp_path / WHOLE_HEAT
-    kept.write_bytes(kept.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=tmp_path.name):
-        StepTable(tmp_path).heat("own", 0.0, 0.04, 640)
 
 
 def test_what_was_logged_is_with_the_trace_of_its_process(served: Served) -> None:
