@@ -4,6 +4,8 @@ import {Answered, ask, byId, fill, h, svg} from './dom.js';
 import {MARKS, SEVERITIES, STATES, ago, count, date, length, named, share, signed, value} from './figures.js';
 
 const MOST_ROWS = 1000;
+// More than a window holds: the others follow when these are seen.
+const FIRST_ROWS = 60;
 const METRICS = 2, PARAMS = 3;
 const AGAIN_S = 2;
 const MANY_TIMES = 3;
@@ -146,7 +148,7 @@ function list(page, first) {
   }, state));
   const compare = h('button', {type: 'button', className: 'main', onclick: compared}, 'Compare');
   const base = h('button', {type: 'button', hidden: true, onclick: based}, 'Make it the baseline');
-  const news = h('button', {type: 'button', className: 'main', hidden: true, onclick: order});
+  const news = h('button', {type: 'button', className: 'main', hidden: true, onclick: () => order()});
   const number = h('span', {className: 'faint num', role: 'status'});
   const wrong = h('p', {id: 'top-filter-error', hidden: true});
   const menu = h('div');
@@ -248,8 +250,11 @@ function list(page, first) {
     return x === y ? 0 : less === chosen.down ? 1 : -1;
   }
 
+  // Puts the rows that are still to come below those that are there.
+  let rest = () => {};
+
   // Only here rows get another place: on a click, a key or a word in the filter.
-  function order() {
+  function order(first = Infinity) {
     const here = shown[at]?.id;
     const {of} = sortedBy()[1];
     const found = told.runs.filter(passes).sort((a, b) => compareRows(a, b, of));
@@ -258,7 +263,14 @@ function list(page, first) {
     if (baseline) found.splice(0, found.length, baseline, ...found.filter((row) => row !== baseline));
     shown = chosen.all ? found : found.slice(0, MOST_ROWS);
     at = shown.findIndex((row) => row.id === here);
-    body.replaceChildren(...shown.map(rowOf));
+    body.replaceChildren(...shown.slice(0, first).map(rowOf));
+    rest = () => {
+      rest = () => {};
+      if (shown.length <= first || page.left) return;
+      body.append(...shown.slice(first).map(rowOf));
+      marked();
+      fits();
+    };
     sortShown();
     states.forEach((button, i) => { button.ariaPressed = String(STATE_BUTTONS[i] === chosen.state); });
     news.hidden = true;
@@ -359,6 +371,7 @@ function list(page, first) {
   }
 
   function move(by) {
+    rest();
     if (!shown.length) return;
     at = Math.max(0, Math.min(shown.length - 1, at + by));
     marked();
@@ -378,10 +391,14 @@ function list(page, first) {
 
   columnsChosen();
   if (chosen.filter) filtered();
-  order();
+  order(FIRST_ROWS);
   page.drawn(fits, byId('main'));
   performance.mark('runs-drawn');
-  requestIdleCallback(() => import('./run.js'));  // most people open one next
+  requestAnimationFrame(() => setTimeout(() => {
+    rest();
+    performance.mark('runs-whole');
+    requestIdleCallback(() => import('./run.js'));  // most people open one next
+  }));
 
   page.every(AGAIN_S, async () => {
     let next;
