@@ -13,8 +13,15 @@ from conftest import clean_environment
 # Each in a child: with streams that are closed, as `>&-` does, at a terminal of 40 columns, or with an
 # output that takes nothing.
 PROGRAM = """
-import fcntl, json, os, pty, re, struct, sys, termios, traceback
+import fcntl, gc, importlib, json, os, pty, re, struct, sys, termios, traceback
 from dftrace_ai.cli import main
+
+# What each child would load for itself.
+for name in ("summary", "why", "report", "validate", "info"):
+    importlib.import_module(f"dftrace_ai.cli.{name}")
+import numpy, orjson
+import dftrace_ai.analysis.summary.report, dftrace_ai.analysis.why.verdict, dftrace_ai.analysis.report
+gc.freeze()
 
 def child(words, output, errors, closed):
     os.dup2(output, 1)

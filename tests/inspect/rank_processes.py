@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import faulthandler
 import functools
+import gc
 import importlib
 import json
 import multiprocessing
@@ -41,6 +42,7 @@ def _prepared() -> ForkServerContext:
 
 def _rank(rank: int, count: int, folder: Path, work: Work, given: tuple[Any, ...]) -> None:
     """What a rank does; it is alone with this module's imports."""
+    gc.freeze()  # what was imported for all would be copied by each collection
     complaints = os.open(folder / f"complaints{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for stream in (1, 2):
         os.dup2(complaints, stream)

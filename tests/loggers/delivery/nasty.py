@@ -73,7 +73,7 @@ class Nasty(BaseLogint):
         sys.exit("the tracker leaves")
 
     def compute(self) -> None:
-        while time.process_time() < 2:
+        while time.process_time() < 3:
             pass
 
     def slow_down(self) -> None:

@@ -31,7 +31,8 @@ APART = {
     "close_descriptors": None,
     "reset_signals": None,
 }
-# Longer than the limit, and none of it without progress.
+# Longer than the limit, and none of it without progress: none that a busy machine gives no processor meanwhile.
+PATIENCE_S = 2.0
 PATIENCE = {"begin-compute-apart": False, "log-slow_down-apart": False, "log-slow_down-here": True}
 HUNG = ("hang", "keep_the_lock", "black_hole")
 
@@ -59,7 +60,8 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
     # Of these most take all records first, for which a busy machine needs its time.
     cases += [case("log", how, in_process=False, limit_s=4.0) for how in APART]
     cases += [
-        case(*name.split("-")[:2], in_process=in_process) for name, in_process in PATIENCE.items()
+        case(*name.split("-")[:2], in_process=in_process, limit_s=PATIENCE_S)
+        for name, in_process in PATIENCE.items()
     ]
     cases.append(case("log", "close_all_descriptors", in_process=False))
     cases += [Case(f"killed-{how}", "is_killed_beside", {"how": how}) for how in HUNG]
