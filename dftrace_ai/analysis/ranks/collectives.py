@@ -319,7 +319,8 @@ class _Collecting:
             bytes=self._usual_size(at),
             transfer_ns=self._transfer.quantiles(at),
             wait_ns=self._wait.quantiles(at),
-            wait_share=waited / spent if spent else 0.0,
+            # Several that are under way at once are waited for together.
+            wait_share=min(waited / spent, 1.0) if spent else 0.0,
             last=self._shares(self._by[0, at], _MOST_NAMED),
             root=self._shares(self._by[1, at], _MOST_NAMED),
             imposed_ns_per_step=round(imposed / max(self._steps * len(mine), 1)),

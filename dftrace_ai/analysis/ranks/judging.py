@@ -114,9 +114,17 @@ class Judged:
                 late.figures,
                 step_ns=self._lateness.step_ns,
                 excess=late.names,
-                waited_in=waited and Waiting(waited.name, waited.group, waited.ns),
+                waited_in=waited and self._waiting(waited, late.ranks),
             ),
         )
+
+    def _waiting(self, waited: WaitedIn, ranks: Sequence[int]) -> Waiting:
+        """Return where others wait; calls under way at once are together no longer than they do."""
+        most = max(
+            (one.wait_ns for one in self._lateness.scores if one.rank not in ranks), default=0
+        )
+        ns = min(waited.ns, most) if self._lateness.scores else waited.ns
+        return Waiting(waited.name, waited.group, ns)
 
     def _of_link(self, link: SlowLink, severe: Severity) -> Finding:
         return Finding(

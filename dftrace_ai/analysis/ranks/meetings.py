@@ -101,6 +101,8 @@ class _Working:
         last[self._unseen(transfer, known)] = UNTOLD
         imposed = np.where(joint & known, second - shortest, 0)
         wait = np.maximum(np.where(joint[meeting], took - transfer[meeting], wait), 0)
+        # What was sent while the rank went on lasts until somebody asks for it: nobody waited.
+        wait[(calls.name == SEND) & (calls.until == UNTIL["waited"])] = 0
         size = np.maximum.reduceat(calls.bytes, first)
         return Meetings(
             matches, known, size, transfer, error, last, imposed, self._left, wait, broken

@@ -156,6 +156,9 @@ def _unseen(job: RanksOfJob, seen: RanksSeen, met: Collectives) -> Iterator[str]
             f"others of group {names}{more}, of which one member alone has a trace: what seems its "
             "own work may be waiting for them"
         )
+    moving = [row for row in met.table if row.bytes and row.name != "barrier"]
+    if moving and all(row.algbw_gbs is None for row in moving):
+        yield "bandwidths (of collectives that are this short their ends are too uncertain)"
     if all(rank.peak_bytes == UNTOLD for rank in job.ranks):
         yield "memory (system_counters_s)"
     yield GPU_UNSEEN

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.whatif.gathering import Columns, Gathered
 
+# Who waits no longer than this for a message has found it there.
+NO_WAIT_NS: Final = 100_000
+
 FROM_ROOT: Final = frozenset({"bcast", "scatter"})
 TO_ROOT: Final = ROOTED - FROM_ROOT
 
@@ -72,6 +75,8 @@ def host_operations(all_ranks: Gathered) -> Operations:
         (np.where(span == UNTOLD, 0, one.span_name[span]), names + one.call_label[launched])
     )
     none = np.zeros(count, bool)
+    if is_message(one)[launched].any():
+        number = _in_turn(number, kind[:count], row)
     return Operations(
         form="host",
         rank=rank,
@@ -108,6 +113,7 @@ def believed_ends(one: Gathered) -> Integers:
     )
     # Who sends may wait long after the message is there.
     received = np.flatnonzero(_of_names(one, frozenset({"receive"})) & (one.call_meeting != UNTOLD))
+    _end_before_waits(one, received, ends, offset)
     sent = one.call_waited & (one.call_meeting != UNTOLD) & _of_names(one, frozenset({"send"}))
     there = np.full(int(one.call_meeting.max(initial=0)) + 1, np.iinfo(np.int64).max)
     there[one.call_meeting[received]] = (ends - offset)[received]
@@ -115,6 +121,23 @@ def believed_ends(one: Gathered) -> Integers:
     last = np.maximum(there[one.call_meeting[sends]], (one.calls.at - offset)[sends])
     ends[sends] = np.minimum(ends[sends], np.minimum(last, one.axis_ns) + offset[sends])
     return ends
+
+
+def _end_before_waits(one: Gathered, received: Integers, ends: Integers, offset: Integers) -> None:
+    """Let messages that were there before somebody waited for them take what others do."""
+    waited = np.zeros(len(ends), np.int64)
+    known = one.silence_call != UNTOLD
+    length = one.silences.end - one.silences.at
+    np.add.at(waited, one.silence_call[known], length[known])
+    met = one.call_meeting != UNTOLD
+    latest = np.zeros(int(one.call_meeting.max(initial=0)) + 1, np.int64)
+    np.maximum.at(latest, one.call_meeting[met], (one.calls.at - offset)[met])
+    begun = latest[one.call_meeting[received]] + offset[received]
+    was_there = one.call_waited[received] & (waited[received] < NO_WAIT_NS)
+    others = (ends[received] - begun)[~was_there]
+    usual = int(np.median(others)) if len(others) else 0
+    there = received[was_there]
+    ends[there] = np.minimum(ends[there], begun[was_there] + max(usual, 0))
 
 
 def gives(one: Gathered) -> Integers:
@@ -151,6 +174,23 @@ def nth_of(*keys: Integers) -> Integers:
     first = np.flatnonzero(changes)
     found = np.empty(count, np.int64)
     found[order] = np.arange(count) - np.repeat(first, np.diff(np.append(first, count)))
+    return found
+
+
+def _in_turn(number: Integers, *keys: Integers) -> Integers:
+    """Return the how manieth number each is of those with the same keys, from 0 on.
+
+    Ranks of a pipeline launch and wait in other orders, and the k-th forward of each is alike.
+    """
+    order = np.lexsort((number, *keys))
+    rises = np.diff(number[order], prepend=-1) != 0
+    begins = np.zeros(len(order), bool)
+    begins[:1] = True
+    for key in keys:
+        begins[1:] |= np.diff(key[order]) != 0
+    count = np.cumsum(rises | begins)
+    found = np.empty(len(order), np.int64)
+    found[order] = count - np.maximum.accumulate(np.where(begins, count, 0))
     return found
 
 

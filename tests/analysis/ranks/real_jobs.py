@@ -55,8 +55,10 @@ def all_jobs() -> Iterable[Job]:
     yield Job("tensor", "backward", 3, 100)
     yield Job("tensor", "forward", 1, 100)
     yield Job("pipeline", "forward", 2, 50)
+    yield Job("interleaved", "forward", 2, 40)
     yield Job("own", "nowhere", 1, 100)
-    yield from (Job(kind) for kind in ("ddp", "fsdp", "tensor", "pipeline", "own"))
+    kinds = ("ddp", "fsdp", "tensor", "pipeline", "interleaved", "own")
+    yield from (Job(kind) for kind in kinds)
 
 
 def run(job: Job, folder: Path) -> Path:

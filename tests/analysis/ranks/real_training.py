@@ -173,10 +173,39 @@ def pipeline(late: Late, steps: int) -> None:
         optimizer.step()
 
 
+def interleaved(late: Late, steps: int) -> None:
+    """Two stages of the model on each rank, that of the late one in the second of its own."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
+
+    rank, count = dist.get_rank(), dist.get_world_size()
+    stages = []
+    for chunk in (0, 1):
+        number = chunk * count + rank
+        first: list[nn.Module] = [nn.Linear(64, WIDTH)] if number == 0 else []
+        last: list[nn.Module] = [nn.Linear(WIDTH, CLASSES)] if number == 2 * count - 1 else []
+        module = nn.Sequential(*first, Block(late if chunk else None), *last)
+        stages.append(PipelineStage(module, number, 2 * count, torch.device("cpu")))
+    loss_of = nn.functional.cross_entropy
+    schedule = ScheduleInterleaved1F1B(stages, n_microbatches=2 * count, loss_fn=loss_of)
+    weights = [one for stage in stages for one in stage.submod.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    for x, y in DataLoader(Items(2 * count * BATCH * steps, late), batch_size=2 * count * BATCH):
+        optimizer.zero_grad()
+        given = (x,) if rank == 0 else ()
+        schedule.step(*given, target=y) if rank == count - 1 else schedule.step(*given)
+        optimizer.step()
+
+
+PIPELINES: dict[str, Callable[[Late, int], None]] = {
+    "pipeline": pipeline,
+    "interleaved": interleaved,
+}
+
+
 def main() -> None:
     """Reads what is to be trained, and trains it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=[*WRAPPED, "pipeline"])
+    parser.add_argument("kind", choices=[*WRAPPED, *PIPELINES])
     parser.add_argument("--where", default="none")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--ms", type=float, default=0.0)
@@ -186,7 +215,7 @@ def main() -> None:
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     late = Late(given.where, given.rank, given.ms)
-    run = pipeline if given.kind == "pipeline" else partial(train, given.kind)
+    run = PIPELINES.get(given.kind) or partial(train, given.kind)
     run(late, given.steps)
     dist.destroy_process_group()
 

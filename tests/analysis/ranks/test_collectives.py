@@ -395,3 +395,20 @@ def test_what_is_wrong_is_left_out_and_counted(what, ranks):
     expected = counts.get(what)
     if expected is not None:
         assert (lost.collectives, lost.messages, lost.broken) == expected, what
+
+
+def test_what_was_sent_while_the_rank_went_on_is_no_wait():
+    """Five sends a step that last until somebody asks for them: together longer than the step."""
+    group = Group("0", "", (0, 1))
+    ranks = [Rank(0, steps=range(30)), Rank(1, steps=range(30))]
+    for step in range(30):
+        begin = step * STEP
+        for number in range(5):
+            at = begin + number * MS
+            said = {"seq": 5 * step + number, "tag": 0, "step": step}
+            ranks[0].calls.append(
+                Call("send", group, at, begin + STEP - MS, peer=1, until="waited", **said)
+            )
+            ranks[1].calls.append(Call("receive", group, at, at + 2 * MS, peer=0, **said))
+    (row,) = collectives_of(job(ranks)).table
+    assert (row.count, row.wait_ns.p95, row.wait_share) == (150, 0, 0.0)

@@ -12,7 +12,17 @@ from made_hosts import BUCKETS, MS, NAMES, MadeHosts
 
 from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
-from dftrace_ai.analysis.ranks.partials import CallRows, RankPartial, SilenceRows, StepsChunk
+from dftrace_ai.analysis.ranks.partials import (
+    UNTIL,
+    CallRows,
+    Group,
+    Place,
+    RankPartial,
+    SilenceRows,
+    SpanRows,
+    StepRows,
+    StepsChunk,
+)
 from dftrace_ai.analysis.whatif import WhatIf, whatif, whatif_of
 from dftrace_ai.analysis.whatif.words import verdict_lines
 from dftrace_ai.errors import ConfigError
@@ -95,6 +105,56 @@ def test_what_a_rank_does_longer_and_when_says_what_to_try() -> None:
     assert since.cause.since == 100
     assert "since step 100" in since.what
     assert [one.cause.in_bursts for one in (span, machine, since)] == [False] * 3
+
+
+def test_a_message_that_was_there_before_it_was_asked_for_took_no_longer() -> None:
+    """As ranks of an interleaved pipeline, each in its own order; one of them works for long."""
+    steps, own, length = 30, (10 * MS, 60 * MS), 62 * MS
+    partials = []
+    for rank in (0, 1):
+        calls: list[tuple[int, str, int, int, str, int]] = []  # step, name, from, to, until, tag
+        silent = []
+        begins = 10**18 + np.arange(steps) * length
+        for step, begin in enumerate(begins.tolist()):
+            done = begin + MS + own[rank]
+            asked = max(done, begin + MS + own[1]) if rank == 0 else done
+            calls.append((step, "receive", begin, asked + rank * 1000, "waited", 0))
+            if rank == 0:
+                calls.append((step, "send", begin + MS // 2, begin + MS // 2 + 9, "end", 1))
+            calls.append((step, "send", done, done + 9, "end", 0))
+            if rank == 1:
+                calls.append((step, "receive", done + 50, done + 99, "end", 1))
+            else:
+                silent.append((done + 20, asked, len(calls) - 3))
+        names = ("compute/forward", "send", "receive")
+        columns = list(zip(*calls, strict=True))
+        count = len(calls)
+        same = {name: np.zeros(count, np.int64) for name in ("group", "late_ns")}
+        seq = np.array(columns[0])
+        chunk = StepsChunk(
+            StepRows(
+                np.arange(steps), begins, begins + length, np.full(steps, length),
+                np.array([end - at for at, end, _ in silent] or [0] * steps), 0 * begins,
+            ),
+            SpanRows(
+                np.arange(steps), 0 * begins, begins + MS, begins + MS + own[rank], 0 * begins
+            ),
+            SilenceRows(*(np.array(one, np.int64) for one in (zip(*silent) if silent else ([],) * 3))),
+            CallRows(
+                step=seq, name=np.array([names.index(one) for one in columns[1]]),
+                start_ns=np.array(columns[2]), end_ns=np.array(columns[3]),
+                until=np.array([UNTIL[one] for one in columns[4]]), seq=seq, nth=seq,
+                bytes=np.full(count, 1024), track=np.ones(count, np.int64),
+                peer=np.full(count, 1 - rank), tag=np.array(columns[5]), **same,
+            ),
+        )  # fmt: skip
+        place = Place(rank, 2, "node0", "one", rank, (), "made", 1, 1000 + rank)
+        group = (Group("0", "world", (0, 1)),)
+        partials.append(RankPartial(place, names, group, "spans", {0: chunk}, steps))
+    found = whatif(RanksOfJob.of(partials))
+    assert (found.form, found.unmatched) == ("host", 0)
+    assert (found.cause.kind, found.cause.ranks) == ("worker", (1,))
+    assert found.by_rank[1].without == pytest.approx(length / (length - 50 * MS), rel=0.1)
 
 
 def test_without_a_slow_rank_the_run_takes_what_the_clean_one_does() -> None:
