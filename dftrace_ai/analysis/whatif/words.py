@@ -63,6 +63,10 @@ IN_BURSTS: Final = (
     "what {who} alone does then: saving, logging, its loader. dftrace ranks tells in which steps"
 )
 IN_SERIES: Final = "ONE RANK HAS MOST OF THE WORK"
+NEXT_ON_ONE_HOST: Final = (
+    "cores for each rank of its own: on one host whoever shares one is let wait; then overlap, "
+    "larger buckets, fewer synchronisations"
+)
 NEXT_IN_SERIES: Final = (
     "what {who} does so long: dftrace ranks tells in which span; or smaller micro-batches, so that "
     "ranks work at the same time"
@@ -118,7 +122,7 @@ def in_words(found: WhatIf, limit: Limit) -> WhatIf:
         unseen=(GPU_UNSEEN,) if found.form == "host" else (),
         severity=None if cause.kind in UNNAMED else severity(limit, found.slowdown - 1),
         what=_what(found, found.slowdown),
-        next=_next(cause),
+        next=_next(cause, on_one_host=not found.by_host),
     )
 
 
@@ -161,9 +165,11 @@ def _what(found: WhatIf, slowdown: float) -> str:
     return f"{run} {share} of that goes when {who} does as much as the others{since}."
 
 
-def _next(cause: Cause) -> str:
+def _next(cause: Cause, *, on_one_host: bool) -> str:
     text, span = NEXT.get(cause.kind, ""), cause.excess[0].name if cause.excess else ""
-    if cause.kind == "none" and cause.ranks:
+    if cause.kind == "communication" and on_one_host:
+        text = NEXT_ON_ONE_HOST
+    elif cause.kind == "none" and cause.ranks:
         text = NEXT_IN_SERIES
     elif cause.kind == "worker":
         of_span = NEXT_OF_SPANS.get(span.partition("/")[0])

@@ -323,6 +323,13 @@ def test_what_a_job_would_be_with_even_work_is_told(kind: CauseKind) -> None:
     assert told_of.severity == (None if kind in {"none", "abstained"} else "critical")
     assert SAYS.get(kind, "") in told_of.what
     assert "{" not in "".join(lines)
+    if kind == "communication":
+        # There are no links on one host.
+        assert told_of.next.startswith("cores for each rank of its own")
+        apart = replace(found, by_host={"node0": Figures(1.0), "node1": Figures(1.0)})
+        assert whatif_words.in_words(apart, LIMITS["cost"]).next.startswith(
+            "the links of comm/send"
+        )
     if nothing:
         assert lines[0] == "NO VERDICT"
         assert "  because   one rank has a trace, and there is nothing to compare it with" in lines
