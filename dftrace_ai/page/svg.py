@@ -91,7 +91,21 @@ def short_names(names: Sequence[str], letters: int) -> list[str]:
     first, last = min(names), max(names)
     same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
     shared = first.rfind(".", 0, same) + 1
-    return [_at_both_ends(f"…{name[shared:]}" if shared else name, letters) for name in names]
+    sign = "…" if shared else ""
+    return [
+        _at_both_ends(sign + _brief(name[shared:], letters - len(sign)), letters) for name in names
+    ]
+
+
+def _brief(name: str, letters: int) -> str:
+    """Return a dotted name of whose modules the first ones are initials, as many as need be."""
+    # Numbers stay: layers that are called alike differ in them.
+    *modules, last = name.split(".")
+    for at, module in enumerate(modules):
+        if len(".".join([*modules, last])) <= letters:
+            break
+        modules[at] = module if module.isdigit() else module[:1]
+    return ".".join([*modules, last])
 
 
 def _at_both_ends(name: str, letters: int) -> str:
