@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from dftrace_ai._reader import EventScanner
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.event_columns import BlockArguments
-from dftrace_ai.analysis.summary.rows import Row
 from dftrace_ai.analysis.summary.table import Summary, summarise
 
 
@@ -58,14 +56,6 @@ def test_a_block_broken_in_the_middle_costs_what_follows_in_that_file_only(tmp_p
     assert "b.pfw.gz" not in told
 
 
-def test_a_trace_of_another_writer_is_summed(tmp_path: Path) -> None:
-    path = tmp_path / "t.pfw"
-    path.write_text('[\n{"name":"a","cat":"b","ph":"X","ts":1,"dur":2}\n]\n')
-    found, told = warnings_of(path)
-    assert found.spans == (Row(None, "b", "a", 1, 2.0, 2.0, 1.0, *[2.0] * 7, None),)
-    assert told == ""
-
-
 def test_numbers_that_are_texts_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "t.pfw"
     line = (
@@ -98,25 +88,6 @@ def test_an_empty_file_beside_others(tmp_path: Path) -> None:
 
 def self_ns(found: Summary) -> dict[str, int]:
     return {row.name: round(row.self_us * 1000) for row in found.spans if row.self_us is not None}
-
-
-@pytest.mark.parametrize("ids", [True, False])
-def test_self_time_of_spans_in_any_order(tmp_path: Path, ids: bool) -> None:
-    inside = [("inner", number * 100, 60) for number in range(1000)]
-    spans = [*inside, ("outer", 0, 50_000), ("outer", 50_000, 50_000), ("all", 0, 200_000)]
-    # By start, as other writers have it; and with one span where the user's times put it.
-    by_start = sorted(spans, key=lambda span: (span[1], -span[2]))
-    late = [*spans[1:], spans[0]]
-    for order in (spans, by_start, late, spans[::-1]):
-        trace = TraceLines()
-        for name, start, duration in order:
-            # Wrong parents cost time at most.
-            more = {"p_idx": start % 3, "level": 2} if ids else {}
-            trace.event("X", name, "c", start, duration, hhash="x", **more)
-        trace.footer()
-        found = summarise([trace.write(tmp_path / "t.pfw.gz", lines_a_block=300)])
-        assert self_ns(found) == {"inner": 60_000, "outer": 40_000, "all": 100_000}
-        assert found.warnings() == []
 
 
 def test_the_parts_of_a_trace_are_one_track(tmp_path: Path) -> None:
