@@ -47,6 +47,9 @@ FIRST_ID: Final = 1 << 40
 LAST: Final = "last to come"
 SENT: Final = "message"
 
+# Of more calls of a block that lack others it is not kept where they lie.
+MOST_LACKING: Final = 100_000
+
 NONE: Final = "no arrows from the last rank to come"
 
 
@@ -131,23 +134,43 @@ def _ends_of(job: RanksOfJob) -> _Ends:
     clocks = clocks_of(job, matching.ranks)
     parts: list[_Ends] = []
     count = 0
+    earlier: dict[tuple[int, int], tuple[int, int, int]] = {}
     for block in job.blocks("steps", "calls"):
         step_ns = block.time_ns.max(0)
         for matches in matching.take(block):
             if not len(matches.first):
                 continue
             meetings = Meetings.of(matches, matching.ranks, clocks)
-            calls = _Calls(block, matches)
+            calls = _Calls(block, matches, earlier)
             parts += [_joint(meetings, calls, step_ns, count), _sent(meetings, calls, count)]
             count += len(matches.first)
+        earlier = _lacking(block, matching)
     columns = zip(*parts, strict=True) if parts else ([np.zeros(0, np.int64)],) * len(_Ends._fields)
     return _Ends(*(np.concatenate(column) for column in columns))
+
+
+def _lacking(block: Block, matching: Matching) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Return where calls lie that others of the next block belong to, by rank and start."""
+    rank, row, start_ns = matching.lacking
+    if len(rank) > MOST_LACKING:
+        return {}
+    table = block.tables.calls
+    at = table.edges[rank] + row
+    columns = (table.rows.track[at], table.rows.start_ns[at], table.rows.end_ns[at])
+    places = zip(*(column.tolist() for column in columns), strict=True)
+    keys = zip(rank.tolist(), start_ns.tolist(), strict=True)
+    return dict(zip(keys, places, strict=True))
 
 
 class _Calls:
     """Of matched calls what their ranks say: where they lie, by the ranks' own clocks."""
 
-    def __init__(self, block: Block, matches: Matches) -> None:
+    def __init__(
+        self,
+        block: Block,
+        matches: Matches,
+        earlier: Mapping[tuple[int, int], tuple[int, int, int]],
+    ) -> None:
         met = matches.calls
         # What is left of a block before is in none of the chunks at hand.
         self.here = met.row != UNTOLD
@@ -157,6 +180,11 @@ class _Calls:
         self.track[self.here] = table.rows.track[row]
         self.start_ns[self.here] = table.rows.start_ns[row]
         self.end_ns[self.here] = table.rows.end_ns[row]
+        for at in np.flatnonzero(~self.here).tolist() if earlier else ():
+            place = earlier.get((int(met.rank[at]), int(met.start_ns[at])))
+            if place is not None:
+                self.here[at] = True
+                self.track[at], self.start_ns[at], self.end_ns[at] = place
         # An end that lies a nanosecond within it needs three of them.
         self.here &= self.end_ns - self.start_ns > 2
 

@@ -131,3 +131,26 @@ def test_what_is_not_drawn_is_told_and_fails_nothing(
     monkeypatch.setattr(last_to_come, "MOST_BYTES", 1000)
     (note,) = arrows_of(open_traces([job]).files).notes
     assert "larger than" in note
+
+
+def test_a_message_that_is_there_in_the_next_block_of_steps_has_its_arrow(tmp_path: Path) -> None:
+    """Each is sent in one step and received in the next; blocks of steps have 256."""
+    steps = 260
+    for rank in (0, 1):
+        trace = TraceLines(100 + rank, boot_id="boot", rank=rank, world_size=2)
+        group = {"name": "0", "description": "default_pg", "ranks": [0, 1]}
+        trace.custom("process_group", json.dumps(group))
+        for step in range(steps):
+            at = step * STEP_NS + 123
+            trace.span("forward", "compute", at, 15 * MS, step=step)
+            told = {"group": "0", "tag": 3, "peer": 1 - rank}
+            if rank == 0 and step < steps - 1:
+                trace.span("send", "comm", at + 80 * MS, MS, LANE, **told, seq=step)
+            if rank == 1 and step > 0:
+                trace.span("receive", "comm", at + 5 * MS, MS, LANE, **told, seq=step - 1)
+            trace.span("step", "pipeline", at, 95 * MS, step=step)
+        trace.footer()
+        trace.write(tmp_path / f"t-{rank}.pfw.gz", 500)
+    found = arrows_of(open_traces([tmp_path]).files)
+    heads = [line for some in found.lines.values() for line in some if b'"ph":"f"' in line]
+    assert (len(heads), found.notes) == (steps - 1, ())

@@ -206,6 +206,15 @@ class Matching:
             del calls, found  # they are as large as what is made of them
             yield coming.pop()  # and that is not held here while the next is made
 
+    @property
+    def lacking(self) -> tuple[Integers, Integers, Integers]:
+        """Of calls of the block that wait for others in the next one: rank, row there, start."""
+        left = self._left
+        if left is None:
+            return (np.zeros(0, np.int64),) * 3
+        here = left.row != UNTOLD
+        return left.rank[here], left.row[here], left.start_ns[here]
+
     def rest(self) -> Unmatched:
         """Return what is left when all blocks have been taken."""
         left, self._left = self._left, None
