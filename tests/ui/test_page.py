@@ -201,6 +201,8 @@ def test_a_run_is_gone_through_by_keys_and_mouse(told: dict[str, Any]) -> None:
     assert found["moved"][0] > low
     assert found["moved"][1] - found["moved"][0] == pytest.approx(high - low, abs=1e-5)
     assert re.match(r"[\d.]+ to [\d.]+ s, steps \d+ to \d+, p50 ", found["window"])
+    # Of the window, not of the whole run: steps of 30 ms come every 31.
+    assert re.fullmatch(r"Outside of steps:between [\d.]+ ms 3\.\d %", found["outside"])
     assert found["dragged"][0] < found["dragged"][1]
     assert " of " in found["strip"]
     assert re.match(r"rank \d+ at ", found["cell"])

@@ -308,6 +308,8 @@ async function runByKeys(tab, hash) {
   const reads = async () => tab.ask(`document.querySelector('.window .num').textContent`);
   await tab.until(`/step/.test(document.querySelector('.window .num').textContent)`);
   found.window = await reads();
+  found.outside = await tab.until(`/^Outside/.test(document.querySelector('.outside').textContent) &&
+      document.querySelector('.outside').textContent`);
   await tab.cdp('Page.reload');
   await tab.until(`performance.getEntriesByName('run-drawn').length`);
   found.reloaded = await tab.ask(WINDOW);

@@ -26,6 +26,10 @@ class Span {
     Object.assign(this, {from: 0, to: end, end, changed});
   }
 
+  toString() {
+    return `${this.from} ${this.to}`;
+  }
+
   get whole() {
     return this.from <= 0 && this.to >= this.end;
   }
@@ -217,9 +221,10 @@ class Run {
     try {
       do {
         this.again = false;
+        const asked = String(this.span);
         const [stepsTold] = await Promise.all([this.steps && this.steps.load(this.signal), this.ranks && this.ranks.load(this.signal),
           this.taken]);
-        this.stepsTold = stepsTold || null;
+        Object.assign(this, {stepsTold: stepsTold || null, toldOf: asked});
         this.tellWindow();
       } while (this.again && !this.page.left);
     } catch (error) {
@@ -237,6 +242,8 @@ class Run {
     const steps = told?.count && told.rank === this.rank ? [
       `steps ${count((told.number || told.first)[0])} to ${count((told.number || told.first)[0] + told.count - 1)}`,
       `p50 ${time(told.p[1] * 1e6)}`, `p95 ${time(told.p[2] * 1e6)}`, `longest ${time(told.p[4] * 1e6)}`] : [];
+    // Steps are those of the window before until others have come.
+    if (span.whole || this.toldOf === String(span)) this.strip.tellOutside(steps.length ? told.outside : null);
     this.window.textContent = [`${span.from.toFixed(3)} to ${place(span.to)}`, ...steps].join(', ');
   }
 

@@ -154,14 +154,15 @@ export class Strip {
     for (const x of [from, to]) pen.fillRect(x - 3, HEIGHT / 2 - 9, 6, 18);
   }
 
-  tellOutside() {
-    const {spent_s: spent} = this.told;
+  // What the whole run went to; or, of a smaller window, what its time outside of steps went to.
+  tellOutside(outside = null) {
+    const {whole, span} = this, spent = !whole && outside || this.told.spent_s, all = spent === outside ? span.to - span.from : span.end;
     const said = PHASES.filter((kind) => spent[kind]).map((kind) => h('span', {},
         paint[kind] && h('i', {className: 'swatch', style: {background: paint[kind](0), opacity: FAINT.has(kind) ? .4 : 1}}), kind, ' ',
         h('b', {className: 'num'}, length(spent[kind])),
-        h('span', {className: 'faint num'}, ` ${share(spent[kind] / this.span.end)}`)));
+        h('span', {className: 'faint num'}, ` ${share(spent[kind] / all)}`)));
     const more = this.told.phases_left_out;
-    this.outside.replaceChildren(...said.length ? [h('span', {className: 'faint'}, 'The whole run:'), ...said] : [],
+    this.outside.replaceChildren(...said.length ? [h('span', {className: 'faint'}, spent === outside ? 'Outside of steps:' : 'The whole run:'), ...said] : [],
         more ? h('span', {className: 'faint'}, `${more} phases are not drawn`) : '');
   }
 
