@@ -24,7 +24,8 @@ import torch
 from bench.steps.trainings import Named, Nothing, Step, annotated, transformer
 from bench.steps.twin import Half, Twin
 
-STEPS, SETTLE = 40, 10
+# So many that what is written out behind them is written as often as a program does it, once in a second.
+STEPS, SETTLE = 120, 10
 WARM = 1
 
 

@@ -59,7 +59,11 @@ def measure(homes: Homes, pairs: int) -> list[Bench]:
             "%",
             series=[Series(OURS), Series(AGAIN)],
             targets=[Target(OURS, MOST_PERCENT)],
-            notes=["All threads and workers; two programs take turns, a step each."],
+            notes=[
+                "All threads and workers; two programs take turns, a step each.",
+                "Each waits for the other one: what is paid by the second counts twice.",
+                "Where others keep the machine busy, it counts more often.",
+            ],
         )
         begun, steps_s = Series(training), []
         for at in range(2 * pairs):
