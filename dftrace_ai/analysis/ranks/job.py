@@ -25,7 +25,7 @@ from dftrace_ai.analysis.ranks.partials import Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
-from dftrace_ai.analysis.steps import Job, Process, Rank, measure
+from dftrace_ai.analysis.steps import Job, Process, measure
 from dftrace_ai.analysis.steps.processes import STEP_ROLES
 from dftrace_ai.analysis.texts import few
 from dftrace_ai.errors import TraceError
@@ -296,13 +296,10 @@ class _Reading:
     def _place(self, owner: Owner) -> Place:
         return place_of(owner, self._owners.run_of(owner))
 
-    def _read(self, member: Rank | Process) -> RankPartial | None:
-        if not isinstance(member, Rank):
-            self._keep(member, None)
+    def _read(self, process: Process, trains: bool) -> RankPartial | None:
+        if not trains:
+            self._keep(process, None)
             return None
-        for worker in member.workers:
-            self._keep(worker, None)
-        process = member.process
         # Passes alone tell of a training only where no rank shows more.
         if self._any_kept and not process.spans.has(*STEP_ROLES).any():
             return None

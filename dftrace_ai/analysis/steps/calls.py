@@ -82,8 +82,9 @@ class Calls(NamedTuple):
 
     def ends(self, *until: str) -> Integers:
         """Return a mask of the calls whose end is one of these."""
-        asked = [place for place, text in enumerate(self.texts) if text in until]
-        return np.isin(self.until, asked)
+        # An end of its own, -1, leads to the last.
+        asked = np.array([*(text in until for text in self.texts), False])
+        return asked[self.until]
 
 
 def calls_of(spans: Spans) -> Calls:

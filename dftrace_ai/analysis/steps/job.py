@@ -15,7 +15,7 @@ from dftrace_ai.analysis.steps.processes import STEP_ROLES, read_processes
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.reading.identity import Owner
@@ -98,10 +98,6 @@ class _Look:
         return self.number, self.owner.number, self.pid
 
 
-def _made(members: Iterable[Rank | Process], make: Callable[[Rank | Process], Made]) -> list[Made]:
-    return [make(member) for member in members]
-
-
 class Job:
     """The processes of a job, read one after the other: each rank with its workers, and others.
 
@@ -165,26 +161,29 @@ class Job:
         for group in faint:
             yield from self._of_faint(group, shown=shown)
 
-    def each(self, make: Callable[[Rank | Process], Made], threads: int) -> list[Made]:
-        """Return what is made of each rank and each other process, of several hosts at a time."""
+    def each(self, make: Callable[[Process, bool], Made], threads: int) -> list[Made]:
+        """Return what is made of each process that trains, let go of before the next.
+
+        `make` is told whether it does: what it returns of others is left out. Who loads for whom
+        is not looked for, so that none waits for those of its host, and none is read twice.
+        """
         from concurrent.futures import ThreadPoolExecutor
 
-        groups = self._groups()
+        owners = [owner for group in self._groups() for owner in group]
 
-        def of_group(group: list[Owner]) -> tuple[bool, list[Made] | None]:
-            looks, trains = self._begun(group, alone=len(groups) == 1)
-            shown = any(look.trains for look in looks)
-            if trains is None:
-                return shown, None
-            return shown, _made(self._members(looks, trains), make)
+        def made_of(owner: Owner) -> list[tuple[_Look, Made]]:
+            looks = [(_Look.at(one, held=False), one) for one in self._read(owner)]
+            return [(look, make(one, look.trains)) for look, one in looks]
+
+        def made_again(look: _Look) -> Made:
+            return make(self._taken(look), True)
 
         with ThreadPoolExecutor(threads) as pool:
-            found = [*pool.map(of_group, groups)]
-        shown = any(shows for shows, _ in found)
-        every: list[Made] = []
-        for group, (_, made) in zip(groups, found, strict=True):
-            every += _made(self._of_faint(group, shown=shown), make) if made is None else made
-        return every
+            found = [one for some in pool.map(made_of, owners) for one in some]
+            trained = [made for look, made in found if look.trains]
+            # Passes through a model tell of a training where no process shows more.
+            faint = [look for look, _ in found if look.passes]
+            return trained or [*pool.map(made_again, faint)]
 
     def _begun(self, group: list[Owner], *, alone: bool) -> tuple[list[_Look], list[_Look] | None]:
         """Return the processes of a host and those that train; None for these if it depends."""
