@@ -110,21 +110,15 @@ def own_ns(parents: Integers, start_ns: Integers, end_ns: Integers) -> Integers:
 
 
 def places_of(
-    parents: Integers,
-    code: Integers,
-    roots: Integers,
-    number: Callable[[int, int], int],
-    known: Integers | None = None,
+    parents: Integers, code: Integers, roots: Integers, number: Callable[[int, int], int]
 ) -> Integers:
     """Return the place of each span in the tree: one number for the same names from outside in."""
     # `code` is of the name of each, `roots`, below 0, stands for what is around the outermost.
     # `number` gives one from 0 to a place by the place or root around it and the code, once each.
-    # `known` has those that are known already, else -1.
-    place = np.full(len(parents), -1, np.int32) if known is None else known.copy()
+    place = np.full(len(parents), -1, np.int32)
     # Half of the memory than whole numbers take by default.
-    inner = np.flatnonzero(place < 0).astype(np.int32)
-    ready = (parents[inner] < 0) | (place[parents[inner]] >= 0)
-    level, inner = inner[ready], inner[~ready]
+    level = np.flatnonzero(parents < 0).astype(np.int32)
+    inner = np.flatnonzero(parents >= 0).astype(np.int32)
     least = int(roots.min()) if len(roots) else -1
     names = int(code.max()) + 1 if len(code) else 1
     numbers: dict[int, int] = {}

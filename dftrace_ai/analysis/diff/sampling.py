@@ -21,7 +21,7 @@ from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.tracks import own_ns, parents_of, places_of, track_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Rank, Steps
@@ -179,6 +179,30 @@ class _Tree:
             self.seen.append(seen)
         self.seen[number] = min(self.seen[number], seen)
         return number
+
+    def order_from(
+        self, first: int, rank: Order, codes: Mapping[Label, int], of_spans: Collection[int]
+    ) -> None:
+        """Have the places from one on seen as if all spans had been looked at together.
+
+        That is by how deep they lie, then by what is around them and the numbers of their names;
+        those in which only standstill is come last.
+        """
+        levels: dict[int, list[int]] = {}
+        for number in range(first, len(self.places)):
+            deep = len(self.places[number].path) if number in of_spans else NEVER
+            levels.setdefault(deep, []).append(number)
+
+        def order(number: int) -> tuple[int, int]:
+            around = self.around[number]
+            seen = self.seen[around].number if around >= 0 else around
+            return seen, codes[self.places[number].label]
+
+        behind = first
+        for _, level in sorted(levels.items()):
+            for number in sorted(level, key=order):
+                self.seen[number] = _Seen(rank, behind)
+                behind += 1
 
     def taken_in(self, other: _Tree) -> Integers:
         """Take in the places of another; returns the number of each."""
@@ -420,10 +444,13 @@ def _placed(
     by_span = np.argsort(stood.span, kind="stable")
     span_of, names = stood.span[by_span], list(known)
 
+    known_before, of_spans = len(tree.places), set[int]()
+
     def number(around: int, name: int) -> int:
         return tree.number(around, names[name], _Seen(rank.order, len(tree.places)))
 
-    open_ones, first, low = _Open.none(), 0, -1
+    none = np.zeros(0, np.int64)
+    open_ones, first, low = _Open(none.astype(np.int32), none, none), 0, -1
     while first < len(spans):
         # What has to be looked at again is at most as much as what is new.
         last = min(first + max(SPANS_AT_ONCE, len(open_ones.row)), len(spans)) - 1
@@ -439,9 +466,11 @@ def _placed(
             stood.only(slice(*np.searchsorted(stood.start_ns, (low, high)))),
         )
         cells, open_ones = _placed_within(
-            stretch, code, process.near_ns, steps, open_ones, first, number
+            stretch, code, process.near_ns, steps, open_ones, first, number, of_spans
         )
         yield cells
+        if first and behind == len(spans):
+            tree.order_from(known_before, rank.order, known, of_spans)
         first, low = behind, high
 
 
@@ -449,15 +478,8 @@ class _Open(NamedTuple):
     """Spans that reach beyond a stretch of time, or are around such: in the order of all spans."""
 
     row: Integers  # the number of each
-    around: Integers  # that of the one directly around it; -1 for none
-    place: Integers  # the number of its place
     own: Integers  # what of its time was its own so far
     whole: Integers  # all of its time, without standstill
-
-    @classmethod
-    def none(cls) -> _Open:
-        rows = np.zeros(0, np.int32)
-        return cls(rows, rows, rows, rows.astype(np.int64), rows.astype(np.int64))
 
 
 class _Stretch(NamedTuple):
@@ -479,12 +501,13 @@ def _placed_within(
     before: _Open,
     first: int,
     number: Callable[[int, int], int],
+    of_spans: set[int],
 ) -> tuple[_Cells, _Open]:
     """Return what the places of spans took in steps, and the spans that go on behind a stretch.
 
     `codes` numbers the names of all spans of the process, of which the first that begins in the
     stretch has the number `first`; `number` numbers a place by that of the place around it and the
-    number of its name.
+    number of its name, and those that spans have are added to `of_spans`.
     """
     spans, held = stretch.spans, len(before.row)
     order = track_order(spans.tid, spans.start_ns, spans.end_ns, spans.id)
@@ -496,15 +519,12 @@ def _placed_within(
     at = np.empty(len(order), np.int32)
     at[order] = np.arange(len(order), dtype=np.int32)
     parents = parents_of(tid, start, end, near_ns)
-    known, again = np.full(len(order), -1, np.int32), at[:held]
-    known[again] = before.place
-    around = at[np.searchsorted(before.row, before.around)] if held else again
-    parents[again] = np.where(before.around >= 0, around, -1)
     roots = np.where(beside, ROOT_BESIDE, ROOT)
-    path = places_of(parents, code, roots, number, known)
+    path = places_of(parents, code, roots, number)
+    of_spans.update(np.unique(path).tolist())
     # Of what reaches beyond the stretch, its own time in it.
     own = own_ns(parents, start.clip(*stretch.window), end.clip(*stretch.window))
-    whole = end - start
+    whole, again = end - start, at[:held]
     own[again] += before.own
     whole[again] = before.whole
     step = _step_of(steps, start, end, ~beside).astype(np.int32)
@@ -519,10 +539,7 @@ def _placed_within(
     np.subtract.at(own, inner[inner >= 0], length[inner >= 0])
     goes_on = _going_on(parents, end >= stretch.window[1])
     kept = np.flatnonzero(goes_on)[np.argsort(rows[goes_on])]
-    outer = parents[kept]
-    open_ones = _Open(
-        *(rows[kept], np.where(outer >= 0, rows[outer], -1), path[kept], own[kept], whole[kept])
-    )
+    open_ones = _Open(rows[kept], own[kept], whole[kept])
     done = (step >= 0) & ~goes_on
     columns = [path[done], step[done], np.maximum(own[done], 0), np.maximum(whole[done], 0)]
     if len(length):

@@ -12,13 +12,7 @@ from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.spans import brief, common, places, union
-from dftrace_ai.analysis.steps.timeline import (
-    PARTS,
-    Layer,
-    ThreadLine,
-    covered_within,
-    joined,
-)
+from dftrace_ai.analysis.steps.timeline import PARTS, Layer, ThreadLine, covered_within, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +24,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.steps.timeline import Part, Timeline
+
+    _Stretches = tuple[Integers, Integers]  # starts and ends
 
 UNKNOWN: Final = -1
 """In place of bytes, where nothing has been sampled yet."""
@@ -367,11 +363,7 @@ _TOLD: Final[tuple[Part, ...]] = ("comm", "checkpoint", "evaluation", "other")
 
 
 def _sums(
-    found: FoundSteps,
-    line: ThreadLine,
-    others: dict[Part, tuple[Integers, Integers]],
-    *,
-    whole: bool,
+    found: FoundSteps, line: ThreadLine, others: dict[Part, _Stretches], *, whole: bool
 ) -> _Sums:
     """Add up a timeline by step, a stretch of it at a time."""
     told = np.array([part in _TOLD for part in PARTS])
@@ -443,9 +435,7 @@ def _length(found: FoundSteps) -> Integers:
     return length
 
 
-def _met_by(
-    stretches: tuple[Integers, Integers], start_ns: Integers, end_ns: Integers
-) -> tuple[Integers, Integers]:
+def _met_by(stretches: _Stretches, start_ns: Integers, end_ns: Integers) -> _Stretches:
     """Return those of stretches that reach into the time from the first to the last of others."""
     first = np.searchsorted(stretches[1], start_ns[0], side="right")
     some = slice(first, np.searchsorted(stretches[0], end_ns[-1]))
@@ -475,9 +465,9 @@ def _layers(
     yield of("gpu_compute", "gpu")
 
 
-def _of_others(spans: Spans, beside: Integers) -> dict[Part, tuple[Integers, Integers]]:
+def _of_others(spans: Spans, beside: Integers) -> dict[Part, _Stretches]:
     """Return when others than the thread that trains were in spans of each part, if ever."""
-    found: dict[Part, tuple[Integers, Integers]] = {}
+    found: dict[Part, _Stretches] = {}
     for part, roles in _HIDDEN.items():
         chosen = beside & spans.has(*roles)
         start, end = union(spans.start_ns[chosen], spans.end_ns[chosen])

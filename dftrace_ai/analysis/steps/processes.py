@@ -179,9 +179,7 @@ def read_processes(
             while found:
                 key, mask = found.pop(0)
                 # The last one takes them: nobody else holds what it does not need any more.
-                held = file[0] if found else file.pop()
-                taken = [held]
-                del held
+                taken = file[:] if found else file
                 parts[key].append(_part(taken, number, owner, mask, times, events=events))
         facts[number] = FileFacts(times, without_length, alone.notes)
     return [_process(parts.pop(key)) for key in list(parts)], facts

@@ -16,7 +16,7 @@ import pytest
 from analysis.report.made_pages import statistics
 from analysis.why.made_runs import MS, START_NS, Lines, Training
 
-from dftrace_ai.analysis.diff import compare, sampling
+from dftrace_ai.analysis.diff import compare, conditions_of, sampling
 from dftrace_ai.analysis.diff.comparing import read_run
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import event_columns, open_traces
@@ -137,7 +137,7 @@ def test_what_is_let_go_and_read_again_is_the_same(
     assert plain(compare(read_run(ranks / "of-1", []), read_run(ranks, []))) == told
 
 
-def write_long(folder: Path, steps: int, *, slower: float = 1.0) -> Path:
+def write_long(folder: Path, steps: int, *, slower: float = 1.0, calls: bool = True) -> Path:
     """One thread, all of whose steps lie in an epoch and in a training, and another one beside it."""
     chance, lines, at = random.Random(steps), Lines(100), 0
     folder.mkdir()
@@ -151,6 +151,10 @@ def write_long(folder: Path, steps: int, *, slower: float = 1.0) -> Path:
         ):
             length = int(ms * MS * chance.uniform(0.9, 1.1))
             lines.say(cat, name, at, length, **of_step)
+            if calls and name == "forward":
+                # Of which the thread waits for a part, in the optimizer.
+                call = {"group": "dp", "waited_us": 200, "waited_by": 100}
+                lines.span("all_reduce", "comm", START_NS + at, 10 * MS, tid=1 << 30, **call)
             at += length + 10_000
         lines.say("pipeline", "step", begin, at - begin, **of_step)
         at += 5_000
@@ -179,7 +183,12 @@ def test_a_stretch_at_a_time_all_is_the_same(
 
     def all_told() -> list[Any]:
         runs = [read_run(folder, []) for folder in folders]
-        told = [compare(*runs[1:]), compare(*runs[:2]), *(why([folder]) for folder in folders)]
+        asked = conditions_of(["comm.all_reduce mean > 1us", "pipeline.step mean > 1us"])
+        told = [
+            compare(*runs[1:], asked),
+            compare(*runs[:2]),
+            *(why([folder]) for folder in folders),
+        ]
         lines = [
             [(part, (begin := steps.timeline.of(part))[1].sum() - begin[0].sum()) for part in PARTS]
             for rank in Job(open_traces([ranks])).ranks
@@ -198,7 +207,7 @@ def test_of_a_long_run_little_is_held_for_each_step(
     """What lies in a step is added up while it is at hand, though spans are around all of it."""
     look_at_few(monkeypatch, 300)
     monkeypatch.setattr(event_columns, "BYTES_AT_HAND", 100_000)
-    runs = [(n, write_long(tmp_path / str(n), n)) for n in (1_000, 4_000)]
+    runs = [(n, write_long(tmp_path / str(n), n, calls=False)) for n in (1_000, 4_000)]
     looks: dict[str, tuple[Callable[[Path], object], int]] = {
         "why": (lambda folder: why([folder]), 520),
         "diff": (lambda folder: read_run(folder, []), 700),
