@@ -135,7 +135,7 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
                 for rank in range(len(job.ranks))
             ]
             parts.append(of_ranks)
-            numbers.append(block.numbers[low:high])
+            numbers.append(block.numbers[low:high].copy())
             bases.append(min(int(part.steps[0][0]) for part in of_ranks))
     return _together(job, parts, numbers, bases, labels) if parts else None
 
@@ -289,18 +289,19 @@ def _calls_of(
         (messages, np.where(messages, name, group), peer * messages, calls.tag[some] * messages)
     )
     queue = np.unique(queues, axis=1, return_inverse=True)[1]
+    # What is taken over as it is must not hold the tables of all ranks.
     return _Calls(
         start=clocks.corrected(rank, calls.start_ns[some]),
         end=clocks.corrected(rank, calls.end_ns[some]),
-        late=calls.late_ns[some],
+        late=calls.late_ns[some].copy(),
         waited=calls.until[some] == UNTIL["waited"],
         label=label[at.reshape(-1)],
         name=names[name],
         queue=queue.reshape(-1),
-        meeting=meeting[some],
+        meeting=meeting[some].copy(),
         direction=direction,
-        track=calls.track[some],
-        peer=peer,
+        track=calls.track[some].copy(),
+        peer=peer.copy(),
         enqueued=calls.until[some] == UNTIL["enqueued"],
     )
 
