@@ -4,7 +4,6 @@
 #include <libdeflate.h>
 
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,8 +14,6 @@
 using dftrace::LineDeflate;
 
 namespace {
-
-using Random = std::mt19937_64;
 
 // In memory of exactly that size, so that a sanitizer sees what is read beyond it.
 std::string packed(LineDeflate& deflate, std::string_view text, std::size_t room) {
@@ -45,8 +42,6 @@ void check_round_trip(LineDeflate& deflate, std::string_view text) {
     REQUIRE(!bytes.empty());
     REQUIRE(unpacked(bytes, text.size()) == text);
 }
-
-std::string number(Random& random, unsigned most) { return std::to_string(random() % most); }
 
 }  // namespace
 

@@ -1,5 +1,4 @@
-// Blocks of compressed files: read whole and in order by any number of threads, and no further than they are
-// whole.
+// Blocks of compressed files: read whole and in order by any number of threads.
 #include "dftrace/reading/traces/members.hpp"
 
 #include <fcntl.h>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "check.hpp"
-#include "dftrace/index/block_facts.hpp"
 #include "scratch.hpp"
 
 using namespace dftrace;
@@ -37,19 +35,6 @@ std::string packed(const std::string& text, BlockCodec codec) {
         libdeflate_free_compressor(c);
     }
     return out;
-}
-
-// A block that says of itself to have `told` bytes, or as many as it has.
-std::string with_facts(const std::string& text, BlockCodec codec, std::uint32_t told = 0) {
-    const bool gzip = codec == BlockCodec::gzip;
-    constexpr std::size_t plain_head = 10;
-    const std::string body = packed(text, codec).substr(gzip ? plain_head : 0);
-    std::string head(gzip ? gzip_head_bytes : zstd_head_bytes, '\0');
-    BlockFacts facts;
-    facts.packed_bytes = told ? told : static_cast<std::uint32_t>(head.size() + body.size());
-    facts.plain_bytes = static_cast<std::uint32_t>(text.size());
-    gzip ? put_gzip_head(head.data(), facts) : put_zstd_head(head.data(), facts);
-    return head + body;
 }
 
 struct Seen {
