@@ -1,4 +1,5 @@
-// Blocks of compressed files: read whole and in order by any number of threads.
+// Blocks of compressed files: read whole and in order by any number of threads, and no further than they are
+// whole.
 #include "dftrace/reading/traces/members.hpp"
 
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "dftrace/index/block_facts.hpp"
 #include "scratch.hpp"
 
 using namespace dftrace;
@@ -35,6 +37,19 @@ std::string packed(const std::string& text, BlockCodec codec) {
         libdeflate_free_compressor(c);
     }
     return out;
+}
+
+// A block that says of itself to have `told` bytes, or as many as it has.
+std::string with_facts(const std::string& text, BlockCodec codec, std::uint32_t told = 0) {
+    const bool gzip = codec == BlockCodec::gzip;
+    constexpr std::size_t plain_head = 10;
+    const std::string body = packed(text, codec).substr(gzip ? plain_head : 0);
+    std::string head(gzip ? gzip_head_bytes : zstd_head_bytes, '\0');
+    BlockFacts facts;
+    facts.packed_bytes = told ? told : static_cast<std::uint32_t>(head.size() + body.size());
+    facts.plain_bytes = static_cast<std::uint32_t>(text.size());
+    gzip ? put_gzip_head(head.data(), facts) : put_zstd_head(head.data(), facts);
+    return head + body;
 }
 
 struct Seen {
@@ -103,6 +118,42 @@ TEST("all blocks are read in their order, wherever they seem to begin") {
             const Seen seen = read(dir, bytes, codec, readers);
             CHECK(seen.text == whole);
             CHECK_EQ(seen.read.file_bytes, bytes.size());
+        }
+    }
+}
+
+TEST("what a block says of its length is a guess, and all is read whatever it says") {
+    const ScratchDir dir;
+    std::mt19937 noise(4);
+    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
+        for (const std::uint32_t lie : {0u, 41u, 300u, 5'000u, 70'000u, 0x7fffffffu, 0xffffffffu}) {
+            std::string whole, bytes;
+            for (int block = 0; block < 12; ++block) {
+                const std::string text = noisy(noise, 1 + noise() % 4000);
+                whole += text;
+                bytes += with_facts(text, codec, block % 3 == 1 ? lie : 0);
+            }
+            const Seen seen = read(dir, bytes, codec, 1 + lie % 3);
+            CHECK(seen.text == whole);
+            CHECK_EQ(seen.read.file_bytes, bytes.size());
+        }
+    }
+}
+
+TEST("reading ends before the first block that is torn, broken, or cut within a line") {
+    const ScratchDir dir;
+    std::mt19937 noise(2);
+    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
+        const std::string first = noisy(noise, 5000), second = noisy(noise, 5000);
+        const std::string good = packed(first, codec), next = packed(second, codec);
+        std::string broken = next;
+        for (std::size_t i = 20; i < 40; ++i) broken[i] = static_cast<char>(~broken[i]);
+        const std::string torn = next.substr(0, next.size() / 2);
+        const std::string cut = packed(second + "half", codec) + next;
+        for (const std::string& rest : {torn, broken + next, cut, std::string(100, '\0'), std::string("x")}) {
+            const Seen seen = read(dir, good + rest, codec, 3);
+            CHECK(seen.text == first);
+            CHECK_EQ(seen.read.file_bytes, good.size());
         }
     }
 }
