@@ -43,8 +43,11 @@ def test_the_answer_is_as_shown(run_example: RunExample) -> None:
     (text,) = [block.text for block in blocks(PAGE, "text") if "$ dftrace why out" in block.text]
     shown = rows_of(text.removeprefix("$ dftrace why out\n"))
     told = rows_of(result.stdout)
-    for name in ("what", "because", "at best"):
+    for name in ("what", "because"):
         assert without_figures(told[name]) == without_figures(shown[name]), name
+    # Where a busy machine takes long to start the worker, the steps are not most of so short a run.
+    best = without_figures(told["at best"]).removeprefix("a step ")
+    assert best == without_figures(shown["at best"])
     assert told["verdict"] == shown["verdict"]
     # Whether the host has the cores depends on the host.
     assert without_figures(told["do next"]).startswith("N workers would keep up,")
