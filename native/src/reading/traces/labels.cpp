@@ -119,7 +119,8 @@ void KnownLabels::place(const Entry& entry) noexcept {
 
 std::uint32_t KnownLabels::track(const TrackId& id) {
     // The few threads of a process meet no other here; those of another only take their places.
-    const auto mixed = static_cast<std::uint64_t>(id.pid * 31 + id.tid) * 0x9E3779B97F4A7C15ull;
+    const auto mixed = (static_cast<std::uint64_t>(id.pid) * 31 + static_cast<std::uint64_t>(id.tid)) *
+                       0x9E3779B97F4A7C15ull;
     KnownTrack& known = tracks_[mixed >> 60];
     if (!known.known || known.id != id) known = {id, all_.track(id), true};
     return known.number;

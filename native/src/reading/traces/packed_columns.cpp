@@ -48,8 +48,8 @@ std::string pack_columns(std::span<const std::span<const std::int64_t>> columns)
             const auto number = static_cast<std::uint64_t>(column[i]);
             greatest |= differences[i - 1] = folded(number - static_cast<std::uint64_t>(column[i - 1]));
             greatest_itself |= numbers[i - 1] = folded(number);
-            bits += std::bit_width(differences[i - 1]);
-            bits_itself += std::bit_width(numbers[i - 1]);
+            bits += static_cast<int>(std::bit_width(differences[i - 1]));
+            bits_itself += static_cast<int>(std::bit_width(numbers[i - 1]));
         }
         const bool itself = bits_itself < bits;
         const auto planes =
