@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 118_400,
-    "python": 87_000,
-    "tests": 94_500,
-    "of_one_neighbour": 44,
-    "untyped": 90,
-    "inner_docstrings": 2_300,
+    "product": 118_396,
+    "python": 86_662,
+    "tests": 94_348,
+    "of_one_neighbour": 40,
+    "untyped": 89,
+    "inner_docstrings": 2_105,
 }
 FEWEST_COMMENTS = 2_000
 
