@@ -148,10 +148,10 @@ class Kept:
         try:
             packed = (self.of_run(folder) / known[0] / WHOLE_HEAT).read_bytes()
             head, cells = parted_map(packed)
-        except (OSError, ValueError):
+            is_it = (head["what"], head["a"], head["b"], head["cols"]) == asked
+            return packed if is_it and len(cells) == len(head["rows"]) * head["cols"] else None
+        except (OSError, ValueError, TypeError, KeyError):
             return None  # there is none, or it is not whole: it can be made
-        is_it = (head["what"], head["a"], head["b"], head["cols"]) == asked
-        return packed if is_it and len(cells) == len(head["rows"]) * head["cols"] else None
 
     def forget(self, folder: Path, key: str) -> None:
         """Let a run be read again, if what is kept of it is still of that key."""

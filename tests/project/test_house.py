@@ -8,9 +8,9 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 118_396,
-    "python": 86_662,
-    "tests": 94_348,
+    "product": 118_412,
+    "python": 86_665,
+    "tests": 94_369,
     "of_one_neighbour": 40,
     "untyped": 89,
     "inner_docstrings": 2_105,

@@ -530,7 +530,7 @@ def _jump(time: Integers, more: Integers) -> int | None:
     near = (int(gained.argmax()) + 1) * cell
     low, high = max(near - 2 * cell, 0), min(near + 2 * cell, len(time))
     before, behind = np.median(straight[low:near]), np.median(straight[near:high])
-    if near - cell >= low:
+    if near - cell > low:
         before = np.median(straight[low : near - cell])
     behind = np.median(straight[min(near + cell, high - 1) : high])
     left = np.abs(straight[low:high] - before) - np.abs(straight[low:high] - behind)

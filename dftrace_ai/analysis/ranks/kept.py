@@ -131,6 +131,8 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     counts = (said["step_count"], said["peak_bytes"], *(one for of in groups for one in of.ranks))
     if not all(type(one) is str for one in texts) or not all(type(one) is int for one in counts):
         raise TypeError("no names, or no counts")
+    if any(abs(one) >> 62 for one in counts):
+        raise ValueError("greater than any count")
     if said["found_by"] not in get_args(FoundBy):
         raise ValueError("no steps")
     told = np.array(said["chunks"])

@@ -556,18 +556,18 @@ class _Rules:
         """Add who held up a single step, or two; more are bursts."""
         work = self.work
         usual = low_median(work.time_ns)
-        long = work.time_ns > usual + max(SCALES_OF_ONCE * lower_scale(work.time_ns), 2 * usual)
-        if not 0 < long.sum() < FEWEST_PAUSES:
+        excess = work.time_ns - usual
+        long = excess > max(SCALES_OF_ONCE * lower_scale(work.time_ns), 2 * usual)
+        # Others that are a little long do not hide one that is more than all of them.
+        alike = long & (excess >= MOST_OF_IT * excess.max(initial=0))
+        if not 0 < alike.sum() < FEWEST_PAUSES or _part(excess * long, alike) < MOST_OF_IT:
             return
         straggle = work.straggle_ns
-        worst = int(np.where(long, straggle, -1).argmax())
-        late = np.arange(work.ranks) == work.last[worst]
-        its = long & late[work.last]
-        this = np.arange(len(work)) == worst
-        if straggle[worst] < MOST_OF_IT * (work.time_ns[worst] - usual) or not work.is_waited_for(
-            this
-        ):
+        worst = int(np.where(alike, straggle, -1).argmax())
+        late, this = np.arange(work.ranks) == work.last[worst], np.arange(len(work)) == worst
+        if straggle[worst] < MOST_OF_IT * excess[worst] or not work.is_waited_for(this):
             return
+        its = alike & late[work.last]
         own = work.own_ns[:, its]
         saved = own.max(axis=0) - own.max(axis=0, where=~late[:, None], initial=0)
         cost = Share(int(saved.sum()) / max(int(work.time_ns.sum()), 1), 0.0, 0.0)

@@ -120,13 +120,13 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
         even = np.linspace(0, len(chunks) - 1, MOST_BLOCKS).astype(int)
         chunks = [chunks[at] for at in even.tolist()]
     most = 0
-    for chunk in chunks:
+    for number, chunk in enumerate(chunks):
         if (block := job.block(chunk)) is None:
             continue
         skipped = 0 if most else _warm_up(block)
         most = most or max(_most_steps(block) // len(chunks), 1)
         met = meetings_in(block, order)
-        meeting = np.where(met == UNTOLD, UNTOLD, met + (chunk << 32))
+        meeting = np.where(met == UNTOLD, UNTOLD, met + (number << 32))
         edges = block.tables.calls.edges.tolist()
         of_ranks_calls = [meeting[low:high] for low, high in pairwise(edges)]
         for low, high in _stretches(block.numbers, skipped, most):

@@ -1,6 +1,7 @@
 // Calls of many ranks: an order by small numbers, and what is odd about those that belong together.
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <vector>
 
 #include "dftrace/reading/traces/call_sets.hpp"
@@ -61,14 +62,15 @@ PyObject* counted_order(PyObject*, PyObject* given) {
     Py_BEGIN_ALLOW_THREADS;
     try {
         well = order_by_keys(keys.values<std::int64_t>(), static_cast<std::size_t>(width), into, first);
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {  // no memory, or a width beyond all there can be
         room = false;
     }
     Py_END_ALLOW_THREADS;
     if (!room) return PyErr_NoMemory();
     if (!well) return PyErr_Format(PyExc_ValueError, "a key is not from 0 to below the width");
-    return Py_BuildValue("Ny#", order.release(), reinterpret_cast<const char*>(first.data()),
-                         static_cast<Py_ssize_t>(first.size()) * number_bytes);
+    const auto begins = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(first.data()),
+                                                  static_cast<Py_ssize_t>(first.size()) * number_bytes);
+    return begins ? Py_BuildValue("NN", order.release(), begins) : nullptr;
 }
 
 // The columns of calls, in the order of `CallColumns`.

@@ -117,11 +117,13 @@ PyObject* unpack_rows(PyObject*, PyObject* given) {
     }
     const auto count = static_cast<std::size_t>(PyTuple_GET_SIZE(contents));
     const auto width = static_cast<std::size_t>(PyTuple_GET_SIZE(columns));
-    const auto* const pieces = static_cast<const PackedPiece*>(fixed.all[0].buf);
     auto* const bounds = static_cast<ColumnBounds*>(fixed.all[1].buf);
     if (static_cast<std::size_t>(fixed.all[0].len) != count * sizeof(PackedPiece) ||
         static_cast<std::size_t>(fixed.all[1].len) != count * width * sizeof(ColumnBounds))
         return PyErr_Format(PyExc_ValueError, "a piece is needed of each, and room for what it holds");
+    // Its own: another thread may write to what was given.
+    const auto* const told = static_cast<const PackedPiece*>(fixed.all[0].buf);
+    const std::vector<PackedPiece> pieces(told, told + count);
     std::vector<std::string_view> packed;
     std::int64_t most = 0;
     for (std::size_t at = 0; at < count; ++at) {

@@ -40,6 +40,12 @@ struct TableObject {
 
 Table& table_of(PyObject* self) { return *as<TableObject>(self)->table; }
 ScannerObject* scanner_of(PyObject* self) { return as<ScannerObject>(as<TableObject>(self)->scanner); }
+// With an exception set where another thread reads into it.
+bool is_read_into(PyObject* self) {
+    const bool busy = scanner_of(self)->busy;
+    if (busy) PyErr_SetString(PyExc_RuntimeError, "another thread reads by this object");
+    return busy;
+}
 
 bool add_wanted(PyObject* names, WantedMember::Form form, std::vector<WantedMember>& wanted) {
     for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(names); ++at) {
@@ -166,6 +172,7 @@ PyObject* add_block(PyObject* object, PyObject* block) {
 }
 
 PyObject* learn(PyObject* object, PyObject* given) {
+    if (is_read_into(object)) return nullptr;
     auto& members = table_of(object).events.members;
     if (!PyTuple_Check(given) || static_cast<std::size_t>(PyTuple_GET_SIZE(given)) != members.size())
         return PyErr_Format(PyExc_ValueError, "a mask for all that is wanted");
@@ -185,7 +192,7 @@ PyObject* learn(PyObject* object, PyObject* given) {
 
 PyObject* cut(PyObject* object, PyObject* given) {
     const std::size_t rows = PyLong_AsSize_t(given);
-    if (PyErr_Occurred()) return nullptr;
+    if (PyErr_Occurred() || is_read_into(object)) return nullptr;
     table_of(object).events.cut(rows);
     return Py_NewRef(Py_None);
 }
@@ -233,10 +240,12 @@ PyObject* columns_told(std::span<NarrowColumn> columns, bool kept) {
 }
 
 PyObject* columns(PyObject* object, PyObject* kept) {
+    if (is_read_into(object)) return nullptr;
     return columns_told(table_of(object).events.columns, kept == Py_True);
 }
 
 PyObject* members(PyObject* object, PyObject* kept) {
+    if (is_read_into(object)) return nullptr;
     Ref list(PyList_New(0));
     for (EventTable::Members& one : table_of(object).events.members) {
         const std::size_t count = one.rows.rows();

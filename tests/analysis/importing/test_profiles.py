@@ -96,6 +96,18 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [event for _, event in trace.events()]
 
 
+def test_gradients_that_are_set_to_zero_end_no_step(tmp_path: Path) -> None:
+    names = ("Optimizer.zero_grad#SGD.zero_grad", "aten::linear", "Optimizer.step#SGD.step")
+    spans = [
+        span(name, 1000 * step + 300 * at, 200)
+        for step in range(30)
+        for at, name in enumerate(names)
+    ]
+    verdict = why([written(tmp_path / "rank0.pt.trace.json", profile(spans))])
+    assert verdict.steps is not None
+    assert (verdict.steps.found_by, verdict.steps.count) == ("optimizer ends", 29)
+
+
 def test_a_real_profile_has_the_counts_of_a_plain_reading(recorded: Path) -> None:
     events = json.loads(recorded.read_text("utf-8"))["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]

@@ -261,6 +261,14 @@ def test_a_rank_that_is_late_once_is_told_with_its_step(times: int) -> None:
     assert lateness_of(job.job()).found == ()
 
 
+def test_steps_that_are_a_little_long_do_not_hide_one_that_is_very_long() -> None:
+    job = made(8)
+    job.own[OPTIMIZER][5, 90] += 60 * STEP
+    job.own[OPTIMIZER][[1, 2, 3], [30, 60, 140]] += 3 * STEP
+    late = next(one for one in lateness_of(job.job()).found if one.kind == "once")
+    assert (late.ranks, late.figures.step_numbers) == ((5,), (90,))
+
+
 def waiting_later(rank: RankPartial) -> RankPartial:
     chunks = {}
     for number, chunk in rank.chunks.items():
