@@ -74,6 +74,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Some of what was imported complains where it is not collected at the end."""
+    gc.unfreeze()
+
+
 # How long a collection of garbage takes says how busy the machine is: the tests of it ask for it.
 WITHOUT_COLLECTIONS = {"DFTRACE_AUTO_PARTS": "-gc"}
 # For trainings with torch and the digits, which take half the time with them: where scikit-learn is that of its

@@ -10,7 +10,7 @@ from house import COUNTS
 CEILINGS = {
     "product": 118_412,
     "python": 86_665,
-    "tests": 94_369,
+    "tests": 94_374,
     "of_one_neighbour": 40,
     "untyped": 89,
     "inner_docstrings": 2_105,
