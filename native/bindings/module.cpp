@@ -74,7 +74,7 @@ PyMODINIT_FUNC PyInit__native() {
     for (const auto add :
          {add_span_types, add_apart_span_type, add_node_type, add_method_type, add_function_type,
           add_iterator_type, add_held_file_type, add_instrumentation_types, add_collections_type,
-          add_training_types, add_recorded_call_type, add_recorded_forward_type})
+          add_training_types, add_recorded_call_type, add_recorded_forward_type, add_stacks_type})
         if (add(module.get()) < 0) return nullptr;
     if (prepare_inner_calls() < 0) return nullptr;
     made = Py_NewRef(module.get());

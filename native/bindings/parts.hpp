@@ -41,6 +41,9 @@ int add_training_types(PyObject* module);
 int add_recorded_forward_type(PyObject* module);
 int add_recorded_call_type(PyObject* module);
 
+// stacks/
+int add_stacks_type(PyObject* module);
+
 // files/ and run/
 int add_held_file_type(PyObject* module);
 extern PyMethodDef stand_in_functions[];

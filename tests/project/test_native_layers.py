@@ -14,6 +14,7 @@ LAYERS = {
     "text": {"system"},
     "index": {"system", "text"},
     "deflating": set(),
+    "stacks": {"system", "text"},
     "spool": {"system", "text"},
     "writing": {"system", "text", "index", "deflating", "spool"},
     "reading": {"system", "text", "index", "deflating", "spool", "writing"},

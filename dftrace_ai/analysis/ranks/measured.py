@@ -192,7 +192,7 @@ def _profiled(
         group=group,
         start_ns=told.start_ns,
         end_ns=spans.end_ns,
-        late_ns=told.late_ns,
+        late_ns=np.zeros(len(spans), np.int64),
         until=until,
         seq=np.maximum(told.seq, UNTOLD),
         nth=untold,
