@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,8 +31,20 @@ MOST_OPERATIONS: Final = 1_000_000
 MOST_STEPS: Final = 512
 STRETCH_STEPS: Final = 32
 FEWEST_OF_STRETCH: Final = 10
+FEWEST_STEPS: Final = 5
+"""Fewer say nothing at all; below the limit for steps no cause is named."""
 # A chunk of all ranks is read for each block.
 MOST_BLOCKS: Final = 16
+# Times on the axis, sums of two of them among them, are in 64 bits.
+LONGEST_AXIS_NS: Final = 2**62
+
+
+class TimesApartError(Exception):
+    """Times of one stretch lie so far apart that they cannot be on one axis."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        super().__init__(f"times of {len(hosts)} hosts are apart")
+        self.hosts = hosts
 
 
 class Columns(NamedTuple):
@@ -107,7 +120,11 @@ class _Calls(NamedTuple):
 
 
 def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
-    """Gather what all ranks did in steps that are chosen evenly; None without common steps."""
+    """Gather what all ranks did in steps that are chosen evenly; None without common steps.
+
+    Raises:
+        TimesApartError: steps of one number are centuries apart.
+    """
     if not job.ranks:
         return None
     labels = _Labels(job.ranks)
@@ -115,16 +132,10 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
     parts: list[list[_Part]] = []
     numbers: list[Integers] = []
     bases: list[int] = []
-    chunks = sorted(set.intersection(*(set(one.chunks) for one in job.ranks)))
-    if len(chunks) > MOST_BLOCKS:
-        even = np.linspace(0, len(chunks) - 1, MOST_BLOCKS).astype(int)
-        chunks = [chunks[at] for at in even.tolist()]
     most = 0
-    for number, chunk in enumerate(chunks):
-        if (block := job.block(chunk)) is None:
-            continue
+    for number, (block, blocks) in enumerate(_blocks(job)):
         skipped = 0 if most else _warm_up(block)
-        most = most or max(_most_steps(block) // len(chunks), 1)
+        most = most or max(_most_steps(block) // blocks, FEWEST_STEPS)
         met = meetings_in(block, order)
         meeting = np.where(met == UNTOLD, UNTOLD, met + (number << 32))
         edges = block.tables.calls.edges.tolist()
@@ -137,7 +148,25 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
             parts.append(of_ranks)
             numbers.append(block.numbers[low:high].copy())
             bases.append(min(int(part.steps[0][0]) for part in of_ranks))
+        del block, met, meeting, of_ranks_calls  # before the next is read
     return _together(job, parts, numbers, bases, labels) if parts else None
+
+
+def _blocks(job: RanksOfJob) -> Iterator[tuple[Block, int]]:
+    """Yield the first block and others chosen evenly, each with how many there are."""
+    chunks = deque(sorted(set.intersection(*(set(one.chunks) for one in job.ranks))))
+    block: Block | None = None
+    while chunks and block is None:
+        block = job.block(chunks.popleft())
+    if block is None:
+        return
+    most = max(_most_steps(block) // FEWEST_OF_STRETCH, 1)
+    blocks = min(1 + len(chunks), MOST_BLOCKS, most)
+    yield block, blocks
+    for at in np.linspace(0, len(chunks), blocks).astype(int)[1:].tolist():
+        block = None  # before the next is read
+        if (block := job.block(chunks[at - 1])) is not None:
+            yield block, blocks
 
 
 def _warm_up(block: Block) -> int:
@@ -166,7 +195,7 @@ def _stretches(numbers: Integers, skipped: int, most: int) -> Iterator[tuple[int
     if len(runs) == 1 and total <= min(most, 2 * STRETCH_STEPS):
         yield runs[0]
         return
-    length = min(STRETCH_STEPS, max(most // 2, FEWEST_OF_STRETCH))
+    length = min(STRETCH_STEPS, max(most // 2, min(most, FEWEST_OF_STRETCH)))
     pieces = []
     for low, high in runs:
         cuts = np.linspace(low, high, max(round((high - low) / length), 1) + 1).astype(int)
@@ -336,6 +365,8 @@ def _together(
         int(np.max(np.concatenate((part.steps[1], part.calls.end)))) - bases[stretch]
         for stretch, part in flat
     )
+    if axis * len(flat) > LONGEST_AXIS_NS:
+        raise TimesApartError(_apart(job, parts))
     shift = np.array([at * axis - bases[stretch] for at, (stretch, _) in enumerate(flat)])
 
     def columns(starts: list[Integers], ends: list[Integers]) -> Columns:
@@ -392,6 +423,14 @@ def _together(
         call_peer=calls.peer,
         enqueued=int(calls.enqueued.sum()),
     )
+
+
+def _apart(job: RanksOfJob, parts: list[list[_Part]]) -> tuple[str, ...]:
+    """Return the hosts whose times are furthest from those of most."""
+    ended = np.array([[part.steps[1][-1] for part in some] for some in parts], float)
+    far = np.abs(ended - np.median(ended, axis=1, keepdims=True)).max(0)
+    hosts = (rank.place.host for rank, it in zip(job.ranks, far > far.max() / 2, strict=True) if it)
+    return tuple(dict.fromkeys(hosts))
 
 
 def _dense(meeting: Integers, stretch: Integers) -> Integers:

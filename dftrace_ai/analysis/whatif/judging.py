@@ -24,7 +24,7 @@ from dftrace_ai.analysis.whatif.causes import (
     shares_of,
     without,
 )
-from dftrace_ai.analysis.whatif.gathering import gather
+from dftrace_ai.analysis.whatif.gathering import FEWEST_STEPS, TimesApartError, gather
 from dftrace_ai.analysis.whatif.graph import CircleError
 from dftrace_ai.analysis.whatif.model import (
     DEFAULT_LIMITS,
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.whatif.gathering import Gathered
 
-FEWEST_STEPS: Final = 5
-"""Fewer say nothing at all; below the limit for steps no cause is named."""
 MOST_ODD: Final = 0.1
 MOST_NEGATIVE: Final = 0.01
 NAMED: Final = 5
@@ -133,7 +131,10 @@ def whatif_of(
 
     if len(job.ranks) < 2:
         return nothing(Unjudged("one rank"))
-    gathered = gather(job, clocks)
+    try:
+        gathered = gather(job, clocks)
+    except TimesApartError as error:
+        return nothing(Unjudged("clocks", names=error.hosts))
     count = 0 if gathered is None else len(gathered.numbers)
     if gathered is None or count < FEWEST_STEPS:
         return nothing(Unjudged("few steps", count), gathered=gathered)

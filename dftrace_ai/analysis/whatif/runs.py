@@ -95,12 +95,13 @@ class Run:
             rows = self._last.rows
             if self._run_in is not None:
                 rows = np.concatenate((rows, self._run_in.rows))
-            ends = self.weighed.graph.ends(np.stack(some, axis=1), rows)
+            columns = np.stack(some, axis=1)
+            some.clear()
+            ends = self.weighed.graph.ends(columns, rows)
             total = self._last.latest(ends[: len(self._last.rows)]).sum(0)
             if self._run_in is not None:
                 total = total - self._run_in.latest(ends[len(self._last.rows) :]).sum(0)
             found.extend(total.tolist())
-            some.clear()
             if progress is not None:
                 progress(len(found))
 

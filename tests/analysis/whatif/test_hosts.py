@@ -13,6 +13,7 @@ from made_hosts import BUCKETS, MS, NAMES, MadeHosts
 from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.partials import (
+    STEPS_OF_CHUNK,
     UNTIL,
     CallRows,
     Group,
@@ -23,12 +24,13 @@ from dftrace_ai.analysis.ranks.partials import (
     StepRows,
     StepsChunk,
 )
-from dftrace_ai.analysis.whatif import WhatIf, whatif, whatif_of
+from dftrace_ai.analysis.whatif import WhatIf, gathering, whatif, whatif_of
 from dftrace_ai.analysis.whatif.words import verdict_lines
 from dftrace_ai.errors import ConfigError
 
 STEPS = 30
 SLOW = 3
+YEAR_NS = 365 * 86400 * 10**9
 
 
 def _slow(made: MadeHosts) -> None:
@@ -190,6 +192,36 @@ def test_of_a_long_run_steps_are_chosen_evenly_over_it() -> None:
     assert found.steps.last > 1100
     true = made.took(made.own, made.transfer, 1) / made.took(*made.even(), 1)
     assert abs(found.slowdown / true - 1) < 0.02
+    # Whatever steps are called.
+    much = 10**18 // STEPS_OF_CHUNK
+    assert whatif(_numbered(made.job(), much)).slowdown == found.slowdown
+
+
+def test_no_more_is_worked_out_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MadeHosts(4, 1200)
+    _slow(made)
+    for most in (3000, 1500, 10):
+        monkeypatch.setattr(gathering, "MOST_OPERATIONS", most)
+        found = whatif(made.job())
+        assert found.steps is not None
+        assert found.steps.judged >= gathering.FEWEST_STEPS
+        assert found.operations <= most or found.steps.judged == gathering.FEWEST_STEPS
+
+
+def _numbered(job: RanksOfJob, more: int) -> RanksOfJob:
+    """A job whose chunks have numbers that are so much greater."""
+    return RanksOfJob.of(
+        replace(
+            one,
+            chunks={
+                at + more: chunk._replace(
+                    steps=chunk.steps._replace(number=chunk.steps.number + more * STEPS_OF_CHUNK)
+                )
+                for at, chunk in one.chunks.items()
+            },
+        )
+        for one in job.ranks
+    )
 
 
 def _with(job: RanksOfJob, change: Callable[[RankPartial, StepsChunk], StepsChunk]) -> RanksOfJob:
@@ -213,6 +245,19 @@ def _other_steps(_: RankPartial, chunk: StepsChunk) -> StepsChunk:
     return chunk._replace(
         calls=CallRows(*(column[kept] for column in chunk.calls)),
         silences=chunk.silences._replace(call=row[chunk.silences.call]),
+    )
+
+
+def _long_before(one: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    """A rank that did all of it 50 years before the others, by a clock that it shares with them."""
+    return StepsChunk(
+        *(
+            rows._replace(
+                start_ns=rows.start_ns - (one.place.rank == 2) * 50 * YEAR_NS,
+                end_ns=rows.end_ns - (one.place.rank == 2) * 50 * YEAR_NS,
+            )
+            for rows in chunk
+        )
     )
 
 
@@ -257,6 +302,8 @@ def test_where_nothing_can_be_said_the_reason_is() -> None:
     assert _unsaid(whatif(MadeHosts(4, 5).job())) == ["few steps"]
     assert _unsaid(whatif(_with(job, _without_calls))) == ["no collectives"]
     assert "structure" in _unsaid(whatif(_with(job, _other_steps)))
+    apart = whatif(_with(MadeHosts(8, STEPS).job(), _long_before))
+    assert (_unsaid(apart), apart.abstained[0].names) == (["clocks"], ("node0",))
 
 
 def test_what_is_queued_behind_an_end_that_was_seen_late_may_have_begun_before() -> None:
