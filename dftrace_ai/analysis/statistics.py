@@ -230,6 +230,11 @@ T_9995: Final = {
 }
 
 
+MOST_BEYOND: Final = 0.0005
+# Medians that an odd step takes.
+LONG: Final = 3.0
+
+
 class Difference(NamedTuple):
     """A figure of two runs, and between which bounds what is added lies, 99.9 times of 100."""
 
@@ -260,20 +265,55 @@ def difference(before: Integers, after: Integers, figure: Figure) -> Difference:
     """Return by how much a figure differs, with its interval by a bootstrap.
 
     Steps are drawn in batches of neighbours, for these are not independent of each other. One and
-    the same steps differ by nothing.
+    the same steps differ by nothing. Where some steps are long, a mean is bounded by how batches of
+    both differ in pairs, too.
     """
     if np.array_equal(before, after):
         same = figure_of(before, figure)
         return Difference(same, same, 0.0, 0.0)
     first, second = _error(before, figure), _error(after, figure)
+    first_is, second_is = figure_of(before, figure), figure_of(after, figure)
+    added = second_is - first_is
     error = sqrt(first.error**2 + second.error**2)
     spread = first.error**4 / (first.batches - 1) + second.error**4 / (second.batches - 1)
     degrees = int(error**4 / spread) if spread else MOST_BATCHES
     reach = _t_9995(degrees) * error
-    first_is, second_is = figure_of(before, figure), figure_of(after, figure)
-    added = second_is - first_is
-    # No run saves more than all of it.
-    return Difference(first_is, second_is, max(added - reach, -first_is), added + reach)
+    # No figure of a run is below what its quickest step takes.
+    quickest = min(float(after.min()) - first_is, 0.0)
+    low, high = max(added - reach, quickest), added + reach
+    # Of long steps that come now and then no t interval says how sure they are.
+    long = figure == "mean" and any(one.max() > LONG * np.median(one) for one in (before, after))
+    pairs = _by_pairs(first.means, second.means) if long else None
+    if pairs and pairs[0] <= added <= pairs[1]:
+        low, high = max(low, pairs[0]), min(high, pairs[1])
+    return Difference(first_is, second_is, low, high)
+
+
+def _by_pairs(before: Integers, after: Integers) -> tuple[float, float] | None:
+    """Return between which differences of batches in pairs that of two runs lies.
+
+    These are Hodges' and Lehmann's bounds, 99.9 %, from the ranks of Wilcoxon, Mann and Whitney;
+    None where there are too few batches, or where these are like their neighbours.
+    """
+    beyond = _ranks_beyond(len(before), len(after))
+    if beyond < 0 or any(_likeness(one) > 1 / sqrt(len(one)) for one in (before, after)):
+        return None
+    pairs = np.sort(np.subtract.outer(after, before), axis=None)
+    return float(pairs[beyond]), float(pairs[-1 - beyond])
+
+
+@lru_cache
+def _ranks_beyond(before: int, after: int) -> int:
+    """Return how many pairs at each end of all may be left out; -1 where not even none may."""
+    # Of how many orders of all batches so many pairs are the other way round.
+    orders = np.zeros(before * after + 1)
+    orders[0] = 1
+    for one in range(1, before + 1):
+        for at in range(len(orders) - 1, after + one - 1, -1):
+            orders[at] -= orders[at - after - one]
+        for at in range(one, len(orders)):
+            orders[at] += orders[at - one]
+    return int(np.searchsorted(np.cumsum(orders), MOST_BEYOND * orders.sum(), side="right")) - 1
 
 
 def _t_9995(degrees: int) -> float:
@@ -282,10 +322,14 @@ def _t_9995(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class _Error:
-    """The standard error of a figure, and of how many batches it is."""
+    """The standard error of a figure, and of which batches it is: what steps of each take."""
 
     error: float
-    batches: int
+    means: Integers
+
+    @property
+    def batches(self) -> int:
+        return len(self.means)
 
 
 def _error(values: Integers, figure: Figure) -> _Error:
@@ -303,7 +347,9 @@ def _error(values: Integers, figure: Figure) -> _Error:
         figures = _quantiles(by_batch, share)
     # Drawn from few batches, they differ less than runs would; what drifts, differs more.
     error = float(figures.std()) * sqrt(batches / (batches - 1))
-    return _Error(error * _drift(by_batch.mean(axis=1)), batches)
+    edges = np.linspace(0, len(values), batches + 1).astype(np.int64)
+    means = np.add.reduceat(values, edges[:-1]) / np.diff(edges)
+    return _Error(error * _drift(by_batch.mean(axis=1)), means)
 
 
 def _quantiles(by_batch: Integers, share: float) -> Integers:
@@ -341,12 +387,17 @@ def _quantiles(by_batch: Integers, share: float) -> Integers:
 
 def _drift(batches: Integers) -> float:
     """Return how much more the error is where batches are like their neighbours."""
+    alike = _likeness(batches)
+    return sqrt((1 + alike) / (1 - alike))
+
+
+def _likeness(batches: Integers) -> float:
+    """Return the correlation of batches with their neighbours, of what may be by chance none."""
     apart = batches - batches.mean()
     spread = float((apart**2).sum())
-    if not spread:
-        return 1.0
-    alike = min(max(float((apart[1:] * apart[:-1]).sum()) / spread, 0.0), MOST_ALIKE)
-    return sqrt((1 + alike) / (1 - alike))
+    return (
+        min(max(float((apart[1:] * apart[:-1]).sum()) / spread, 0.0), MOST_ALIKE) if spread else 0.0
+    )
 
 
 @lru_cache

@@ -16,7 +16,7 @@ import numpy as np
 from dftrace_ai.analysis.diff.model import Change, Diff, Judged, Row, RunFacts
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import TraceSet, open_traces
-from dftrace_ai.analysis.statistics import Figure, alike, difference, steps_needed
+from dftrace_ai.analysis.statistics import LONG, Figure, alike, difference, steps_needed
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.conditions import near, written
@@ -208,6 +208,8 @@ def _dotted(label: Label) -> str:
 LEAST_CHANGE: Final = 0.02
 # What takes less of a step cannot make it slower.
 LEAST_OF_STEP: Final = 0.005
+# Of what runs differ by that is told for itself.
+MOST_OF_IT: Final = 0.5
 # Of less there is no median.
 FEWEST_WITH: Final = 5
 # The median is that of what is in nearly every step.
@@ -344,6 +346,7 @@ def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]
             f"the median step went the other way: {time_text(old)} in A, {time_text(new)} in B; a "
             "few steps take most of the time"
         )
+    yield from _on_long_steps(before.step_ns, after.step_ns)
     first, second = before.facts, after.facts
     if first.found_by != second.found_by:
         yield (
@@ -352,6 +355,21 @@ def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]
         )
     if first.ranks != second.ranks:
         yield f"{counted(first.ranks, 'rank')} in the first run, {second.ranks:,} in the second"
+
+
+def _on_long_steps(*runs: Integers) -> Iterable[str]:
+    """Yield what a few long steps cost, where it is most of what two runs differ by."""
+    long = [np.flatnonzero(run > LONG * np.median(run)) for run in runs]
+    lost = [float((run[at] - np.median(run)).sum()) for run, at in zip(runs, long, strict=True)]
+    means = [float(run.mean()) for run in runs]
+    added = means[1] - means[0]
+    of_long = lost[1] / len(runs[1]) - lost[0] / len(runs[0])
+    if abs(added) >= LEAST_CHANGE * means[0] and of_long / added >= MOST_OF_IT:
+        told = (
+            f"{len(at)} of {len(run):,} in {letter} took {time_text(ns)} more than the median"
+            for letter, run, at, ns in zip("AB", runs, long, lost, strict=True)
+        )
+        yield f"long steps make most of the difference: {', '.join(told)}"
 
 
 def _own_parts(run: SampledRun, *, alone: bool) -> dict[Part, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -304,18 +305,39 @@ def test_a_run_beside_itself_differs_by_nothing(tmp_path: Path) -> None:
     assert {(row.change.low_ns, row.change.high_ns) for row in rows} <= {(0.0, 0.0), (None, None)}
 
 
-def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> None:
-    def run(name: str, usual_ms: int, rare_ms: int) -> Path:
-        trace, at = TraceLines(), 0
-        for step in range(200):
-            took = (rare_ms if step % 40 == 20 else usual_ms) * MS + step % 7 * MS // 10
-            trace.span("forward", "compute", at + MS // 4, took - MS // 2)
-            trace.span("step", "pipeline", at, took)
-            at += took
-        trace.footer()
-        return trace.write(tmp_path / name / "t.pfw.gz", 50)
+def of_lengths(folder: Path, steps_ms: Iterable[float]) -> Path:
+    trace, at = TraceLines(), 0
+    for step, ms in enumerate(steps_ms):
+        took = round(ms * MS) + step % 7 * MS // 10
+        trace.span("forward", "compute", at + MS // 4, took - MS // 2)
+        trace.span("step", "pipeline", at, took)
+        at += took
+    trace.footer()
+    return trace.write(folder / "t.pfw.gz", 50)
 
-    even, rare = run("even", 20, 20), run("rare", 2, 900)
+
+def test_pauses_now_and_then_are_slower_for_sure(tmp_path: Path) -> None:
+    usual = [17, 17, 23, 18, 16, 21, 15, 21, 16, 19]
+    once = [*usual, *usual, 87, *usual, *usual[1:]]
+    long = iter([396, 417, 274, 518, 567, 422, 455])
+    pauses = [next(long) if step in range(5, 40, 5) else ms for step, ms in enumerate(usual * 4)]
+    runs = [of_lengths(tmp_path / name, ms) for name, ms in (("A", once), ("B", pauses))]
+    told = "ms more than the median, 7 of 39 in B took 2.9"
+    for pair, verdict, noted in ((runs, "slower", told), (runs[::-1], "faster", "7 of 39 in A")):
+        found = diff(*pair)
+        assert (found.verdict, found.step and found.step.measure) == (verdict, "mean")
+        assert any(noted in note for note in found.notes)
+    # One pause may be chance, and is no less than what the quickest step takes.
+    one = diff(runs[0], of_lengths(tmp_path / "C", [*usual, 17, 1500, *usual, *usual, *usual[2:]]))
+    assert one.verdict == "none"
+    assert one.step is not None
+    assert one.step.low_ns == pytest.approx(15 * MS - one.step.before_ns, abs=MS)
+    assert any("1 of 39 in B took 1.48 s more" in note for note in one.notes)
+
+
+def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> None:
+    even = of_lengths(tmp_path / "even", [20] * 200)
+    rare = of_lengths(tmp_path / "rare", [900 if at % 40 == 20 else 2 for at in range(200)])
     for pair in ((even, rare), (rare, even)):
         done = invoke("diff", *pair)
         assert done.out.startswith("NO CLEAR CHANGE: a step took ")
