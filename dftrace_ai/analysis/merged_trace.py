@@ -17,8 +17,10 @@ from dftrace_ai.analysis.reading.clocks import on_one_clock
 from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine, event_of
+from dftrace_ai.analysis.reading.stack_lines import ShownStacks, is_of_stacks
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.track_order import NamedTracks
+from dftrace_ai.trace_format.header_and_footer import SAMPLE
 from dftrace_ai.trace_format.json_types import is_object
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 from dftrace_ai.wording import shortened
@@ -140,8 +142,8 @@ class MergedTrace:
         file = self.files[number]
         reader = lines_near(file, self.window, change.shift_us)
         broken = 0
-        loads = orjson.loads
         within = self._within
+        stacks = ShownStacks(self.window, change.shift_us)
         overlaps = _OverlapTracks(file) if _is_of_others(file) else None
         names = map(orjson.dumps, overlaps.names()) if overlaps else ()
         altered = change.shift_us != 0 or change.new_pid != change.pid
@@ -149,18 +151,15 @@ class MergedTrace:
             text = line.strip()
             if text in FRAMING:
                 continue
-            text = text.removesuffix(b",")
-            try:
-                event = None if isinstance(line, LongLine) else loads(text)
-            except orjson.JSONDecodeError:
-                event = None
-            ph = event.get("ph") if isinstance(event, dict) else None
-            if isinstance(event, dict) and (letter := LETTER_OF.get(str(ph))):
-                ph = event["ph"] = letter
-                text = orjson.dumps(event)
-            # Perfetto drops all that stands behind a phase that is no text.
-            if not is_object(event) or not isinstance(ph, str):
+            found = None if isinstance(line, LongLine) else _shown(text.removesuffix(b","))
+            if found is None:
                 broken += 1
+                continue
+            text, event = found
+            ph = event["ph"]
+            if ph == SAMPLE.ph and is_of_stacks(event):
+                for told in stacks.lines(text, event):
+                    yield _altered(told, change) if altered else told
                 continue
             if within is None or within.has(event, change.shift_us):
                 if overlaps and (tid := overlaps.tid_of(event)) != event.get("tid"):
@@ -177,7 +176,7 @@ class MergedTrace:
                 yield text
         if within:
             within.left_out(reader.left_out_us, change.shift_us)
-        if broken:
+        if broken := broken + stacks.odd:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
             self.notes.append(f"{file}: {tear_told(reader.tear, 'shown')}")
@@ -223,6 +222,20 @@ class MergedTrace:
                 )
             changes.append(_Change((header.time_base_us or 0) - target, header.pid, new_pid))
         return changes
+
+
+def _shown(text: bytes) -> tuple[bytes, EventLine] | None:
+    """Return a line with its event, the phase a letter; None without one."""
+    try:
+        event = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    ph = event.get("ph") if isinstance(event, dict) else None
+    if isinstance(event, dict) and (letter := LETTER_OF.get(str(ph))):
+        ph = event["ph"] = letter
+        text = orjson.dumps(event)
+    # Perfetto drops all that stands behind a phase that is no text.
+    return (text, event) if is_object(event) and isinstance(ph, str) else None
 
 
 def _is_of_others(file: Trace) -> bool:

@@ -44,6 +44,9 @@ KINDS: Final = (
     EventKind("M", "metadata", "metadata"),
 )
 
+SAMPLE: Final = EventKind("P", "samples", "sample")
+"""What lines of samples of stacks hold, which are no events themselves."""
+
 COUNT_OF: Final = {kind.ph: kind.member for kind in KINDS if kind.ph != "M"}
 """The member of the footer that counts a line, by its phase where that suffices to tell."""
 
@@ -191,6 +194,9 @@ class FooterFacts(NamedTuple):
     metadata: Annotated[int | None, Said("CM lines.", always=True, least=0)] = None
     # Spans without an end.
     unfinished: Count = None
+    samples: Annotated[
+        int | None, Said("Samples of stacks, which are no events; absent without any.", least=0)
+    ] = None
     dropped: Annotated[
         int | None, Said("Events lost because the spool was full.", always=True, least=0)
     ] = None

@@ -2,7 +2,8 @@
 
 Loaded late, for pydantic. A line is one JSON object of the Chrome trace event format. The models
 are strict: a number written as text is a fault. They serve the JSON Schema of the format and
-`dftrace validate`; reading for analysis does not pass through them.
+`dftrace validate`; reading for analysis does not pass through them. They are one subject, since
+the schema of the format is the union of all of them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ __all__ = [
     "NonFinite",
     "OpenArgs",
     "ProcessName",
+    "Profile",
+    "ProfileChunk",
     "Span",
     "TensorStats",
     "ThreadName",
@@ -375,6 +378,115 @@ class FlowEnd(Line):
     bp: Literal["e"]
 
 
+class CallFrame(FixedObject):
+    """A function and a line of it; what they are called as V8 has it, which viewers read."""
+
+    function_name: Annotated[
+        str, Field(alias="functionName", description="Its name, in brackets file and line.")
+    ]
+    url: Annotated[str, Field(description="Its file, by no absolute path; empty if left out.")]
+    script_id: Annotated[
+        int,
+        Field(
+            alias="scriptId",
+            ge=0,
+            le=3,
+            description="Whose: 0 the program's, 1 a package's, 2 Python's, 3 the recorder's own.",
+        ),
+    ]
+    line_number: Annotated[
+        int, Field(alias="lineNumber", ge=0, description="From 1; 0 where it is left out.")
+    ]
+
+
+class StackNode(FixedObject):
+    """A frame of stacks, inside of another."""
+
+    id: Annotated[int, Field(ge=1, description="Once for each `id` of the lines.")]
+    parent: Annotated[int, Field(ge=1, description="The frame around it; none outermost.")] = 0
+    call_frame: Annotated[CallFrame, Field(alias="callFrame")]
+
+
+_Counts = Annotated[list[Count], Field(fail_fast=True)]
+
+
+class StackTree(FixedObject):
+    """Frames that were not there before, and the innermost frame of each sample."""
+
+    nodes: Annotated[list[StackNode], Field(fail_fast=True, description="Absent for none.")] = []
+    samples: _Counts
+
+
+class ChunkData(FixedObject):
+    """Samples; times in whole microseconds."""
+
+    cpu_profile: Annotated[StackTree, Field(alias="cpuProfile")]
+    time_deltas: Annotated[
+        list[Count],
+        Field(
+            alias="timeDeltas",
+            fail_fast=True,
+            description="Since the sample before, the first since startTime.",
+        ),
+    ]
+    cpu: Annotated[
+        list[Annotated[int, Field(ge=-1)]],
+        Field(fail_fast=True, description="What the thread used of a processor; -1: not known."),
+    ]
+    cut: Annotated[
+        list[Count], Field(fail_fast=True, description="1 where inner frames are not known.")
+    ]
+    missed: Annotated[
+        int, Field(ge=1, description="Stacks that could not be read since the line before.")
+    ] = 1
+
+
+class ChunkArgs(OpenArgs):
+    """What a line of samples holds."""
+
+    hhash: Hash
+    data: ChunkData
+
+
+class ProfileData(FixedObject):
+    """Since when the times of samples count."""
+
+    start_time: Annotated[
+        int, Field(alias="startTime", ge=0, description="As ts, in whole microseconds.")
+    ]
+
+
+class ProfileArgs(OpenArgs):
+    """How samples are taken."""
+
+    hhash: Hash
+    hz: Annotated[
+        int | Finite, Field(ge=0, json_schema_extra=_in_branches, description="So many a second.")
+    ]
+    data: ProfileData
+
+
+class _OfStacks(Line):
+    cat: Literal["stack"]
+    id: Annotated[Id, Field(description="Whose frames are told once; of one thread and file.")]
+    ts: Micros
+    ph: Literal["P"]
+
+
+class Profile(_OfStacks):
+    """Comes before the samples of a thread in a file; no event."""
+
+    name: Literal["Profile"]
+    args: ProfileArgs
+
+
+class ProfileChunk(_OfStacks):
+    """Samples of the stack of a thread; no event."""
+
+    name: Literal["ProfileChunk"]
+    args: ChunkArgs
+
+
 class NameArgs(OpenArgs):
     """The name that a viewer shows."""
 
@@ -509,8 +621,9 @@ Metadata: TypeAlias = Annotated[
     ProcessName | ThreadName | Header | HashLine | ClockLine | CustomMetadata | IndexLine | Footer,
     Field(discriminator="name"),
 ]
+StackLine: TypeAlias = Annotated[Profile | ProfileChunk, Field(discriminator="name")]
 EventLine: TypeAlias = Annotated[
-    Span | UnfinishedSpan | Instants | Counter | FlowStart | FlowEnd | Metadata,
+    Span | UnfinishedSpan | Instants | Counter | FlowStart | FlowEnd | StackLine | Metadata,
     Field(discriminator="ph"),
 ]
 

@@ -23,6 +23,7 @@ from dftrace_ai.trace_format.header_and_footer import (
     ENDINGS,
     KINDS,
     LOSSES,
+    SAMPLE,
     FooterFacts,
     HeaderFacts,
     Ntp,
@@ -72,7 +73,7 @@ def test_the_core_writes_no_other_member_and_no_other_ending() -> None:
     footer = text[text.index("LineFormatter::footer(") :]
     members = re.findall(r'member\("(\w+)"', footer) + re.findall(r',\\"(\w+)\\":', footer)
     # What is told of the clock is told in the header by the same function.
-    assert {"hhash", "ntp", *members} - {"cat", "ph"} == set(names(FooterFacts))
+    assert {"hhash", "ntp", "samples", *members} - {"cat", "ph"} == set(names(FooterFacts))
     sources = "".join(path.read_text(encoding="utf-8") for path in NATIVE.rglob("*.cpp"))
     made = set(re.findall(r'"(rotated|loader|died|reboot|adopted)"', sources))
     assert made == set(ENDINGS) - {"finalize", "exit", "exception"}
@@ -83,7 +84,8 @@ def test_the_phases_are_those_of_the_lines() -> None:
     for value in vars(lines).values():
         if isinstance(value, type) and issubclass(value, lines.Line) and "ph" in value.model_fields:
             phases |= set(get_args(value.model_fields["ph"].annotation))
-    assert phases == {kind.ph for kind in KINDS} == {*COUNT_OF, "M"}
+    assert phases - {SAMPLE.ph} == {kind.ph for kind in KINDS} == {*COUNT_OF, "M"}
+    assert SAMPLE.ph in phases
 
 
 @pytest.mark.parametrize(

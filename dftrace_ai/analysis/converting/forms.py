@@ -14,6 +14,7 @@ import orjson
 from dftrace_ai.analysis.converting.placing import ConvertedFile, cannot_be_written, new_file
 from dftrace_ai.analysis.merged_trace import MergedTrace, gzip_member
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
+from dftrace_ai.analysis.reading.stack_lines import is_of_stacks
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.database import duckdb_module, said
 from dftrace_ai.trace_format.file_names import without_suffix
@@ -173,6 +174,8 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
         if event is None:
             broken += 1
             continue
+        if is_of_stacks(event):
+            continue  # its readers would take them for events
         lines += 1
         if is_own(event, FOOTER):
             # Its block has nothing else, as the recorder has it.

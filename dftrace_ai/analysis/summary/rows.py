@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dftrace_ai.trace_format.header_and_footer import KINDS
+from dftrace_ai.trace_format.header_and_footer import KINDS, SAMPLE
 from dftrace_ai.trace_format.names_and_phases import LoopPart, loop_part
 
 Figures = tuple[int, int, "int | None", int, int, float, float, float, "int | None"]
@@ -18,7 +18,7 @@ MOST_SUMMARY_ROWS = 100_000
 MOST_NAME_LETTERS = 64 * 1024 * 1024
 
 # Finished spans have rows of their own.
-OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
+OTHER_KINDS = {kind.ph: kind.noun for kind in (*KINDS, SAMPLE) if kind.ph != "X"}
 
 
 @dataclass(frozen=True)

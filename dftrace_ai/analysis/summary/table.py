@@ -10,6 +10,7 @@ from dftrace_ai.analysis.reading.clocks import clock_notes
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.reach import joined
 from dftrace_ai.analysis.reading.search import deleted_told
+from dftrace_ai.analysis.reading.stack_lines import CHUNK, STACKS
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
@@ -24,11 +25,11 @@ from dftrace_ai.analysis.summary.rows import (
     share_of,
 )
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.header_and_footer import LOSSES
+from dftrace_ai.trace_format.header_and_footer import LOSSES, SAMPLE
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dftrace_ai._reader import Totals
@@ -291,7 +292,10 @@ def summary_of(
     copies = copies_of(traces, owners)
     return Summary(
         spans=tuple(spans),
-        others=tuple(OtherRow(*key, count) for key, count in sorted(others.items())),
+        others=(
+            *(OtherRow(*key, count) for key, count in sorted(others.items())),
+            *_samples_of(read.read if chosen_events is None else ()),
+        ),
         files=tuple(file_facts(trace, read.tears.get(trace.path), copies) for trace in traces),
         events=read.events,
         unreadable_lines=read.unreadable + read.long_lines,
@@ -308,6 +312,13 @@ def summary_of(
         reach=joined(read.times[trace.path].reach for trace in traces),
         not_annotated=_not_annotated(read.main_threads, owners),
     )
+
+
+def _samples_of(traces: Iterable[Trace]) -> Iterator[OtherRow]:
+    """Yield how many samples of stacks there are, by the closing lines; nothing without any."""
+    footers = (trace.end.footer for trace in traces)
+    if count := sum((footer and footer.samples) or 0 for footer in footers):
+        yield OtherRow(kind_of(SAMPLE.ph), STACKS, CHUNK, count)
 
 
 def _not_annotated(

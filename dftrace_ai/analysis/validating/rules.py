@@ -30,6 +30,7 @@ from dftrace_ai.trace_format.header_and_footer import (
     FOOTER,
     HEADER,
     INDEX,
+    SAMPLE,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +135,9 @@ class Rules:
         self.time = NANOSECOND_TIME
         self._model = LineModel()
         self.last_line = 0
+        self.samples = 0
+        # The frames of samples so far, by process and id.
+        self._frames: dict[tuple[int, int], set[int]] = {}
 
     def fault(self, line: int, message: str) -> None:
         """Count a fault, and keep it if it is among the first."""
@@ -202,7 +206,8 @@ class Rules:
         if ph == "M":
             self._metadata(number, event, line, plain_bytes)
             return
-        self.counts[COUNT_OF[ph]] += 1
+        if ph != SAMPLE.ph:
+            self.counts[COUNT_OF[ph]] += 1
         if not self.header_line and not self.header_missed:
             self.fault(number, "an event before the header line (name 'dftrace')")
             self.header_missed = True
@@ -215,6 +220,8 @@ class Rules:
         elif ph == "B":
             start, _ = self._span_ns(time)
             self.spans.add(event.pid, event.tid, start, None, number)
+        elif ph == SAMPLE.ph:
+            self._stacks(number, event)
 
     def _span_ns(self, time: re.Match[bytes]) -> tuple[int, int]:
         parts = [int(part or 0) for part in time.groups()]
@@ -249,6 +256,30 @@ class Rules:
             self.footer_line = number
             self._against_footer(number, event.args, plain_bytes)
 
+    def _stacks(self, number: int, event: Any) -> None:
+        """Hold samples against the line that comes before them, and the frames that they name."""
+        profile = event.pid, event.id
+        if event.name == "Profile":
+            if profile in self._frames:
+                self.fault(number, f"a second Profile of id {event.id}, where one is due")
+            self._frames.setdefault(profile, set())
+            return
+        data = event.args.data
+        samples, known = data.cpu_profile.samples, self._frames.get(profile)
+        self.samples += len(samples)
+        if known is None:
+            self.fault(number, f"samples before the Profile of id {event.id}; viewers drop them")
+            return
+        if not len(samples) == len(data.time_deltas) == len(data.cpu) == len(data.cut):
+            self.fault(number, "samples, timeDeltas, cpu and cut are not of one length")
+        for node in data.cpu_profile.nodes:
+            if node.id in known or (node.parent and node.parent not in known):
+                what = "stands twice" if node.id in known else f"lies in {node.parent}, not there"
+                self.fault(number, f"the frame {node.id} {what}")
+            known.add(node.id)
+        if unknown := next((one for one in samples if one not in known), None):
+            self.fault(number, f"a sample of the frame {unknown}, which is not there")
+
     def _count_anyway(self, line: bytes) -> None:
         """Count a faulty line as what it says it is, so that the counts do not fail as well."""
         ph = PHASE.search(line)
@@ -263,8 +294,9 @@ class Rules:
         found = {name: counts[name] for name in COUNTS}
         found["events"] = sum(found.values())
         found["bytes"] = plain_bytes
+        found[SAMPLE.member] = self.samples
         for name, count in found.items():
-            if getattr(said, name) != count:
+            if (getattr(said, name) or 0) != count:
                 self.fault(
                     number,
                     f"the closing line says {name} {getattr(said, name)}, the file holds {count}",
@@ -404,7 +436,7 @@ def _in_short(error: ValidationError) -> str:
     if not first["loc"]:
         return message[0].lower() + message[1:]
     # The location begins with the values of ph, and of name or cat, that chose the model.
-    tags = 2 if first["loc"][0] in {"M", "i"} else 1
+    tags = 2 if first["loc"][0] in {"M", "i", "P"} else 1
     place = [str(part)[:100] for part in first["loc"][tags:]]
     if not place or first["type"].startswith("union_tag"):
         return message[0].lower() + message[1:]

@@ -148,6 +148,15 @@ PyObject* phases(PyObject* self, void*) {
     return dict.release();
 }
 
+PyObject* stacks(PyObject* self, void*) {
+    const Labels& labels = as<BlockObject>(self)->reading->labels;
+    return list_told(block_of(self).rows.stacks, [&](const StackLine& one) {
+        const TrackId track = labels.track_id(one.track);
+        return tuple_told(labels[one.label].name == chunk_name, one.id, track.pid, track.tid,
+                          std::size_t{one.args_at}, std::size_t{one.args_bytes});
+    });
+}
+
 PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
     const ScannedBlock& block = block_of(self);
     const char* const asked = PyUnicode_AsUTF8(given);
@@ -276,6 +285,10 @@ PyGetSetDef block_columns[] = {
      nullptr},
     {"args_bytes", row_column<&Rows::args_bytes>, nullptr, "How long they are.", nullptr},
     {"text", text_column, nullptr, "The lines.", nullptr},
+    {"stacks", stacks, nullptr,
+     "Lines of samples of stacks: whether it has some, its number, pid, tid, and where in `text` the members "
+     "of its args are, and how long.",
+     nullptr},
     {"phases", phases, nullptr, "Phases that are no single letter, by row.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

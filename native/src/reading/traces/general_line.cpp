@@ -137,7 +137,9 @@ GeneralLine read_general_line(std::string_view line) {
             event.parent = object ? parent_of(value) : no_parent;
         }
     });
-    if (named && phased) event.kind = GeneralLine::Kind::event;
+    const bool of_stacks = event.ph == stack_phase && event.category == stack_category &&
+                           (event.name == profile_name || event.name == chunk_name);
+    if (named && phased) event.kind = of_stacks ? GeneralLine::Kind::samples : GeneralLine::Kind::event;
     return event;
 }
 

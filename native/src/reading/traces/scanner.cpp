@@ -299,9 +299,38 @@ bool Scanner::in_layout(const char* at, Rows& rows, const char*& end) {
     return !beyond_ascii_ || is_utf8({from, static_cast<std::size_t>(end - from)});
 }
 
+// A line of samples as the recorder writes it, whose arguments are left to who asks for them.
+bool Scanner::of_stacks(const char* at, Rows& rows, const char*& end) {
+    if (!literal(at, "{\"name\":\"Profile")) return false;
+    StackLine line;
+    const bool chunk = literal(at, "Chunk");
+    std::int64_t start;
+    bool decimals;
+    if (!literal(at, "\",\"cat\":\"stack\",\"id\":") || !digits(at, line.id) || !tracked(at) ||
+        !micros(at, start, decimals) || !literal(at, ",\"ph\":\"P\",\"args\":{"))
+        return false;
+    const char* const stop = text_end_ + 1;
+    end = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(stop - at))) + 1;
+    if (end - at < 3 || std::memcmp(end - 3, "}}\n", 3) != 0) return false;
+    line.args_at = static_cast<std::uint32_t>(at - text_);
+    line.args_bytes = static_cast<std::uint32_t>(end - 3 - at);
+    line.track = track_;
+    line.label = all_.number(stack_category, chunk ? chunk_name : profile_name);
+    rows.stacks.push_back(line);
+    return true;
+}
+
 void Scanner::general(std::string_view line, Rows& rows) {
     const GeneralLine event = read_general_line(line);
     if (event.kind == GeneralLine::Kind::unreadable) ++rows.unreadable;
+    if (event.kind == GeneralLine::Kind::samples) {
+        StackLine& of = rows.stacks.emplace_back();
+        of.args_at = !event.args.data() ? 0 : static_cast<std::uint32_t>(event.args.data() - text_);
+        of.args_bytes = static_cast<std::uint32_t>(event.args.size());
+        of.track = known_.track({event.pid, event.tid});
+        of.label = all_.number(event.category, event.name);
+        of.id = event.id;
+    }
     if (event.kind != GeneralLine::Kind::event) return;
     const std::size_t row = rows.size++;
     rows.line_at[row] = static_cast<std::uint32_t>(line.data() - text_);
@@ -322,13 +351,13 @@ void Scanner::scan(const PlainText& text, Rows& rows) {
     rows.clear();
     args_ = nullptr;
     text_ = text.data();
-    const char* const stop = text_ + text.size();
+    const char* const stop = text_end_ = text_ + text.size();
     for (const char* at = text_; at < stop; ++rows.lines) {
         rows.make_room(rows.size + 1);
         const char* end;
         if (in_layout(at, rows, end)) {
             ++rows.size;
-        } else {
+        } else if (!of_stacks(at, rows, end)) {
             end =
                 static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(stop - at) + 1)) + 1;
             general({at, static_cast<std::size_t>(end - at) - 1}, rows);

@@ -13,11 +13,16 @@ namespace dftrace {
 // dftracer numbers the phases: 1 for spans, then counters, instants, metadata.
 inline constexpr std::string_view numbered_phases = "XCiM";
 
+// What lines of samples of stacks are called; only the second has some.
+inline constexpr std::string_view stack_phase = "P", stack_category = "stack", profile_name = "Profile",
+                                  chunk_name = "ProfileChunk";
+
 struct GeneralLine {
     enum class Kind {
         framing,     // a bracket, or nothing
         unreadable,  // no object, or one without phase and name
         event,
+        samples,  // of stacks, or the line before the first of them
     };
     Kind kind = Kind::unreadable;
     std::string ph, name, category;

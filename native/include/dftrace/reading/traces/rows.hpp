@@ -23,6 +23,13 @@ inline constexpr std::uint8_t other_form = 0xff, start_has_decimals = 1, duratio
 // reads are not to stand in the same.
 inline constexpr std::size_t shared_line_bytes = 128;
 
+// A line of samples of stacks, which is no event: where in the block its arguments are, without their braces.
+struct StackLine {
+    std::uint32_t args_at = 0, args_bytes = 0;
+    std::uint32_t track = 0, label = 0;  // of `Labels`
+    std::uint64_t id = 0;
+};
+
 struct alignas(shared_line_bytes) Rows {
     std::size_t size = 0;
     std::vector<std::uint8_t> ph;        // its letter; 0 where `phases` has a longer text
@@ -38,12 +45,14 @@ struct alignas(shared_line_bytes) Rows {
     std::vector<std::uint32_t> line_at;
     std::vector<std::uint8_t> form;  // of the line
     std::vector<std::pair<std::size_t, std::string>> phases;
+    std::vector<StackLine> stacks;
     std::size_t lines = 0;
-    std::size_t unreadable = 0;  // lines that hold no event
+    std::size_t unreadable = 0;  // lines that hold neither an event nor samples
 
     void clear() noexcept {
         size = lines = unreadable = 0;
         phases.clear();
+        stacks.clear();
     }
     void make_room(std::size_t rows) {
         if (rows <= ph.size()) return;

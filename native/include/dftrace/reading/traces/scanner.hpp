@@ -48,6 +48,7 @@ class Scanner {
     bool member(const char*& at);
     bool members(const char*& at);
     bool members_as_before(const char*& at);
+    bool of_stacks(const char* at, Rows& rows, const char*& end);
     void general(std::string_view line, Rows& rows);
 
     Labels& all_;
@@ -63,6 +64,7 @@ class Scanner {
     const char* args_ = nullptr;
     std::size_t args_bytes_ = 0;
     const char* text_ = nullptr;
+    const char* text_end_ = nullptr;
     bool beyond_ascii_ = false;
 };
 

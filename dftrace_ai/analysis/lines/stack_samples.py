@@ -1,0 +1,278 @@
+"""Samples of stacks as columns, and their stacks as one tree of frames; needs NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+
+import numpy as np
+import orjson
+
+from dftrace_ai.analysis.reading.scanning import TraceBlocks, new_scanner
+from dftrace_ai.analysis.reading.stack_lines import CHUNK, STACKS
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from typing_extensions import NotRequired
+
+    from dftrace_ai.analysis.reading.event_columns import EventNames, Integers
+    from dftrace_ai.analysis.reading.trace import Trace
+
+OWN_CODE: Final = 0
+"""As `scriptId` has it: the program's own code, and not that of a library."""
+
+NO_STACK: Final = -1
+
+SAMPLES: Final = (STACKS, CHUNK)
+"""Category and name of the lines that hold samples."""
+
+
+class Function(NamedTuple):
+    """A function of the program, or of a library; its file is empty where that is left out."""
+
+    name: str
+    file: str
+    is_library: bool
+
+
+class Frame(NamedTuple):
+    """A function, by its place among those of a tree, and the line of it that was at work."""
+
+    function: int
+    line: int
+
+
+@dataclass(repr=False)
+class StackTree:
+    """Stacks of one or several processes; each is the number of its innermost frame's node."""
+
+    functions: list[Function] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)  # of a node, `NO_STACK` for the outermost
+    frame: list[int] = field(default_factory=list)  # of a node, its place in `frames`
+    _functions: dict[Function, int] = field(default_factory=dict)
+    _frames: dict[Frame, int] = field(default_factory=dict)
+    _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
+    _stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
+
+    def node(self, parent: int, function: Function, line: int) -> int:
+        """Return the number of a node, which is made where there is none."""
+        number = _numbered(self._functions, self.functions, function)
+        frame = _numbered(self._frames, self.frames, Frame(number, line))
+        found = self._nodes.setdefault((parent, frame), len(self.parent))
+        if found == len(self.parent):
+            self.parent.append(parent)
+            self.frame.append(frame)
+        return found
+
+    def stack(self, node: int) -> tuple[Frame, ...]:
+        """Return the frames of a stack, the outermost first."""
+        found = self._stacks.get(node)
+        if found is None:
+            frames: list[Frame] = []
+            at = node
+            while at != NO_STACK:
+                frames.append(self.frames[self.frame[at]])
+                at = self.parent[at]
+            found = self._stacks[node] = tuple(reversed(frames))
+        return found
+
+
+def _numbered(numbers: dict[Any, int], all_of_them: list[Any], one: object) -> int:
+    number = numbers.setdefault(one, len(all_of_them))
+    if number == len(all_of_them):
+        all_of_them.append(one)
+    return number
+
+
+@dataclass(frozen=True, repr=False)
+class StackSamples:
+    """Samples of the threads of a process, in the order of time."""
+
+    pid: int
+    tree: StackTree
+    at_ns: Integers  # since 1970
+    tid: Integers
+    stack: Integers  # numbers of nodes of `tree`
+    cpu_ns: Integers  # what the thread used of a processor since its sample before; or below 0
+    since_ns: Integers  # how long before that was
+    cut: Integers  # 1 where the innermost frames are not known
+    period_ns: Integers  # for how long it stands
+
+    def __len__(self) -> int:
+        return len(self.at_ns)
+
+    @property
+    def columns(self) -> tuple[Integers, ...]:
+        """All of them, in their order."""
+        times = self.cpu_ns, self.since_ns
+        return (self.at_ns, self.tid, self.stack, *times, self.cut, self.period_ns)
+
+    def at(self, which: Integers) -> StackSamples:
+        """Return some of them, by a mask or by indices."""
+        return StackSamples(self.pid, self.tree, *(column[which] for column in self.columns))
+
+
+def has_samples(columns: Iterable[EventNames]) -> bool:
+    """Return whether there are any among the lines of files."""
+    return any(SAMPLES in one.labels for one in columns)
+
+
+class _CallFrame(TypedDict):
+    functionName: str
+    url: str
+    scriptId: int
+    lineNumber: int
+
+
+class _Node(TypedDict):
+    id: int
+    parent: NotRequired[int]
+    callFrame: _CallFrame
+
+
+class _Stacks(TypedDict):
+    nodes: NotRequired[list[_Node]]
+    samples: list[int]
+
+
+class _Data(TypedDict):
+    cpuProfile: _Stacks
+    timeDeltas: list[int]
+    cpu: list[int]
+    cut: list[int]
+
+
+@dataclass(repr=False)
+class _Profile:
+    """The samples of a thread in one part of a trace, as its lines have come."""
+
+    at_us: int
+    period_ns: int
+    nodes: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(repr=False)
+class _Columns:
+    """What lines of samples hold, of one process."""
+
+    at_us: list[int] = field(default_factory=list)
+    tid: list[int] = field(default_factory=list)
+    stack: list[int] = field(default_factory=list)
+    cpu_us: list[int] = field(default_factory=list)
+    since_us: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+    period_ns: list[int] = field(default_factory=list)
+
+    def whole(self, pid: int, base_ns: int, tree: StackTree) -> StackSamples:
+        at_ns, cpu_ns, since_ns = (
+            np.array(column, np.int64) * 1000 for column in (self.at_us, self.cpu_us, self.since_us)
+        )
+        tid, stack, cut, period_ns = (
+            np.array(column, np.int64)
+            for column in (self.tid, self.stack, self.cut, self.period_ns)
+        )
+        columns = (at_ns + base_ns, tid, stack, cpu_ns, since_ns, cut, period_ns)
+        return _in_order(StackSamples(pid, tree, *columns))
+
+
+class StackReader:
+    """Reads the samples of traces, whose stacks all come into one tree.
+
+    Attributes:
+        tree: the stacks so far.
+        notes: what could not be read of the files so far, one line each.
+    """
+
+    def __init__(self) -> None:
+        self.tree = StackTree()
+        self.notes: list[str] = []
+        self._functions: dict[tuple[str, str, int], Function] = {}
+
+    def read(self, traces: Sequence[Trace]) -> Iterator[StackSamples]:
+        """Yield the samples of each process of some traces, in the order of their numbers.
+
+        Raises:
+            TraceError: a file cannot be read any more.
+        """
+        found: dict[int, list[StackSamples]] = {}
+        for trace in traces:
+            base_us = (trace.header and trace.header.time_base_us) or 0
+            for pid, columns in self._read(trace).items():
+                found.setdefault(pid, []).append(columns.whole(pid, base_us * 1000, self.tree))
+        for pid in sorted(found):
+            yield _together(found[pid])
+
+    def _read(self, trace: Trace) -> dict[int, _Columns]:
+        found: dict[int, _Columns] = {}
+        profiles: dict[tuple[int, int], _Profile] = {}
+        odd = 0
+        for block in TraceBlocks(new_scanner(), trace):
+            text = block.text
+            for has_some, number, pid, tid, at, size in block.stacks:
+                args = text[at - 1 : at + size + 1]
+                try:
+                    said = orjson.loads(args)
+                    if has_some:
+                        columns = found.setdefault(pid, _Columns())
+                        self._add(said["data"], profiles[pid, number], tid, columns)
+                    else:
+                        period_ns = round(1e9 / said["hz"])
+                        start_us = int(said["data"]["startTime"])
+                        profiles[pid, number] = _Profile(start_us, period_ns)
+                except (ArithmeticError, KeyError, TypeError, ValueError):
+                    odd += 1
+        if odd:
+            self.notes.append(f"{trace}: {counted(odd, 'line')} of samples that cannot be read")
+        return {pid: columns for pid, columns in found.items() if columns.at_us}
+
+    def _add(self, data: _Data, profile: _Profile, tid: int, to: _Columns) -> None:
+        cpu_profile = data["cpuProfile"]
+        nodes = profile.nodes
+        for node in cpu_profile.get("nodes", ()):
+            parent = node.get("parent")
+            outer = NO_STACK if parent is None else nodes[parent]
+            function, line = self._called(node["callFrame"])
+            nodes[node["id"]] = self.tree.node(outer, function, line)
+        stacks = [nodes[number] for number in cpu_profile["samples"]]
+        since = data["timeDeltas"]
+        cpu, cut = data["cpu"], data["cut"]
+        if not len(stacks) == len(since) == len(cpu) == len(cut):
+            raise ValueError("as many times as samples")
+        at = [*accumulate(since, initial=profile.at_us)]
+        # Before anything is taken in: a list of texts would be found here.
+        whole = np.array([since, cpu, cut], np.int64) if stacks else np.zeros((3, 0), np.int64)
+        if (whole < -1).any() or (whole[0] < 0).any() or at[-1] >= 2**53:
+            raise ValueError("times that cannot be")
+        profile.at_us = at[-1]
+        to.at_us += at[1:]
+        to.tid += [tid] * len(stacks)
+        to.stack += stacks
+        to.cpu_us += cpu
+        to.since_us += since
+        to.cut += cut
+        to.period_ns += [profile.period_ns] * len(stacks)
+
+    def _called(self, frame: _CallFrame) -> tuple[Function, int]:
+        """Return the function and the line of a frame; its name is written with its place."""
+        key = written, file, library = frame["functionName"], frame["url"], frame["scriptId"]
+        function = self._functions.get(key)
+        if function is None:
+            name = written.rpartition(" (")[0] if file and written.endswith(")") else written
+            function = self._functions[key] = Function(name or written, file, library != OWN_CODE)
+        return function, int(frame["lineNumber"])
+
+
+def _together(parts: Sequence[StackSamples]) -> StackSamples:
+    """Return the samples of the parts of a process, in the order of time."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = map(np.concatenate, zip(*(part.columns for part in parts), strict=True))
+    return _in_order(StackSamples(parts[0].pid, parts[0].tree, *columns))
+
+
+def _in_order(samples: StackSamples) -> StackSamples:
+    return samples.at(np.argsort(samples.at_ns, kind="stable"))

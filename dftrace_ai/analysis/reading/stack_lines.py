@@ -1,0 +1,106 @@
+"""Lines of samples of stacks for who passes lines on: which they are, moved, within a window."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.reading.time_window import TimeWindow
+    from dftrace_ai.trace_format.json_types import EventLine
+
+PROFILE: Final = "Profile"
+CHUNK: Final = "ProfileChunk"
+STACKS: Final = "stack"
+"""Names and category of these lines."""
+
+START: Final = re.compile(rb'"startTime":(\d{1,20})(?!\d)')
+
+
+def is_of_stacks(event: EventLine) -> bool:
+    """Return whether a line is of samples, which are no events."""
+    return (
+        event.get("ph") == "P"
+        and event.get("cat") == STACKS
+        and event.get("name") in (PROFILE, CHUNK)
+    )
+
+
+@dataclass(repr=False)
+class _Waiting:
+    """Samples of one id, whose lines are told when the first of them lies in the window."""
+
+    profile: EventLine
+    at_us: int  # of the last sample so far
+    told_us: int | None = None  # of the last one that was told
+    nodes: list[Any] = field(default_factory=list)  # that were not told
+
+
+class ShownStacks:
+    """Samples of a trace on another base of time, and those of a window alone.
+
+    Frames are told with the first samples that need them.
+
+    Attributes:
+        odd: lines that are not as the format has them, and were left out.
+    """
+
+    def __init__(self, window: TimeWindow | None, shift_us: int) -> None:
+        self.odd = 0
+        self._window = window
+        self._shift_us = shift_us
+        self._waiting: dict[tuple[object, object], _Waiting] = {}
+
+    def lines(self, text: bytes, event: EventLine) -> Iterator[bytes]:
+        """Yield what a line becomes, its own time and process as they were: nothing, or some."""
+        if self._window is None:
+            yield self._moved(text)
+            return
+        try:
+            told = [*self._within(event, self._window)]
+        except (KeyError, TypeError, ValueError):
+            self.odd += 1
+        else:
+            yield from map(self._moved, told)
+
+    def _moved(self, line: bytes) -> bytes:
+        found = START.search(line) if self._shift_us else None
+        if found is None:
+            return line
+        start = max(0, int(found[1]) + self._shift_us)
+        return b'%s"startTime":%d%s' % (line[: found.start()], start, line[found.end() :])
+
+    def _within(self, event: EventLine, window: TimeWindow) -> Iterator[bytes]:
+        args: Any = event["args"]
+        data: Any = args["data"]
+        key = event["pid"], event["id"]
+        if event["name"] == PROFILE:
+            self._waiting[key] = _Waiting(event, int(data["startTime"]))
+            return
+        known = self._waiting[key]
+        profile = data["cpuProfile"]
+        known.nodes += profile.get("nodes", ())
+        times = [*accumulate(data["timeDeltas"], initial=known.at_us)]
+        known.at_us = times[-1]
+        moved = [time + self._shift_us for time in times[1:]]
+        kept = [at for at, time in enumerate(moved) if window.touches(time, time)]
+        if not kept:
+            return
+        inside = [times[at + 1] for at in kept]
+        if known.told_us is None:
+            known.told_us = inside[0]
+            head: Any = known.profile["args"]
+            start = {**head, "data": {**head["data"], "startTime": inside[0]}}
+            yield orjson.dumps({**known.profile, "args": start})
+        since = [after - before for before, after in pairwise([known.told_us, *inside])]
+        columns = {name: [data[name][at] for at in kept] for name in ("cpu", "cut")}
+        samples = {"nodes": known.nodes, "samples": [profile["samples"][at] for at in kept]}
+        told = {**data, "cpuProfile": samples, "timeDeltas": since, **columns}
+        yield orjson.dumps({**event, "args": {**args, "data": told}})
+        known.told_us, known.nodes = inside[-1], []
