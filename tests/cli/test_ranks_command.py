@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analysis.ranks.made_schedules import pipeline
 from analysis.trace_lines import TraceLines
 from printed_json import checked
 from safety.commands import Done, invoke
@@ -73,6 +74,40 @@ def answer(folder: Path, *words: str, command: str = "ranks") -> Any:
     done = invoke(command, folder, *words, "--json")
     assert done.status == 0, done.err
     return checked(done.out, command)
+
+
+def test_a_pipeline_whose_messages_alone_say_the_stages(tmp_path: Path) -> None:
+    """Stages of one rank each; the third has more to do in its forward, or in all of its passes."""
+
+    def later_ms(stage: int, name: str) -> float:
+        return 6 * (stage == 2) * (name == "forward" or 2 * in_all)
+
+    for in_all, kind, following in (
+        (False, "stage", "what stage 2 does in forward and the others do not; or move layers"),
+        (True, "stage or worker", "the machine of rank 2 first"),
+    ):
+        folder = pipeline(tmp_path / kind, 4, 4, steps=26, later_ms=later_ms)
+        late = answer(folder)["findings"][0]
+        assert (late["kind"], late["stages"], late["ranks"]) == (kind, [2], [2])
+        assert late["next"].startswith(following)
+        even = answer(folder, command="whatif")
+        assert (even["cause"]["kind"], even["cause"]["stages"]) == (kind, [2])
+        assert even["cause"]["ranks"] == [2]
+        assert even["cause"]["since"] is None
+        assert [one["name"] for one in even["cause"]["excess"]][:1] == [
+            "compute/backward" if in_all else "compute/forward"
+        ]
+        assert even["next"].startswith(following.replace("rank 2", "stage 2"))
+        (of_why, *_) = answer(folder, command="why")["findings"]
+        assert (of_why["cause"], of_why["ranks"]) == (kind, [2])
+        table = lines(invoke("ranks", folder, "--by", "stage"))
+        rows = [line.split()[0] for line in table if re.match(r"  \d ", line)]
+        assert (rows[0], sorted(rows)) == ("2", ["0", "1", "2", "3"])
+        asked = answer(folder, "--without", "stage=2", command="whatif")["without"]
+        assert asked[0]["ranks"] == [2]
+    untold = pipeline(tmp_path / "untold", 4, 4, steps=26, later_ms=later_ms, told=False)
+    late = answer(untold)["findings"][0]
+    assert (late["kind"], late["stages"], late["ranks"]) == ("worker", [], [2])
 
 
 def lines(done: Done) -> list[str]:

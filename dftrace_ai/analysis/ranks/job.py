@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
@@ -21,7 +21,7 @@ from dftrace_ai.analysis.ranks.packing import (
     Spill,
     tables_of,
 )
-from dftrace_ai.analysis.ranks.partials import Place, RankPartial
+from dftrace_ai.analysis.ranks.partials import UNTOLD, Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
@@ -124,7 +124,7 @@ class RanksOfJob:
         """Put ranks together, in any order; of two runs, or one there twice, is a TraceError."""
         given = sorted(partials, key=lambda one: one.place.rank)
         _check(given)
-        ranks = [one for one in given if one.step_count]
+        ranks = _staged([one for one in given if one.step_count])
         notes = list(notes)
         if len(ranks) < len(given):
             none = [one.place.rank for one in given if not one.step_count]
@@ -182,6 +182,17 @@ class RanksOfJob:
             return None
         chunks = [one.chunks for one in self.ranks]
         return Block.of(self.ranks, tables_of(chunks, number, kinds or KINDS))
+
+
+def _staged(ranks: list[RankPartial]) -> list[RankPartial]:
+    """Return ranks with the stages that their messages tell, where nothing else says them."""
+    told = {one.stage for one in ranks}
+    if UNTOLD in told or len(told) < 2 or any(one.place.stage is not None for one in ranks):
+        return ranks
+    return [
+        replace(one, place=one.place._replace(layout=(*one.place.layout, ("pp", one.stage))))
+        for one in ranks
+    ]
 
 
 def _in_both(one: Integers, other: Integers) -> Integers:

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading import Trace
 
-MARK: Final = b"dftrace rank 3 "
-# Earlier ones have a piece of several kinds of rows, or no time of pauses to collect garbage.
-EARLIER: Final = (b"dftrace rank 1 ", b"dftrace rank 2 ")
+MARK: Final = b"dftrace rank 4 "
+# Earlier ones have a piece of several kinds of rows, no time of pauses to collect garbage, or no
+# stage and the outermost spans of work.
+EARLIER: Final = (b"dftrace rank 1 ", b"dftrace rank 2 ", b"dftrace rank 3 ")
 DIGEST_BYTES: Final = 64
 # Behind the mark: the checksum of the head, and how long it is.
 LENGTH_BYTES: Final = 10
@@ -69,7 +70,7 @@ def write_kept(
     }
     if partial is not None and chunks is not None:
         said["chunks"] = np.column_stack((chunks.numbers, chunks.told)).tolist()
-        names = ("names", "found_by", "step_count", "peak_bytes")
+        names = ("names", "found_by", "step_count", "peak_bytes", "stage")
         said |= {name: getattr(partial, name) for name in names}
         said["groups"] = [tuple(group) for group in partial.groups]
     head = orjson.dumps(said)
@@ -128,7 +129,8 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     names = tuple(said["names"])
     groups = tuple(Group(name, about, tuple(ranks)) for name, about, ranks in said["groups"])
     texts = (*names, *(text for group in groups for text in group[:2]))
-    counts = (said["step_count"], said["peak_bytes"], *(one for of in groups for one in of.ranks))
+    totals = (said["step_count"], said["peak_bytes"], said["stage"])
+    counts = (*totals, *(one for of in groups for one in of.ranks))
     if not all(type(one) is str for one in texts) or not all(type(one) is int for one in counts):
         raise TypeError("no names, or no counts")
     if any(abs(one) >> 62 for one in counts):
@@ -147,4 +149,4 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     chunks = PackedChunks(Beside(path), tuple(numbers.tolist()), told, len(names), len(groups))
     if chunks.end > begin + size or chunks.most_rows > MOST_ROWS:
         raise ValueError("no chunks of this file")
-    return RankPartial(place, names, groups, said["found_by"], chunks, *counts[:2])
+    return RankPartial(place, names, groups, said["found_by"], chunks, *totals)

@@ -6,35 +6,30 @@ clock alone. Who is late has the most of it, and the least waiting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import sqrt
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.findings import Late, Lateness
-from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, Excess
+from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, is_in_one_span
+from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Where
 from dftrace_ai.analysis.ranks.own_work import (
     OwnWork,
-    excess_of,
     levels_of,
     low_median,
     lower_scale,
     onset_of,
 )
-from dftrace_ai.analysis.ranks.partials import GARBAGE, UNTOLD
-from dftrace_ai.analysis.ranks.scores import Scoring
+from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.statistics import Share, share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dftrace_ai.analysis.limits import Limits, Severity
     from dftrace_ai.analysis.ranks.findings import Silence
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.model import Kind
-    from dftrace_ai.analysis.ranks.own_work import NamedWork
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 # Who stands out is so many scales beyond the others, and such a part of a step; of few ranks or
@@ -65,7 +60,6 @@ FEWEST_LAST: Final = 20
 # much of theirs, in any number of steps, of several ranks in few.
 PAUSE: Final = 0.25
 FEW_STEPS: Final = 0.25
-MOST_OF_IT: Final = 0.5
 FEWEST_PAUSES: Final = 3
 ONE_RANK: Final = 0.8
 # On a host with fewer processors than ranks, of all straggling: there it is by turns, and one makes
@@ -110,7 +104,7 @@ def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool =
     if enough:
         rules.judge()
     scoring = Scoring(work) if scores and len(work) >= FEWEST_SCORED else None
-    naming = _Naming(work, rules.wheres)
+    naming = Naming(work, rules.wheres)
     if scoring or rules.wheres:
         for part in work.named():
             naming.add(part)
@@ -131,101 +125,6 @@ def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool =
     )
 
 
-@dataclass(frozen=True, repr=False)
-class _Where:
-    """Steps of ranks in which something is longer, and by the names of which it is told."""
-
-    work: OwnWork
-    ranks: Integers | None = None  # a mask; None for all
-    steps: Integers | None = None  # the same
-    beyond_ns: float | None = None  # only where a rank works so much longer
-
-    def mask(self, steps: slice) -> Integers:
-        excess = self.work.excess_ns[:, steps]
-        chosen = np.ones(excess.shape, bool)
-        if self.ranks is not None:
-            chosen &= self.ranks[:, None]
-        if self.steps is not None:
-            chosen &= self.steps[steps]
-        if self.beyond_ns is not None:
-            chosen &= excess > self.beyond_ns
-        return chosen
-
-
-class _Naming:
-    """Adds up in which spans something is longer, and how forward and backward go together."""
-
-    def __init__(self, work: OwnWork, wheres: Sequence[_Where]) -> None:
-        self._work = work
-        self._wheres = wheres
-        self._longer: list[dict[str, int]] = [{} for _ in wheres]
-        self._usual: list[dict[str, int]] = [{} for _ in wheres]
-        self._garbage = [0] * len(wheres)
-        self._counts = [0] * len(wheres)
-        self._moments = np.zeros((5, work.ranks), object)
-        # In so small a part of a step that sums of squares are whole numbers of 64 bits.
-        self._unit = max(work.step_ns // 4096, 1) if len(work) else 1
-
-    def add(self, part: NamedWork) -> None:
-        """Take in some steps."""
-        if not self._wheres:
-            return
-        masks = [where.mask(part.steps) for where in self._wheres]
-        collecting = excess_of(part.gc_ns, self._work.peers)
-        for at, mask in enumerate(masks):
-            self._garbage[at] += int(collecting[mask].sum())
-        both = [np.zeros_like(part.own_ns[0]) for _ in range(2)]
-        for name, own in zip(part.names, part.own_ns, strict=True):
-            excess = excess_of(own, self._work.peers)
-            for longer, usual, mask in zip(self._longer, self._usual, masks, strict=True):
-                more = int(excess[mask].sum())
-                longer[name] = longer.get(name, 0) + more
-                usual[name] = usual.get(name, 0) + int(own[mask].sum()) - more
-            for at, direction in enumerate(("forward", "backward")):
-                if direction in name:
-                    both[at] += own
-        for at, mask in enumerate(masks):
-            self._counts[at] += int(mask.sum())
-        x, y = (excess_of(total, self._work.peers) // self._unit for total in both)
-        self._moments += np.stack([v.sum(axis=1) for v in (x, y, x * x, y * y, x * y)])
-
-    def names_of(self, at: int) -> tuple[Excess, ...]:
-        """Return the name with the greatest excess, and the next where that is less than half.
-
-        Collecting garbage lies within spans: where it is half of all, it is told and not these.
-        """
-        longer = sorted(self._longer[at].items(), key=lambda item: (-item[1], item[0]))
-        total = sum(ns for _, ns in longer if ns > 0)
-        if (garbage := self._garbage[at]) >= MOST_OF_IT * max(total, 1):
-            part = round(min(garbage / total, 1.0), 6)
-            return (Excess(GARBAGE, garbage // max(self._counts[at], 1), part),)
-        usual, all_usual = self._usual[at], max(sum(self._usual[at].values()), 1)
-        told = [
-            Excess(
-                name,
-                ns // max(self._counts[at], 1),
-                round(ns / total, 6),
-                round(usual[name] / all_usual, 6),
-            )
-            for name, ns in longer[:2]
-            if ns > 0
-        ]
-        return tuple(told if told and told[0].part < MOST_OF_IT else told[:1])
-
-    @property
-    def correlation(self) -> float | None:
-        """Of forward and backward, by the steps of a rank: that of the rank in the middle.
-
-        None where one of them has no spans. Of a rank that is slow in both it says nothing.
-        """
-        count = len(self._work)
-        found: list[float] = []
-        for x, y, xx, yy, xy in self._moments.T.tolist():
-            spread = (count * xx - x * x) * (count * yy - y * y)
-            found.append((count * xy - x * y) / sqrt(spread) if spread > 0 else 0.0)
-        return sorted(found)[(len(found) - 1) // 2] if any(found) else None
-
-
 class _Told(NamedTuple):
     late: tuple[Late, ...]
     slight: tuple[Late, ...]
@@ -242,7 +141,7 @@ class _Draft(NamedTuple):
     """A finding whose spans are not known yet."""
 
     late: Late
-    where: _Where
+    where: Where
     slight: bool = False
     rotates: bool = False  # whether data, pauses or jitter, its correlation says
 
@@ -271,11 +170,11 @@ class _Rules:
         self._once()
 
     @property
-    def wheres(self) -> list[_Where]:
+    def wheres(self) -> list[Where]:
         """Where the spans of findings are looked for."""
         return [draft.where for draft in self._drafts]
 
-    def told(self, naming: _Naming) -> _Told:
+    def told(self, naming: Naming) -> _Told:
         """Return what was found with its spans."""
         late: list[Late] = []
         slight: list[Late] = []
@@ -283,6 +182,9 @@ class _Rules:
             one = replace(draft.late, names=naming.names_of(at))
             if draft.rotates:
                 one = self._of_turns(one, naming.correlation)
+            # A machine is slow in all that it does.
+            if one.kind == "stage or worker" and is_in_one_span(one.names):
+                one = replace(one, kind="stage")
             (slight if draft.slight else late).append(one)
         return _Told(tuple(late), tuple(slight))
 
@@ -443,7 +345,7 @@ class _Rules:
             since=int(work.numbers[first]) if first else None,
             last_share=round(float(last[steps].mean()), 6),
         )
-        where = _Where(work, late, np.arange(len(work)) >= first)
+        where = Where(work, late, np.arange(len(work)) >= first)
         self._drafts.append(_Draft(one, where, slight=is_note or (severe is None and not is_info)))
 
     def _crowd(self, ranks: Integers) -> _Crowd | None:
@@ -493,7 +395,7 @@ class _Rules:
         )
         kind: Kind = "pauses" if pausing else "jitter"
         one = Late.of(kind, "rotating", severe, cost, low_median(straggle), figures)
-        where = _Where(work, beyond_ns=far if pausing else 0)
+        where = Where(work, beyond_ns=far if pausing else 0)
         self._drafts.append(_Draft(one, where, rotates=True))
 
     def _in_steps(self, steps: Integers) -> Evidence:
@@ -532,7 +434,7 @@ class _Rules:
                 ranks=self._numbers_of(late),
                 last_share=round(float(late[work.last[steps]].mean()), 6),
             )
-            self._drafts.append(_Draft(one, _Where(work, late, its), slight=severe is None))
+            self._drafts.append(_Draft(one, Where(work, late, its), slight=severe is None))
             return severe is not None
         few = steps.sum() <= FEW_STEPS * len(work) and _part(straggle, steps) >= MOST_OF_IT
         cost = share_of(np.where(steps, straggle, 0), work.time_ns)
@@ -541,7 +443,7 @@ class _Rules:
             return False
         one = Late.of("pauses", "rotating", severe, cost, low_median(straggle[steps]), figures)
         beyond = SCALES * (figures.scale_ns or 0)
-        self._drafts.append(_Draft(one, _Where(work, steps=steps, beyond_ns=beyond)))
+        self._drafts.append(_Draft(one, Where(work, steps=steps, beyond_ns=beyond)))
         return True
 
     def _of_few_steps(self, cost: Share) -> Severity | None:
@@ -581,7 +483,7 @@ class _Rules:
             ranks=self._numbers_of(late),
             last_share=1.0,
         )
-        self._drafts.append(_Draft(one, _Where(work, late, this)))
+        self._drafts.append(_Draft(one, Where(work, late, this)))
 
     def _of_turns(self, one: Late, correlation: float | None) -> Late:
         """Return what being late by turns is, by how forward and backward go together."""

@@ -27,7 +27,14 @@ from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
 from dftrace_ai.analysis.steps.profiled import NAMES, profiled_calls
 from dftrace_ai.analysis.steps.spans import common, places, rising, union
-from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
+from dftrace_ai.analysis.steps.timeline import (
+    NO_CODE,
+    PART_CODE,
+    WITHIN,
+    ThreadLine,
+    covered_within,
+    joined,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +62,9 @@ PROCESS_GROUP: Final = "process_group"
 
 NEVER: Final = 2**62
 
+# Of more stages nobody has made a pipeline.
+MOST_STAGES: Final = 2**20
+
 
 def partial_of(process: Process, steps: Steps | None, place: Place) -> RankPartial:
     """Return what a rank says for the whole job; `steps` as of `measure`."""
@@ -62,7 +72,7 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
     if steps is None:
         return RankPartial(place, (), (), None, {}, 0, peak)
     names = _Names()
-    calls, rows, groups = _calls(process, steps, names)
+    calls, rows, groups, stage = _calls(process, steps, names)
     silences = _silences(process, steps, rows)
     numbers = _numbers_of(steps)
     garbage = process.spans.at(process.spans.called(*GARBAGE.split("/")))
@@ -81,6 +91,7 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
         chunks_of(StepsChunk(all_steps, spans, silences, calls)),
         len(steps),
         peak,
+        stage,
     )
 
 
@@ -137,10 +148,10 @@ def _numbers_of(steps: Steps) -> Integers:
 
 def _calls(
     process: Process, steps: Steps, names: _Names
-) -> tuple[CallRows, Integers, tuple[Group, ...]]:
-    """Return the calls, their rows among the spans, and the groups that they were made in."""
+) -> tuple[CallRows, Integers, tuple[Group, ...], int]:
+    """Return calls, their rows among the spans, groups that they were made in, and the stage."""
     if process.source == "kineto":
-        return _profiled(process, steps, names)
+        return *_profiled(process, steps, names), UNTOLD
     rows = np.flatnonzero(process.spans.has("comm", "gpu_comm"))
     spans = process.spans.at(rows)
     waits = np.zeros(len(spans), bool)
@@ -166,7 +177,10 @@ def _calls(
         peer=peer,
         **{name: numbers[name] for name in ("seq", "nth", "bytes", "tag")},
     )
-    return calls, rows, groups
+    # Of a schedule that is interleaved a rank has several: each its own, and the next so many on.
+    stages = numbers["stage_index"]
+    stage = int(stages.min(initial=NEVER, where=stages >= 0))
+    return calls, rows, groups, stage if stage < MOST_STAGES else UNTOLD
 
 
 def _profiled(
@@ -293,29 +307,54 @@ def _without(
 
 
 def _spans(steps: Steps, silences: SilenceRows, names: _Names) -> SpanRows:
-    """Return the outermost spans of work, cut where steps begin and end."""
-    thread = steps.thread.at(steps.thread.end_ns > steps.thread.start_ns)
-    outermost = np.flatnonzero(thread.has(*WORK))
-    outermost = outermost[_is_outermost(thread, outermost)]
-    start, end = thread.start_ns[outermost], thread.end_ns[outermost]
-    others = np.flatnonzero(thread.has("other"))
-    before = places(end, thread.start_ns[others], right=True)
-    others = others[places(start, thread.end_ns[others]) == before]
-    # Work within the outermost lies in them, too.
-    chosen = np.sort(np.concatenate([outermost, others[_is_outermost(thread, others)]]))
-    spans = thread.at(chosen)
+    """Return work by the innermost span of another part, cut where steps begin and end."""
+    spans, start, end = _innermost(steps)
     cuts = rising(steps.start_ns, steps.end_ns, *steps.gaps, *steps.evaluation)
-    first = places(cuts, spans.start_ns, right=True)
-    count = places(cuts, spans.end_ns) - first + 1
+    first = places(cuts, start, right=True)
+    count = places(cuts, end) - first + 1
     piece = np.repeat(np.arange(len(spans)), count)
     number = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
-    low = np.where(number > 0, _at(cuts, first[piece] + number - 1), spans.start_ns[piece])
+    low = np.where(number > 0, _at(cuts, first[piece] + number - 1), start[piece])
     last = number == count[piece] - 1
-    high = np.where(last, spans.end_ns[piece], _at(cuts, first[piece] + number))
+    high = np.where(last, end[piece], _at(cuts, first[piece] + number))
     step = steps.within(low)
     step[is_within(steps.gaps, low) | is_within(steps.evaluation, low)] = UNTOLD
     blocked = covered_within(silences.start_ns, silences.end_ns, low, high)
     return SpanRows(step, names.numbers_of(spans, alone=False)[piece], low, high, blocked)
+
+
+def _innermost(steps: Steps) -> tuple[Spans, Integers, Integers]:
+    """Return whose each piece of the thread's work is, and where pieces begin and end.
+
+    A span around work of another part, as an optimizer's around the forward and backward of its
+    closure, has what is left. What is other work lies in the work around it.
+    """
+    thread = steps.thread.at(steps.thread.end_ns > steps.thread.start_ns)
+    work = np.flatnonzero(thread.has(*WORK))
+    outermost = work[_is_outermost(thread, work)]
+    others = np.flatnonzero(thread.has("other"))
+    around = places(thread.start_ns[outermost], thread.start_ns[others], right=True) - 1
+    inside = np.append(thread.end_ns[outermost], 0)[around] > thread.start_ns[others]
+    chosen = np.sort(np.concatenate([work, others[~inside]]))
+    begins = _is_outermost(thread, chosen)
+    outer, inner = chosen[begins], chosen[~begins]
+    around = places(outer, inner) - 1
+    part = WITHIN[NO_CODE, thread.role[outer[around]]]
+    apart = (WITHIN[part, thread.role[inner]] != part) | (part == PART_CODE["other"])
+    if not apart.any():
+        spans = thread.at(outer)
+        return spans, spans.start_ns, spans.end_ns
+    mixed = np.bincount(around[apart], minlength=len(outer)) > 0
+    several = np.sort(np.concatenate([outer[mixed], inner[mixed[around]]]))
+    line = joined(ThreadLine.of(thread.at(several), steps.line.near_ns, ()).lines())
+    whole = outer[~mixed]
+    start, end = (
+        np.concatenate(pair)
+        for pair in ((thread.start_ns[whole], line.start_ns), (thread.end_ns[whole], line.end_ns))
+    )
+    order = np.argsort(start, kind="stable")
+    owner = np.concatenate([whole, several[line.span]])[order]
+    return thread.at(owner), start[order], end[order]
 
 
 def _at(cuts: Integers, index: Integers) -> Integers:

@@ -16,7 +16,7 @@ from dftrace_ai.analysis.limits import (
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - pydantic evaluates it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 FORMAT: Final = 1
 
@@ -72,6 +72,20 @@ class Excess:
     ns: int
     part: float
     usual_part: float = 0.0
+
+
+# A slow machine makes all spans longer. It is none where the other ones have less than so much of
+# what that would give them, and are so much of the work that this says something.
+OF_A_MACHINE: Final = 0.5
+FEWEST_OTHERS: Final = 0.1
+
+
+def is_in_one_span(excess: Sequence[Excess]) -> bool:
+    """Return whether something is longer in spans of one name, and not in all as they are long."""
+    if not excess:
+        return False
+    others = 1 - excess[0].usual_part
+    return others >= FEWEST_OTHERS and 1 - excess[0].part < OF_A_MACHINE * others
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,7 @@ class RankPartial:
         chunks: what it did, by chunk: step number divided by `STEPS_OF_CHUNK`.
         step_count: all its steps.
         peak_bytes: the most memory that a sample of the process tells; `UNTOLD` for none.
+        stage: the first stage of a pipeline that its messages tell; `UNTOLD` for none.
         notes: what of its files could not be read or is left out, one line each.
     """
 
@@ -174,4 +175,5 @@ class RankPartial:
     chunks: Mapping[int, StepsChunk]
     step_count: int
     peak_bytes: int = UNTOLD
+    stage: int = UNTOLD
     notes: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.limits import silences, sureness
+from dftrace_ai.analysis.ranks.model import is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -53,11 +54,8 @@ IN_ONE_SPAN: Final = (
     "what {ranks} does in {span} and the others do not: hooks, other data; then the machine: "
     "clocks and temperature of {place}"
 )
+OF_A_STAGE: Final = "what {stages} does in {span} and the others do not"
 UNNAMED: Final = {NOT_ANNOTATED: "time in no span", GARBAGE: "garbage collection"}
-# A slow machine makes all spans longer. It is none where the other ones have less than so much of
-# what that would give them, and are so much of the work that this says something.
-OF_A_MACHINE: Final = 0.5
-FEWEST_OTHERS: Final = 0.1
 NEXT_OF_GARBAGE: Final = (
     "call gc.freeze() after setting up, and gc.collect() on all ranks in the same steps; dftrace "
     "view shows collections as host/gc"
@@ -119,6 +117,8 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
             text = NEXT[finding.kind]
         elif text == NEXT["worker"] and is_in_one_span(finding.evidence.excess):
             text = IN_ONE_SPAN
+    if finding.kind == "stage" and is_in_one_span(finding.evidence.excess):
+        text = f"{OF_A_STAGE}; or {text}"
     if finding.name == GARBAGE:
         text = NEXT_OF_GARBAGE
     return text.format(
@@ -361,14 +361,6 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
         where = _call(waiting.name, waiting.group)
         yield "others", f"wait {time_text(waiting.ns)} a step in {where}"
     yield "do next", finding.next
-
-
-def is_in_one_span(excess: Sequence[Excess]) -> bool:
-    """Return whether something is longer in spans of one name, and not in all as they are long."""
-    if not excess:
-        return False
-    others = 1 - excess[0].usual_part
-    return others >= FEWEST_OTHERS and 1 - excess[0].part < OF_A_MACHINE * others
 
 
 def excess_text(excess: Iterable[Excess]) -> str:

@@ -22,7 +22,7 @@ LATE_SHARE: Final = 8
 
 MOST_NS: Final = 2**50 * 1000
 
-NUMBERS: Final = ("seq", "nth", "bytes", "peer", "root", "tag", "waited_by", "p_idx")
+NUMBERS: Final = ("seq", "nth", "bytes", "peer", "root", "tag", "waited_by", "p_idx", "stage_index")
 TIMES: Final = ("waited_us", "late_us")
 TEXTS: Final = ("group", "until")
 

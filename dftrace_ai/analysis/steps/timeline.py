@@ -71,8 +71,11 @@ def part_within(outer: Part, role: Role) -> Part:
     return part if kept is None or part in kept else outer
 
 
-# By codes: _WITHIN[outer][role].
-_WITHIN: Final = [[PART_CODE[part_within(outer, role)] for role in ROLES] for outer in PARTS]
+# By codes: WITHIN[outer, role].
+WITHIN: Final = np.array(
+    [[PART_CODE[part_within(outer, role)] for role in ROLES] for outer in PARTS], np.uint8
+)
+_WITHIN: Final[list[list[int]]] = WITHIN.tolist()
 
 
 @dataclass(frozen=True, repr=False)
@@ -333,16 +336,15 @@ def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
     brief = depth.astype(np.uint16) if depth.max(initial=0) < 2**16 else depth
     by_depth = np.argsort(brief, kind="stable").astype(kind)
     levels = np.split(by_depth, np.flatnonzero(np.diff(brief[by_depth])) + 1) if count else []
-    within = np.array(_WITHIN, np.uint8)
     for level, here in enumerate(levels):
         if level == 0:
-            part[here] = within[NO_CODE][role[here]]
+            part[here] = WITHIN[NO_CODE][role[here]]
             continue
         outer = levels[level - 1][places(levels[level - 1], here) - 1]
         if (end[outer] <= start[here] + near_ns).any():
             return None
         parent[here] = outer
-        part[here] = within[part[outer], role[here]]
+        part[here] = WITHIN[part[outer], role[here]]
         named = (part[here] == OTHER_CODE) & (role[here] == CODE["other"])
         inherits = (part[here] == part[outer]) & ~named
         owner[here] = np.where(inherits, owner[outer], owner[here])

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.model import Excess
+from dftrace_ai.analysis.ranks.model import Excess, is_in_one_span
 from dftrace_ai.analysis.ranks.own_work import low_median, onset_of
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Figures, Shares
+from dftrace_ai.analysis.whatif.work import low_medians
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -129,11 +130,15 @@ def cause_of(
     places = run.gathered.places
     of_stage = np.bincount(work.stage)
     if kind in ("worker", "stage") and len(of_stage) > 1 and of_stage.min() < 2:
-        stages = _slow_stages(work) if kind == "stage" else ()
-        guilty = _guilty(run, few_ranks, by_rank)
-        return _with_excess(run, work, Cause("stage or worker", share, ranks=guilty, stages=stages))
+        stages = _slow_stages(run, work) if kind == "stage" else ()
+        guilty = tuple(place.rank for place in places if place.stage in stages)
+        guilty = guilty or _guilty(run, few_ranks, by_rank)
+        cause = Cause("stage or worker", share, ranks=guilty, stages=stages)
+        cause = _with_excess(run, work, cause)
+        # A machine is slow in all that it does.
+        return replace(cause, kind="stage") if stages and is_in_one_span(cause.excess) else cause
     if kind == "stage":
-        return Cause("stage", share, stages=_slow_stages(work))
+        return Cause("stage", share, stages=_slow_stages(run, work))
     if kind == "worker":
         guilty = _guilty(run, few_ranks, by_rank)
         hosts = sorted({place.host for place in places if place.rank in guilty})
@@ -172,11 +177,18 @@ def _is_of_garbage(run: Run, work: Work) -> bool:
 
 
 def _with_excess(run: Run, work: Work, cause: Cause) -> Cause:
-    """Return a cause with what its ranks do longer than the others of their stages, and when."""
+    """Return a cause with what its ranks do longer than the others, and when.
+
+    The others are those of their stages, where there are any.
+    """
     one = work.operations
     slow = np.isin(np.array(one.ranks), cause.ranks)
     mine = np.flatnonzero(slow[work.rank])
-    usual = work.by_level(work.levels().stage)[mine]
+    levels = work.levels()
+    if np.bincount(work.stage).min() > 1:
+        usual = work.by_level(levels.stage)[mine]
+    else:
+        usual = low_medians(levels.mean)[work.kind[mine]]
     more = work.own[mine] - usual
     step = one.step[work.first[mine]]
     steps = len(one.stretch_of)
@@ -246,8 +258,8 @@ def _guilty(run: Run, few_ranks: Integers, by_rank: Mapping[int, Figures]) -> tu
     return tuple(sorted(guilty or numbers[:1]))
 
 
-def _slow_stages(work: Work) -> tuple[int, ...]:
-    """Return indexes of stages whose work is more than the mean of all; the worst first."""
+def _slow_stages(run: Run, work: Work) -> tuple[int, ...]:
+    """Return stages whose work is more than the mean of all; the worst first."""
     levels = work.levels()
     per_step = levels.cells / max(len(work.operations.stretch_of), 1)
     amount = np.where(np.isnan(levels.stage), 0.0, levels.stage * per_step).sum(0)
@@ -255,7 +267,8 @@ def _slow_stages(work: Work) -> tuple[int, ...]:
     of_stage = np.array([np.median(amount[work.stage == stage]) for stage in stages])
     above = of_stage > of_stage.mean()
     order = np.argsort(-of_stage, kind="stable")
-    return tuple(int(stages[at]) for at in order.tolist() if above[at])
+    numbers = sorted({place.stage for place in run.gathered.places if place.stage is not None})
+    return tuple(numbers[stages[at]] for at in order.tolist() if above[at])
 
 
 def _correlation(work: Work) -> float | None:

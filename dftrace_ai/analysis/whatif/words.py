@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.limits import severity
+from dftrace_ai.analysis.ranks.model import is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.ranks.words import (
     NEXT_OF_GARBAGE,
     NEXT_OF_SPANS,
-    is_in_one_span,
+    OF_A_STAGE,
     span_text,
 )
 from dftrace_ai.analysis.texts import (
@@ -171,6 +172,8 @@ def _next(cause: Cause, *, on_one_host: bool) -> str:
         text = NEXT_ON_ONE_HOST
     elif cause.kind == "none" and cause.ranks:
         text = NEXT_IN_SERIES
+    elif cause.kind == "stage" and is_in_one_span(cause.excess):
+        text = f"{OF_A_STAGE}; or {text}"
     elif cause.kind == "worker":
         of_span = NEXT_OF_SPANS.get(span.partition("/")[0])
         if span == GARBAGE:
@@ -182,7 +185,7 @@ def _next(cause: Cause, *, on_one_host: bool) -> str:
         elif is_in_one_span(cause.excess):
             text = IN_ONE_SPAN
     who = _who(cause)
-    return text.format(who=who, span=span_text(span), place=f"the host of {who}")
+    return text.format(who=who, stages=who, span=span_text(span), place=f"the host of {who}")
 
 
 def _who(cause: Cause) -> str:

@@ -127,7 +127,7 @@ class Work:
         count = np.bincount(at, minlength=kinds * self.ranks).reshape(kinds, self.ranks)
         mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
         stages = np.unique(self.stage)
-        of_stage = np.stack([_low_medians(mean[:, self.stage == stage]) for stage in stages], 1)
+        of_stage = np.stack([low_medians(mean[:, self.stage == stage]) for stage in stages], 1)
         known = ~np.isnan(of_stage)
         job = np.where(known, of_stage, 0).sum(1) / np.maximum(known.sum(1), 1)
         return Levels(
@@ -176,7 +176,7 @@ def _even_transfers(one: Operations, times: Integers, alike: Integers) -> Intege
     return even
 
 
-def _low_medians(table: Integers) -> Integers:
+def low_medians(table: Integers) -> Integers:
     """Return the middle of what is there in each row, of an even count the lower."""
     values = np.sort(table, 1)
     count = (~np.isnan(values)).sum(1)

@@ -195,14 +195,40 @@ def test_a_host_is_told_since_a_step() -> None:
 
 def test_where_stages_have_one_rank_each_it_may_be_either() -> None:
     job = made(4, stages=4)
-    job.own[FORWARD][2] += 0.3 * STEP
+    for ns in job.own.values():
+        ns[2] *= 1.4
     late = only(lateness_of(job.job()))
     assert (late.kind, late.stages, late.ranks) == ("stage or worker", (2,), (2,))
     # A stage may have more to do as it was laid out; since a step it has not.
     job = made(4, stages=4)
-    job.own[FORWARD][2, 150:] += 0.3 * STEP
+    for ns in job.own.values():
+        ns[2, 150:] *= 1.4
     late = only(lateness_of(job.job()))
     assert (late.kind, late.ranks, late.turn) == ("stage or worker", (2,), "since")
+    # No machine is slow in its forward alone.
+    job = made(4, stages=4)
+    job.own[FORWARD][2] += 0.3 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.stages, late.ranks) == ("stage", (2,), (2,))
+
+
+def test_messages_say_the_stages_of_ranks_where_no_layout_does() -> None:
+    job = made(8)
+    job.own[FORWARD][4:6] += 0.3 * STEP
+    partials = job.partials()
+    told = [replace(one, stage=at // 2) for at, one in enumerate(partials)]
+    late = only(lateness_of(RanksOfJob.of(told)))
+    assert (late.kind, late.stages, late.ranks) == ("stage", (2,), (4, 5))
+    # Some that say none, or all of one, are no pipeline; and a layout knows better.
+    some = [*told[:-1], partials[-1]]
+    for others in (some, [replace(one, stage=0) for one in partials]):
+        late = only(lateness_of(RanksOfJob.of(others)))
+        assert (late.kind, late.ranks, late.stages) == ("worker", (4, 5), ())
+    placed = [
+        replace(one, place=one.place._replace(layout=(("pp", at % 2),)))
+        for at, one in enumerate(told)
+    ]
+    assert [one.place.stage for one in RanksOfJob.of(placed).ranks] == [0, 1] * 4
 
 
 def test_a_rank_is_beside_those_of_its_stage() -> None:

@@ -41,6 +41,7 @@ def rank_lines(rank: int, first: int = 0, steps: int = STEPS, **header: Any) -> 
         lines.span("fetch.iter", "dataloader", at, 5 * MS, count=number + 1, step=step)
         lines.span("forward", "compute", at + 5 * MS, 20 * MS)
         message = {"group": "1", "peer": pair[1 - rank % 2], "tag": 7, "waited_us": 9000}
+        message["stage_index"] = rank % 2 + 2 * (number % 3 != 0)  # as of two chunks a rank
         lines.span("receive", "comm", at + 6 * MS, 10 * MS, tid=COLLECTIVES, seq=step, **message)
         reduced = {"group": "0", "nth": number, "bytes": 4096, "until": "waited"}
         began, ended = at + (40 + rank) * MS, at + 90 * MS
@@ -68,6 +69,7 @@ def test_what_a_rank_says_is_what_why_measures(tmp_path: Path) -> None:
         assert steps is not None
         assert rank.place.layout == (("dp", number // 2), ("pp", number % 2))
         assert (rank.place.host, rank.place.cpus, rank.place.stage) == ("node1", 8, number % 2)
+        assert rank.stage == number % 2
         assert [*rank.chunks] == [3, 4, 5]
         chunks = rank.chunks.values()
         numbers, time, blocked = (
@@ -103,6 +105,40 @@ def test_what_a_rank_says_is_what_why_measures(tmp_path: Path) -> None:
             assert calls.nth[1] == calls.seq[1] - 1000
             assert (calls.step == np.repeat(np.arange(len(chunk.steps.number)), 2)).all()
             assert (still.call == np.arange(len(calls.step))).all()
+
+
+def test_work_is_of_the_innermost_span_of_another_part(tmp_path: Path) -> None:
+    """An optimizer that is given a closure holds the forward and backward of all of Lightning."""
+    lines = TraceLines(1, rank=0, world_size=2)
+    for number in range(6):
+        at = BEGIN + number * 100 * MS
+        lines.span("step", "pipeline", at, 100 * MS, tid=STEP_TRACK, step=number)
+        lines.span("train_batch", "loop", at + 1 * MS, 95 * MS)
+        lines.span("fetch.iter", "dataloader", at + 2 * MS, 4 * MS)
+        lines.span("item", "data", at + 3 * MS, 2 * MS)  # for which the loop waits
+        lines.span("step", "compute", at + 10 * MS, 80 * MS)
+        lines.span("forward", "compute", at + 12 * MS, 40 * MS)
+        lines.span("forward.layer", "compute", at + 15 * MS, 20 * MS)
+        lines.span("norm", "mine", at + 40 * MS, 5 * MS)  # a piece of that forward
+        lines.span("backward", "compute", at + 54 * MS, 30 * MS)
+        lines.span("forward", "compute", at + 60 * MS, 7 * MS)  # checkpointed
+        lines.span("log", "logging", at + 91 * MS, 3 * MS)
+    lines.footer()
+    (rank,) = read_ranks(open_traces([written(tmp_path, lines)])).ranks
+    own = np.concatenate([chunk.own_ns(len(rank.names)) for chunk in rank.chunks.values()])
+    names = [*rank.names, "not annotated"]
+    assert (own == own[0]).all()
+    assert {name: ns // MS for name, ns in zip(names, own[0].tolist(), strict=True)} == {
+        "loop/train_batch": 95 - 4 - 80 - 3,
+        "dataloader/fetch.iter": 4,
+        "compute/step": 80 - 40 - 30,
+        "compute/forward": 40 + 7,
+        "compute/backward": 30 - 7,
+        "logging/log": 3,
+        "not annotated": 5,
+    }
+    for chunk in rank.chunks.values():
+        assert (chunk.spans.end_ns[:-1] <= chunk.spans.start_ns[1:]).all()
 
 
 def test_ranks_that_are_missing_twice_or_of_other_runs(tmp_path: Path) -> None:
