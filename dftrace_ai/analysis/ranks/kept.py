@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
 MARK: Final = b"dftrace rank 4 "
 # Earlier ones have a piece of several kinds of rows, no time of pauses to collect garbage, or no
-# stage and the outermost spans of work.
+# stage, no time between steps and the outermost spans of work.
 EARLIER: Final = (b"dftrace rank 1 ", b"dftrace rank 2 ", b"dftrace rank 3 ")
 DIGEST_BYTES: Final = 64
+COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns")
 # Behind the mark: the checksum of the head, and how long it is.
 LENGTH_BYTES: Final = 10
 MOST_HEAD_BYTES: Final = 64 * 1024 * 1024
@@ -70,7 +71,7 @@ def write_kept(
     }
     if partial is not None and chunks is not None:
         said["chunks"] = np.column_stack((chunks.numbers, chunks.told)).tolist()
-        names = ("names", "found_by", "step_count", "peak_bytes", "stage")
+        names = ("names", "found_by", *COUNTS)
         said |= {name: getattr(partial, name) for name in names}
         said["groups"] = [tuple(group) for group in partial.groups]
     head = orjson.dumps(said)
@@ -129,7 +130,7 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     names = tuple(said["names"])
     groups = tuple(Group(name, about, tuple(ranks)) for name, about, ranks in said["groups"])
     texts = (*names, *(text for group in groups for text in group[:2]))
-    totals = (said["step_count"], said["peak_bytes"], said["stage"])
+    totals = tuple(said[name] for name in COUNTS)
     counts = (*totals, *(one for of in groups for one in of.ranks))
     if not all(type(one) is str for one in texts) or not all(type(one) is int for one in counts):
         raise TypeError("no names, or no counts")

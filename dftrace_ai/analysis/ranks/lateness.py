@@ -23,7 +23,7 @@ from dftrace_ai.analysis.ranks.own_work import (
     onset_of,
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD
-from dftrace_ai.analysis.statistics import Share, share_of
+from dftrace_ai.analysis.statistics import Share
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.limits import Limits, Severity
@@ -374,7 +374,7 @@ class _Rules:
             figures = replace(self._in_steps(pauses), scale_ns=round(scale))
             if self._in_few_steps(straggle, pauses, figures):
                 return
-        cost = share_of(straggle, work.time_ns)
+        cost = work.share_of(straggle)
         severe = severity(self.limits["rotating"], cost.low)
         if severe is None:
             return
@@ -437,7 +437,7 @@ class _Rules:
             self._drafts.append(_Draft(one, Where(work, late, its), slight=severe is None))
             return severe is not None
         few = steps.sum() <= FEW_STEPS * len(work) and _part(straggle, steps) >= MOST_OF_IT
-        cost = share_of(np.where(steps, straggle, 0), work.time_ns)
+        cost = work.share_of(np.where(steps, straggle, 0))
         severe = self._of_few_steps(cost) if few else None
         if severe is None:
             return False
@@ -472,7 +472,7 @@ class _Rules:
         its = alike & late[work.last]
         own = work.own_ns[:, its]
         saved = own.max(axis=0) - own.max(axis=0, where=~late[:, None], initial=0)
-        cost = Share(int(saved.sum()) / max(int(work.time_ns.sum()), 1), 0.0, 0.0)
+        cost = Share(work.in_steps * saved.sum() / max(work.time_ns.sum(), 1), 0.0, 0.0)
         one = Late.of(
             "once",
             "once",

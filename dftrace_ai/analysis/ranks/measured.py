@@ -92,7 +92,15 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
         len(steps),
         peak,
         stage,
+        _apart_ns(process, steps),
     )
+
+
+def _apart_ns(process: Process, steps: Steps) -> int:
+    """Return the time from the first step to the last that was recorded and is in none."""
+    first, last = steps.start_ns[:1], steps.end_ns[-1:]
+    whole = last - first - covered_within(*process.pauses, first, last)
+    return max(int(whole[0] - steps.time_ns.sum()), 0)
 
 
 def layout_of(told: str | None) -> tuple[tuple[str, int], ...]:
@@ -206,7 +214,7 @@ def _profiled(
         group=group,
         start_ns=told.start_ns,
         end_ns=spans.end_ns,
-        late_ns=np.zeros(len(spans), np.int64),
+        late_ns=told.late_ns,
         until=until,
         seq=np.maximum(told.seq, UNTOLD),
         nth=untold,

@@ -13,6 +13,7 @@ from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, UNTOLD
 from dftrace_ai.analysis.statistics import (
     MOST_BATCHES,
     STEPS_A_BATCH,
+    Share,
     batch_medians,
     change_of,
     share_of,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.statistics import Share
 
 # What is made of all steps is made of so many at a time, and of so many ranks.
 STEPS_AT_ONCE: Final = 256
@@ -82,6 +82,7 @@ class OwnWork:
         own_ns: own work, ``(ranks, steps)``.
         excess_ns: how much more that is than the low median of comparable ranks in that step.
         time_ns: the longest step over ranks, by step.
+        in_steps: the part of the time from the first step to the last that lies in steps.
         waited_ns: what ranks together waited more than the one that waited least, by step.
         stages: of each rank its stage; none where not all tell theirs, or all are of one.
         peers: ranks with the same label are comparable: those of a stage where every stage has
@@ -94,6 +95,7 @@ class OwnWork:
     own_ns: Integers
     excess_ns: Integers
     time_ns: Integers
+    in_steps: float
     waited_ns: Integers
     stages: Integers | None
     peers: Integers
@@ -133,6 +135,7 @@ class OwnWork:
             own_ns=own,
             excess_ns=excess_of(own, peers),
             time_ns=time[steady],
+            in_steps=_in_steps(job, time),
             waited_ns=waited[steady],
             stages=stages,
             peers=peers,
@@ -195,7 +198,11 @@ class OwnWork:
         chosen = self.own_ns[:, steps]
         most = chosen.max(axis=0)
         without = chosen.max(axis=0, where=~late[:, None], initial=0)
-        return share_of(most - without, self.time_ns[steps])
+        return self.share_of(most - without, steps)
+
+    def share_of(self, lost_ns: Integers, steps: slice = slice(None)) -> Share:
+        """Return which part of the time steps lost; what lies between them counts as time."""
+        return Share(*(self.in_steps * of for of in share_of(lost_ns, self.time_ns[steps])))
 
     def is_waited_for(self, steps: Integers | slice) -> bool:
         """Return whether others wait in some steps for who works longest in them.
@@ -285,6 +292,13 @@ class _Totals(NamedTuple):
     def of_none(cls, ranks: int) -> _Totals:
         none = np.zeros(0, np.int64)
         return cls(none, np.zeros((ranks, 0), np.int64), none, none)
+
+
+def _in_steps(job: RanksOfJob, time_ns: Integers) -> float:
+    """Return the part of the time that lies in steps: of the rank that has least between them."""
+    whole = float(time_ns.sum())
+    apart = min((one.apart_ns / max(one.step_count, 1) for one in job.ranks), default=0.0)
+    return whole / max(whole + apart * len(time_ns), 1.0)
 
 
 def _stages(places: list[Place]) -> Integers | None:

@@ -165,6 +165,7 @@ class RankPartial:
         step_count: all its steps.
         peak_bytes: the most memory that a sample of the process tells; `UNTOLD` for none.
         stage: the first stage of a pipeline that its messages tell; `UNTOLD` for none.
+        apart_ns: from its first step to its last, the time that is in none.
         notes: what of its files could not be read or is left out, one line each.
     """
 
@@ -176,4 +177,5 @@ class RankPartial:
     step_count: int
     peak_bytes: int = UNTOLD
     stage: int = UNTOLD
+    apart_ns: int = 0
     notes: tuple[str, ...] = ()

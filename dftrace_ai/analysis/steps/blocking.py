@@ -15,8 +15,8 @@ import numpy as np
 from dftrace_ai._reader import longest
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
-from dftrace_ai.analysis.steps.calls import calls_of
-from dftrace_ai.analysis.steps.profiled import profiled_calls
+from dftrace_ai.analysis.steps.calls import LATE_NS, calls_of
+from dftrace_ai.analysis.steps.profiled import begin_with, profiled_calls
 from dftrace_ai.analysis.steps.spans import common, places, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 
@@ -91,14 +91,18 @@ def standstill(spans: Spans, thread: Spans, tid: int, main: int, *, profiled: bo
     """
     if profiled:
         rows, calls = _of_threads(spans, tid)
-        return _stood(calls, rows, thread, calls.start_ns[:0])
+        # An operation of torch ends because it has computed. How late anybody goes on behind a
+        # call, and how late its end is seen, is the machine's to say.
+        computes = begin_with(thread, "aten::") if len(rows) else np.zeros(len(thread), bool)
+        ends = np.sort(thread.end_ns[~computes]), np.sort(thread.end_ns[computes])
+        return _stood(calls, rows, (thread.start_ns, *ends), LATE_NS)
     beside = spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid)
     rows = np.flatnonzero(beside).astype(np.int32 if len(spans) < 2**31 else np.int64)
     del beside
     if not len(rows):
         return Standstill(spans.start_ns[:0], spans.end_ns[:0], rows)
     calls, launches = _calls(spans.at(rows), thread, tid, main)
-    return _stood(calls, rows, thread, launches)
+    return _stood(calls, rows, (thread.start_ns, np.sort(thread.end_ns), launches))
 
 
 def _of_threads(spans: Spans, tid: int) -> tuple[Integers, _Calls]:
@@ -109,19 +113,21 @@ def _of_threads(spans: Spans, tid: int) -> tuple[Integers, _Calls]:
     rows = told.row[chosen]
     none = np.zeros(len(rows), np.int64)
     return rows, _Calls(
-        *(told.start_ns[chosen], spans.end_ns[rows], none, none + UNKNOWN, none > 0),
-        *(none + LATEST_NS, np.arange(len(rows), dtype=np.int32)),
+        *(told.start_ns[chosen], spans.end_ns[rows], told.late_ns[chosen], none + UNKNOWN),
+        *(none == 0, none + LATEST_NS, np.arange(len(rows), dtype=np.int32)),
     )
 
 
-def _stood(calls: _Calls, rows: Integers, thread: Spans, launches: Integers) -> Standstill:
-    signs = thread.start_ns, np.sort(thread.end_ns), launches
+def _stood(
+    calls: _Calls, rows: Integers, signs: Sequence[Integers], soon_ns: int = SOON_NS
+) -> Standstill:
+    """Return when a thread stood still that showed signs of life; with the last no wait ends."""
     found: list[tuple[Integers, ...]] = []
     for first in range(0, len(rows), AT_ONCE):
         some = calls.only(slice(first, first + AT_ONCE))
         waits = some.only(some.waited_ns > 0)
         found.append((_waits_from(waits, signs), waits.end_ns, waits.row))
-        found.append(_silences(some.only(some.waited_ns == UNKNOWN), signs))
+        found.append(_silences(some.only(some.waited_ns == UNKNOWN), signs, soon_ns))
     if not found:
         return Standstill(calls.start_ns, calls.end_ns, rows)
     start, end, row = map(np.concatenate, zip(*found, strict=True))
@@ -170,12 +176,12 @@ def _waits_from(waits: _Calls, signs: Sequence[Integers]) -> Integers:
     return np.where(alone, waits.start_ns, begin)
 
 
-def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, ...]:
+def _silences(calls: _Calls, of_thread: Sequence[Integers], soon_ns: int) -> tuple[Integers, ...]:
     """Return the longest silence of a thread that the end of each call broke, up to that end."""
     none = calls.start_ns[:0], calls.end_ns[:0], calls.row[:0]
     if not len(calls.row):
         return none
-    window = int(calls.start_ns.min()), int(calls.end_ns.max()) + SOON_NS + 1
+    window = int(calls.start_ns.min()), int(calls.end_ns.max()) + soon_ns + 1
     near = [moments[slice(*np.searchsorted(moments, window))] for moments in of_thread]
     signs, own = rising(*near), rising(*near[:2])
     found = []
@@ -185,12 +191,12 @@ def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, .
             continue
         shown = b""
         if within:
-            # Who calls another one has not waited for this one.
+            # Who calls another one, or computes, has not waited for this one.
             after = np.minimum(places(own, signs), len(own) - 1)
             shown = (own[after] == signs if len(own) else np.zeros(len(signs), bool)).tobytes()
         least = places(signs, some.end_ns - some.late_ns) - 1
         least = np.maximum(least, places(signs, some.start_ns))
-        behind = places(signs, some.end_ns + SOON_NS, right=True) - 1
+        behind = places(signs, some.end_ns + soon_ns, right=True) - 1
         behind = np.minimum(behind, places(signs, some.end_ns))
         behind = np.minimum(behind, places(signs, some.until_ns, right=True) - 1)
         silence = np.frombuffer(longest(signs, least, behind, shown), np.int64)

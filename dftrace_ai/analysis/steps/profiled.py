@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
-from dftrace_ai.analysis.steps.calls import OF_FILE, OF_PROFILED
+from dftrace_ai.analysis.steps.calls import LATE_NS, OF_FILE, OF_PROFILED
 from dftrace_ai.analysis.steps.spans import places
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class ProfiledCalls(NamedTuple):
     row: Integers  # of the span that lasts as long, in order
     name: Integers  # in `NAMES`
     start_ns: Integers  # when each was called
+    late_ns: Integers  # so much earlier than it was seen its end may have been
     on_gpu: Integers
     enqueued: Integers  # only that it was launched is seen
     group: Integers  # in `groups`; -1 for none
@@ -125,6 +126,7 @@ def profiled_calls(spans: Spans) -> ProfiledCalls:
         rows[at][known],
         name[known],
         start[known],
+        np.where(gloo[at][known], LATE_NS, 0),
         kernel[at][known],
         recorded[at][known],
         group[known],
@@ -144,6 +146,11 @@ class _Labels(NamedTuple):
         """Return a mask of those whose name begins so."""
         codes = [at for at, text in enumerate(self.texts) if text.startswith(beginning)]
         return np.isin(self.of, codes)
+
+
+def begin_with(spans: Spans, beginning: str) -> Integers:
+    """Return a mask of the spans whose name begins so."""
+    return _labels(spans).begin(beginning)
 
 
 def _labels(spans: Spans) -> _Labels:

@@ -221,10 +221,12 @@ def _silent(
     call = one.silence_call.copy()
     unknown = np.flatnonzero(call == UNTOLD)
     if len(one.calls.at) and len(unknown):
-        # A blocking call is all of its silence.
+        # A blocking call is all of its silence; one that is shorter has launched it.
         at = np.searchsorted(one.calls.at, one.silences.at[unknown])
         at = np.minimum(at, len(one.calls.at) - 1)
-        call[unknown] = np.where(one.calls.at[at] == one.silences.at[unknown], at, UNTOLD)
+        whole = one.calls.at[at] == one.silences.at[unknown]
+        whole &= one.silences.end[unknown] >= one.calls.end[at] - one.call_late_ns[at]
+        call[unknown] = np.where(whole, at, UNTOLD)
     met = np.flatnonzero((call != UNTOLD) & (one.call_meeting[call] != UNTOLD))
     call, silent_at, silent_end = call[met], one.silences.at[met], one.silences.end[met]
     # A call was over when the silence was that it ended.

@@ -61,14 +61,26 @@ def of_gloo(step: int, begin: float, own: float, end: float) -> Iterable[Event]:
     yield span("user_annotation", "Optimizer.step#SGD.step", 1, end + 20, 400)
 
 
+def of_gloo_seen_late(step: int, begin: float, own: float, end: float) -> Iterable[Event]:
+    """The same: the thread of gloo ends some time after it has woken who waits, and that one late."""
+    for one in of_gloo(step, begin, own, end):
+        is_call = one["name"].startswith("gloo")
+        seen = 400 if is_call else 0
+        woken = 3_000 if one["name"].startswith("Optimizer") and step % 4 == 3 else 0
+        yield {**one, "dur": one["dur"] + seen, "ts": one["ts"] + woken}
+
+
 HOW: dict[str, Callable[[int, float, float, float], Iterable[Event]]] = {
     "a GPU": lambda *told: on_gpu(*told, by_launch=False),
     "a GPU, told by what launched it": lambda *told: on_gpu(*told, by_launch=True),
     "gloo": of_gloo,
+    "gloo, seen late": of_gloo_seen_late,
 }
 
 
-def profiles(folder: Path, how: str, late: int | None = LATE) -> list[Path]:
+def profiles(
+    folder: Path, how: str, late: int | None = LATE, *, between_us: float = 50
+) -> list[Path]:
     paths = []
     for rank in range(RANKS):
         events: list[Event] = []
@@ -77,16 +89,16 @@ def profiles(folder: Path, how: str, late: int | None = LATE) -> list[Path]:
             more = MORE_US if late is not None else 0
             own = FORWARD_US + 40 * ((rank + step) % 3) + (more if rank == late else 0)
             end = at + FORWARD_US + 80 + more + MEET_US
-            whole = end + 500 - at
+            whole = end + 500 - at + (3000 if how.endswith("late") else 0)
             events.append(span("user_annotation", f"ProfilerStep#{step + 5}", 1, at, whole))
             events += HOW[how](step, at, own, end)
-            at += whole + 50
+            at += whole + between_us
         paths.append(folder / f"rank{rank}.json")
         told = {"rank": rank, "world_size": RANKS, "backend": "nccl"}
         text = json.dumps(
             {
                 "schemaVersion": 1,
-                "host_name": f"node{rank // 2}" if how != "gloo" else "node0",
+                "host_name": f"node{rank // 2}" if "GPU" in how else "node0",
                 "distributedInfo": told,
                 "baseTimeNanoseconds": BASE_NS,
                 "traceEvents": events,
@@ -107,18 +119,50 @@ def test_the_late_rank_of_profiles_is_named(tmp_path: Path, how: str) -> None:
     (row,) = verdict.collectives
     assert (row.name, row.count) == ("all_reduce", STEPS - 1)
     assert (row.root[0].rank, round(row.root[0].share, 1)) == (LATE, 1.0)
-    assert row.transfer_ns.p50 == pytest.approx(1000 * MEET_US, rel=0.1)
-    if how != "gloo":
+    assert row.transfer_ns.p50 == pytest.approx(1000 * MEET_US, rel=0.25)
+    if "GPU" in how:
         assert (row.group, row.ranks, row.bytes) == ("0", (0, 1, 2, 3), 2 << 20)
         assert row.algbw_gbs == pytest.approx((2 << 20) / (1000 * MEET_US), rel=0.1)
     assert not any("enqueued" in one.why for one in verdict.abstained)
     even = whatif(paths)
     assert (even.cause.kind, even.cause.ranks) == ("worker", (LATE,))
     without = even.by_rank[LATE].without
+    late_us = 3000 if how.endswith("late") else 0
     assert without == pytest.approx(
-        (FORWARD_US + MORE_US + MEET_US) / (FORWARD_US + MEET_US), rel=0.1
+        (FORWARD_US + MORE_US + MEET_US + late_us) / (FORWARD_US + MEET_US + late_us), rel=0.1
     )
-    assert why(paths).findings[0].kind == "late-rank"
+    assert finding.without == pytest.approx(without, rel=0.1)
+    told = why(paths)
+    assert told.findings[0].kind == "late-rank"
+    assert told.findings[0].cost == pytest.approx(finding.cost, rel=0.01)
+
+
+def test_time_between_steps_counts_as_time(tmp_path: Path) -> None:
+    between_us = 60_000
+    paths = profiles(tmp_path, "gloo", between_us=between_us)
+    (finding,), even = ranks(paths).findings, whatif(paths)
+    (told,) = (one for one in why(paths).findings if one.kind == "late-rank")
+    whole_us = FORWARD_US + 80 + MORE_US + MEET_US + 500 + between_us
+    assert finding.cost == pytest.approx(MORE_US / whole_us, rel=0.02)
+    assert finding.without == pytest.approx(even.by_rank[LATE].without, rel=0.02)
+    assert told.share_of == "training"
+    assert told.cost == pytest.approx(finding.cost, rel=0.01)
+
+
+def test_what_a_profile_computes_beside_a_collective_is_no_wait(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for step in range(STEPS):
+        at = 1000.0 + step * STEP_US
+        events += [
+            span("user_annotation", f"ProfilerStep#{step}", 1, at, STEP_US - 50),
+            span("cpu_op", "c10d::allreduce_", 1, at + 100, 20),
+            span("user_annotation", "gloo:all_reduce", 33, at + 150, 9_000),
+            *(span("cpu_op", "aten::mm", 1, at + 200 + 3000 * k, 2_900) for k in range(6)),
+        ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), encoding="utf-8")
+    parts = why([path]).parts
+    assert parts["comm"].share < 0.01 < 0.8 < parts["compute"].share
 
 
 @pytest.mark.parametrize("how", HOW)
