@@ -83,6 +83,8 @@ $(VENV)/installed: $(VENV)/made $(SOURCES) pyproject.toml
 	echo "building dftrace_ai"
 	# Without an environment of its own for the build: it is gone on with where sources changed.
 	$(PIP) --no-build-isolation --editable .
+	# What pip does for all but an editable package: else each process compiles it where Python may not write.
+	$(BIN)/python -m compileall -q dftrace_ai
 	touch $@
 
 $(VENV)/test-tools: $(VENV)/installed requirements-test.txt
