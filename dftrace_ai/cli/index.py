@@ -32,7 +32,7 @@ def command(
     it. The traces stay as they are. An index is used by summary while its traces do
     not change, and made again by this command when they have. Of jobs with several
     ranks it keeps what each says for dftrace ranks, too. Exit status: 0 done,
-    1 when a trace was left out, as where nothing may be written beside it, 2 when
+    1 when a trace or rank was left out, as where nothing may be written beside it, 2 when
     the call is wrong or nothing can be read.
     """
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
@@ -40,26 +40,28 @@ def command(
     reading = Reading(paths, recover=recover, run=run or ("all" if paths else "last"))
     with reading.progress():
         found = index_traces(reading.traces)
-        ranks = _kept_of_ranks(reading.traces)
+        made, not_kept = _kept_of_ranks(reading.traces)
     if json:
-        write_json(IndexReport(tuple(found), ranks))
+        write_json(IndexReport(tuple(found), made, not_kept))
     for process in found:
         if process.state == "left out":
             complain(f"not indexed: {process.path}: {process.reason}")
         elif not json:
             size = f" ({counted(process.lines, 'line')})" if process.lines else ""
             typer.echo(f"{process.state}: {shown(process.path)}{size}")
-    if ranks and not json:
-        typer.echo(f"made: {counted(ranks, 'file')} of what ranks say, for dftrace ranks")
-    if any(process.state == "left out" for process in found):
+    if made and not json:
+        typer.echo(f"made: {counted(made, 'file')} of what ranks say, for dftrace ranks")
+    for reason in not_kept:
+        complain(f"not kept for dftrace ranks: {reason}")
+    if not_kept or any(process.state == "left out" for process in found):
         raise typer.Exit(LEFT_OUT)
 
 
-def _kept_of_ranks(traces: TraceSet) -> int:
+def _kept_of_ranks(traces: TraceSet) -> tuple[int, tuple[str, ...]]:
     """Keep what ranks say, where there are several and what it takes is installed."""
     ranks = {owner.header.rank for owner in traces.owners.all} - {None}
     if len(ranks) < 2 or find_spec("numpy") is None:
-        return 0
+        return 0, ()
     from dftrace_ai.analysis.ranks.job import keep_ranks
 
     return keep_ranks(traces)

@@ -13,7 +13,7 @@ from live.programs import program
 from ui.served_runs import ranks, serving, until
 
 from dftrace_ai.spare_folders import is_let_go
-from dftrace_ai.ui.kept import Kept
+from dftrace_ai.ui.kept import Kept, packed_map, parted_map
 from dftrace_ai.ui.runs_below import FoundRun, RunsBelow
 
 
@@ -112,8 +112,11 @@ def test_what_is_kept_half_is_made_anew(tmp_path: Path) -> None:
         shown = page.get("api/heat", id="job", **window).body
         (kept,) = cache.glob("dftrace-ai/ui/*/*/whole.heat")
         assert kept.read_bytes() == shown
-        for left in (0, 1, len(shown) - 1):
-            kept.write_bytes(shown[:left])
+        halves = [shown[:left] for left in (0, 1, len(shown) - 1)]
+        head, _ = parted_map(shown)
+        others = ({}, [], 5, {**head, "rows": 5}, {one: head[one] for one in head if one != "rows"})
+        for half in (*halves, *(packed_map(one, b"") for one in others)):
+            kept.write_bytes(half)
             assert page.get("api/heat", id="job", **window).body == shown
         del whole["figures"]["made_at"], whole["card"]["as_of_s"]
         for name, asked in (

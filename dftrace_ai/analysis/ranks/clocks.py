@@ -479,7 +479,11 @@ def _fitted(time: Integers, shown: Integers, low: Integers, high: Integers) -> _
     order = np.argsort(time, kind="stable")
     time, shown, low, high = (column[order] for column in (time, shown, low, high))
     whole = _on_a_line(time, shown, low, high)
-    if whole.state == "calibrated" and (whole.typical or 0) <= _OFF_A_LINE * _noise(shown - time):
+    off = np.abs(whole.line.of(shown) - time)
+    # A few at either end, as those before a clock is set, are none of the usual ones.
+    at_ends = (off[:FEWEST_IN_COMMON], off[-FEWEST_IN_COMMON:])
+    far = max(whole.typical or 0, *map(np.median, at_ends))
+    if whole.state == "calibrated" and far <= _OFF_A_LINE * _noise(shown - time):
         return whole
     at = _jump(time, shown - time)
     if at is None:
@@ -528,17 +532,27 @@ def _jump(time: Integers, more: Integers) -> int | None:
     total = np.cumsum(level)[:-1]
     gained = total**2 * cells / (first * (cells - first))
     near = (int(gained.argmax()) + 1) * cell
-    low, high = max(near - 2 * cell, 0), min(near + 2 * cell, len(time))
-    before, behind = np.median(straight[low:near]), np.median(straight[near:high])
-    if near - cell > low:
-        before = np.median(straight[low : near - cell])
-    behind = np.median(straight[min(near + cell, high - 1) : high])
+    # What is set within the first cell or the last shows in no mean.
+    found = (_jump_near(straight, at, cell) for at in (near, cell, len(time) - cell))
+    return next((at for at in found if at is not None), None)
+
+
+def _jump_near(straight: Integers, near: int, cell: int) -> int | None:
+    """Return from where on what a clock shows has another level, about some place."""
+    low, high = max(near - 2 * cell, 0), min(near + 2 * cell, len(straight))
+    at_end = min(cell, FEWEST_IN_COMMON)
+    before = np.median(straight[low : low + (cell if low else at_end)])
+    behind = np.median(straight[high - (cell if high < len(straight) else at_end) : high])
     left = np.abs(straight[low:high] - before) - np.abs(straight[low:high] - behind)
     split = low + int(np.append(0.0, np.cumsum(left)).argmin())
-    if min(split, len(time) - split) < FEWEST_IN_COMMON:
+    if min(split, len(straight) - split) < FEWEST_IN_COMMON:
         return None
-    far = max(_OFF_A_LINE * _noise(straight), _LEAST_JUMP_NS)
-    return split if abs(float(behind - before)) > far else None
+    jump = abs(float(behind - before))
+    # A few at either end have to be of one level.
+    few = straight[:split] - before if split < cell else straight[split:] - behind
+    if len(few) < cell and np.abs(few).max() > jump / 2:
+        return None
+    return split if jump > max(_OFF_A_LINE * _noise(straight), _LEAST_JUMP_NS) else None
 
 
 def _on_a_line(time: Integers, shown: Integers, low: Integers, high: Integers) -> _Pair:

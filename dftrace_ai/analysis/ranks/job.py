@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -224,20 +224,28 @@ def read_ranks(traces: TraceSet, *, attempt: int | None = None) -> RanksOfJob:
     return _Reading(traces, attempt, keep="large").job()
 
 
-def keep_ranks(traces: TraceSet) -> int:
-    """Keep what the ranks of jobs say for `read_ranks`; returns of how many processes it was made.
+class KeptRanks(NamedTuple):
+    """What became of keeping what ranks say."""
+
+    made: int  # of how many processes it was put down
+    left_out: tuple[str, ...]  # why of others it was not, a line each
+
+
+def keep_ranks(traces: TraceSet) -> KeptRanks:
+    """Keep what the ranks of jobs say for `read_ranks`.
 
     Raises:
         TraceError: a rank is there twice.
     """
-    made = 0
+    made, left_out = 0, []
     for run in traces.owners.known_runs:
         of_run = TraceSet(run.files)
         if len({owner.header.rank for owner in of_run.owners.all} - {None}) > 1:
             reading = _Reading(of_run, None, keep="all")
-            reading.job()
+            RanksOfJob.of(reading.ranks())  # none is there twice
             made += reading.kept
-    return made
+            left_out += reading.left_out
+    return KeptRanks(made, tuple(sorted(left_out)))
 
 
 class _Reading:
@@ -267,21 +275,12 @@ class _Reading:
         self._any_kept = False
         self._nameless: list[RankPartial] = []
         self.kept = 0
+        self.left_out: list[str] = []
 
     def job(self) -> RanksOfJob:
         """Return all ranks of the job."""
-        numbers = sorted({self._owners.of(trace).number for trace in self._chosen})
-        chosen = [self._owners.all[number] for number in numbers]
-        with ThreadPoolExecutor(THREADS) as pool:
-            kept = [*pool.map(self._kept, chosen)]
-        self._any_kept = any(kept)
-        rest = [owner for owner, one in zip(chosen, kept, strict=True) if one is None]
-        files = sorted((trace for one in rest for trace in one.files), key=lambda one: one.path)
-        ranks = [one.partial for one in kept if one is not None and one.partial is not None]
-        job = self._job = Job(self._traces, only=files)
-        made = job.each(self._read, THREADS)
-        ranks += filter(None, made)
-        notes = [*job.facts.notes]
+        ranks = self.ranks()
+        notes = [*self._job.facts.notes]
         nameless = len(self._nameless)
         if nameless == 1 and not ranks:
             return RanksOfJob.of(self._nameless, notes)  # a training by itself
@@ -292,17 +291,39 @@ class _Reading:
             raise TraceError("no rank: no trace of a training says which rank it is of")
         return RanksOfJob.of(ranks, notes)
 
+    def ranks(self) -> list[RankPartial]:
+        """Return what all ranks say, in any order."""
+        numbers = sorted({self._owners.of(trace).number for trace in self._chosen})
+        chosen = [self._owners.all[number] for number in numbers]
+        with ThreadPoolExecutor(THREADS) as pool:
+            kept = [*pool.map(self._kept, chosen)]
+        self._any_kept = any(kept)
+        rest = [owner for owner, one in zip(chosen, kept, strict=True) if one is None]
+        files = sorted((trace for one in rest for trace in one.files), key=lambda one: one.path)
+        ranks = [one.partial for one in kept if one is not None and one.partial is not None]
+        known = {
+            trace.path: reach
+            for owner, one in zip(chosen, kept, strict=True)
+            if one is not None
+            for trace, reach in zip(owner.files, one.reaches, strict=True)
+        }
+        job = self._job = Job(self._traces, only=files, known=known)
+        return [*ranks, *filter(None, job.each(self._read, THREADS))]
+
     def _kept(self, owner: Owner) -> Kept | None:
         if not owner.is_known or owner.header.run is None:
             return None
-        try:
-            found = read_kept(owner.files, self._place(owner))
-        except IndexFileError:
-            found = None  # it is made again
+        found = self._beside(owner)
         # What is still written to would be made again each time.
         if found is None and self._keeps and all(trace.end.footer for trace in owner.files):
             self._before[owner.number] = [identity_of(trace) for trace in owner.files]
         return found
+
+    def _beside(self, owner: Owner) -> Kept | None:
+        try:
+            return read_kept(owner.files, self._place(owner))
+        except IndexFileError:
+            return None  # it is made again
 
     def _place(self, owner: Owner) -> Place:
         return place_of(owner, self._owners.run_of(owner))
@@ -321,7 +342,7 @@ class _Reading:
             self._nameless.append(partial)
             return None
         if self._keep(process, partial):
-            kept = read_kept(owner.files, place)
+            kept = self._beside(owner)
             if kept is not None and kept.partial is not None:
                 return kept.partial
         return self._spill.packed(partial)
@@ -331,12 +352,14 @@ class _Reading:
         owner = self._owners.of(process.owner.files[0])
         before = self._before.get(owner.number)
         tells = process.spans.has(*STEP_ROLES, "forward", "backward").any()
-        if before is None or (partial is None and tells) or not self._job.is_sound(process):
+        reaches = self._job.reaches(process)
+        if before is None or (partial is None and tells) or reaches is None:
             return False
         try:
-            write_kept(owner.files, before, partial)
-        except TraceError:
-            return False  # nothing may be written there
+            write_kept(owner.files, before, partial, reaches)
+        except TraceError as error:
+            self.left_out.append(str(error))  # nothing may be written there
+            return False
         self.kept += 1
         return True
 

@@ -20,12 +20,14 @@ from dftrace_ai.analysis.ranks.partials import Group, RankPartial
 from dftrace_ai.analysis.reading.index_file import (
     IndexFileError,
     TracedFile,
+    as_json,
     check_place,
     identity_of,
     index_path,
     opened_beside,
     write_beside,
 )
+from dftrace_ai.analysis.reading.reach import Reach
 from dftrace_ai.analysis.steps.detection import FoundBy
 from dftrace_ai.trace_format.file_names import RANK_FILE_SUFFIX
 
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import Trace
 
 MARK: Final = b"dftrace rank 4 "
-# Earlier ones have a piece of several kinds of rows, no time of pauses to collect garbage, or no
-# stage, no time between steps and the outermost spans of work.
+# Earlier ones have other rows, or lack the time of pauses to collect garbage, the stage, the time
+# between steps, and from when to when files are.
 EARLIER: Final = (b"dftrace rank 1 ", b"dftrace rank 2 ", b"dftrace rank 3 ")
 DIGEST_BYTES: Final = 64
 COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns")
@@ -46,17 +48,22 @@ COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns")
 LENGTH_BYTES: Final = 10
 MOST_HEAD_BYTES: Final = 64 * 1024 * 1024
 MOST_BYTES: Final = 2**40
-MOST_ROWS: Final = 2**26
+# A row takes tens of bytes of a compressed trace, so that of others no memory is asked for.
+MOST_ROWS_A_BYTE: Final = 4
 
 
 class Kept(NamedTuple):
-    """What is kept beside the trace of a process: what the rank says; None for no rank."""
+    """What is kept beside the trace of a process."""
 
-    partial: RankPartial | None
+    partial: RankPartial | None  # what the rank says; None for no rank
+    reaches: tuple[Reach, ...]  # from when to when each of its files is
 
 
 def write_kept(
-    parts: Sequence[Trace], files: Sequence[TracedFile], partial: RankPartial | None
+    parts: Sequence[Trace],
+    files: Sequence[TracedFile],
+    partial: RankPartial | None,
+    reaches: Sequence[Reach],
 ) -> None:
     """Keep beside traces, which were `files` before they were read, what their process says."""
     path = rank_path(parts)
@@ -67,6 +74,7 @@ def write_kept(
         mode &= trace.file.content.stat().st_mode
     said = {
         "files": [tuple(one) for one in files],
+        "reaches": [tuple(one) for one in reaches],
         "rank": partial is not None,
     }
     if partial is not None and chunks is not None:
@@ -74,7 +82,7 @@ def write_kept(
         names = ("names", "found_by", *COUNTS)
         said |= {name: getattr(partial, name) for name in names}
         said["groups"] = [tuple(group) for group in partial.groups]
-    head = orjson.dumps(said)
+    head = as_json(said)
     begin = MARK + sha256(head).hexdigest().encode() + b" %010d\n" % len(head)
     write_beside(path, [begin, head, *content], mode)
 
@@ -100,6 +108,7 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
         try:
             said = orjson.loads(head)
             files = [TracedFile(*one) for one in said["files"]]
+            reaches = _reaches_of(said["reaches"], len(files))
             partial = _taken_apart(said, path, len(begin) + len(head), size, place)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise IndexFileError("is damaged") from error
@@ -109,13 +118,23 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
             raise IndexFileError("is damaged")
     if files != [identity_of(trace) for trace in parts]:
         raise IndexFileError("was made before the trace changed")
-    return Kept(partial)
+    most_rows = MOST_ROWS_A_BYTE * sum(one.size for one in files)
+    if isinstance(chunks, PackedChunks) and chunks.rows > most_rows:
+        raise IndexFileError("has more than there is in the trace")
+    return Kept(partial, reaches)
 
 
 def _are_whole(chunks: PackedChunks, file: int) -> bool:
     return all(
         zlib.crc32(os.pread(file, size, place)) == check for place, size, check in chunks.pieces
     )
+
+
+def _reaches_of(said: Any, files: int) -> tuple[Reach, ...]:
+    reaches = tuple(Reach(*one) for one in said)
+    if len(reaches) != files or any(type(time) is not int for one in reaches for time in one):
+        raise TypeError("no moments")
+    return reaches
 
 
 def rank_path(parts: Sequence[Trace]) -> Path:
@@ -148,6 +167,6 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
         raise ValueError("no chunks")
     told[:, 0] += begin
     chunks = PackedChunks(Beside(path), tuple(numbers.tolist()), told, len(names), len(groups))
-    if chunks.end > begin + size or chunks.most_rows > MOST_ROWS:
+    if chunks.end > begin + size:
         raise ValueError("no chunks of this file")
     return RankPartial(place, names, groups, said["found_by"], chunks, *totals)

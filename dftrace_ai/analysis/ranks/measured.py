@@ -162,9 +162,7 @@ def _calls(
         return *_profiled(process, steps, names), UNTOLD
     rows = np.flatnonzero(process.spans.has("comm", "gpu_comm"))
     spans = process.spans.at(rows)
-    waits = np.zeros(len(spans), bool)
-    for cat in sorted({label.cat for file in spans.columns for label in file.labels}):
-        waits |= spans.called(cat, WAIT)
+    waits = spans.called(None, WAIT)
     rows, spans = rows[~waits], spans.at(~waits)
     told = calls_of(spans)
     group, groups = _groups(process, spans, told.group, told.texts)
@@ -199,19 +197,19 @@ def _profiled(
     spans = process.spans.at(told.row)
     numbers = np.array([names.number_of(name) for name in NAMES])
     # Of gloo nobody tells the group: it is that of all, or calls of it contradict each other.
-    group, groups = np.zeros(len(spans), np.int64), [Group("", "default_pg", ())]
+    groups = {Group("", "default_pg", ()): 0}
+    numbers_of = np.zeros(len(told.groups) + 1, np.int64)  # -1 leads to the last
     for code in np.unique(told.group[told.group >= 0]).tolist():
-        name, description, ranks = told.groups[code]
+        called, about, ranks = told.groups[code]
         # Of many ranks not all are written.
-        one = Group(name, description, _ranks_of(_json(ranks)))
-        group[told.group == code] = groups.index(one) if one in groups else len(groups)
-        groups += [] if one in groups else [one]
+        one = Group(called, about, _ranks_of(_json(ranks)))
+        numbers_of[code] = groups.setdefault(one, len(groups))
     untold = np.full(len(spans), UNTOLD)
     until = np.where(told.enqueued, UNTIL["enqueued"], UNTIL["end"])
     calls = CallRows(
         step=steps.within(told.start_ns),
         name=numbers[told.name],
-        group=group,
+        group=numbers_of[told.group],
         start_ns=told.start_ns,
         end_ns=spans.end_ns,
         late_ns=told.late_ns,
@@ -246,17 +244,20 @@ def _groups(
     lines = _group_lines(process.spans)
     numbers: dict[Group, int] = {}
     found = np.full(len(spans), UNTOLD)
-    for code in np.unique(group[group >= 0]).tolist():
-        here = np.flatnonzero(group == code)
+    order = np.argsort(group, kind="stable")
+    codes, begins = np.unique(group[order], return_index=True)
+    for code, here in zip(codes.tolist(), np.split(order, begins[1:]), strict=False):
+        if code < 0:
+            continue
         told = lines.get(texts[code], [((0, 0), Group(texts[code], "", ()))])
         which = [numbers.setdefault(one, len(numbers)) for _, one in told]
         if len(set(which)) == 1:
             found[here] = which[0]
             continue
         # Of one name there were several, one after the other: a call is of that told last.
-        order = spans.place[here].astype(np.int64) << 40 | spans.row[here]
-        begins = np.array([place << 40 | row for (place, row), _ in told])
-        found[here] = np.array(which)[np.maximum(np.searchsorted(begins, order) - 1, 0)]
+        at = spans.place[here].astype(np.int64) << 40 | spans.row[here]
+        told_at = np.array([place << 40 | row for (place, row), _ in told])
+        found[here] = np.array(which)[np.maximum(np.searchsorted(told_at, at) - 1, 0)]
     return found, tuple(numbers)
 
 

@@ -186,9 +186,9 @@ class PackedChunks(Mapping[int, StepsChunk]):
         return int((self.told[:, 0] + self.told[:, _BYTES].sum(1)).max(initial=0))
 
     @property
-    def most_rows(self) -> int:
-        """How many rows the chunk with most of them has."""
-        return int(self.told[:, _ROWS].sum(1).max(initial=0))
+    def rows(self) -> int:
+        """How many rows there are in all of them."""
+        return sum(self.told[:, _ROWS].ravel().tolist())
 
     @property
     def calls(self) -> int:

@@ -242,12 +242,18 @@ def write_index(
         (file.tear, _end_told(file.end), file.reach and tuple(file.reach), tuple(file.clock))
         for file in figures.files
     ]
-    text = orjson.dumps(
-        {"files": [*map(tuple, files)], "figures": {**figures._asdict(), "files": ends}}
-    )
+    text = as_json({"files": [*map(tuple, files)], "figures": {**figures._asdict(), "files": ends}})
     if len(text) + len(MARK) + DIGEST_BYTES >= MOST_BYTES:
         raise TraceError(f"{quoted(str(path))}: would be too large: too many names")
     write_beside(path, [MARK + sha256(text).hexdigest().encode() + b"\n" + text], mode)
+
+
+def as_json(said: Any) -> bytes:
+    """Return what a file beside a trace says."""
+    try:
+        return orjson.dumps(said)
+    except orjson.JSONEncodeError as error:
+        raise TraceError("has numbers beyond 64 bits") from error
 
 
 def write_beside(path: Path, pieces: Iterable[bytes], mode: int) -> None:

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.clocks import NEVER, clock_notes, lie_apart
+from dftrace_ai.analysis.reading.clocks import NEVER, FileTimes, clock_notes, lie_apart
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.search import deleted_told
-from dftrace_ai.analysis.steps.processes import STEP_ROLES, read_processes
+from dftrace_ai.analysis.steps.processes import STEP_ROLES, FileFacts, read_processes
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.reading.identity import Owner
-    from dftrace_ai.analysis.steps.processes import FileFacts, Process
+    from dftrace_ai.analysis.steps.processes import Process
 
 # Of the processes of a host so many rows are held while it is not known yet who works for whom;
 # beyond that a process is let go, and read again when its turn has come.
@@ -110,6 +111,7 @@ class Job:
         events: keep what is not of spans, too, which takes twice the memory.
         all_starts: read all of them.
         only: read these of the files alone.
+        known: from when to when others of the files are, of which nothing else is to be told.
 
     Raises:
         TraceError: a file cannot be read any more.
@@ -130,6 +132,7 @@ class Job:
         events: bool = False,
         all_starts: bool = False,
         only: Sequence[Trace] | None = None,
+        known: Mapping[Path, Reach] | None = None,
     ) -> None:
         self._traces = traces
         # Those that are read alone are compared with others by who has asked for them.
@@ -142,7 +145,9 @@ class Job:
         self._of_owner: dict[int, list[tuple[int, Trace]]] = defaultdict(list)
         read = None if only is None else {trace.path for trace in only}
         for number, trace in enumerate(self._chosen):
-            if read is None or trace.path in read:
+            if known and trace.path in known:
+                self._files[number] = FileFacts(FileTimes(trace, known[trace.path]), (), ())
+            elif read is None or trace.path in read:
                 self._of_owner[self._owners.of(trace).number].append((number, trace))
 
     def __iter__(self) -> Iterator[Rank | Process]:
@@ -211,15 +216,17 @@ class Job:
         first, *others = (self._read_one(*name) for name in named)
         return Rank(first, tuple(others))
 
-    def is_sound(self, process: Process) -> bool:
-        """Whether there is nothing to be told of the files of a process that was read."""
-        read = (self._files[number] for number, _ in self._of_owner[process.owner.number])
-        return not any(
+    def reaches(self, process: Process) -> tuple[Reach, ...] | None:
+        """Return from when to when files of a process are; None where there is more to be told."""
+        read = [self._files[number] for number, _ in self._of_owner[process.owner.number]]
+        if any(
             one.unread
             or one.without_length
             or (one.times and (one.times.odd or one.times.clock != NEVER))
             for one in read
-        )
+        ):
+            return None
+        return tuple((one.times and one.times.reach) or NOWHERE for one in read)
 
     @property
     def facts(self) -> JobFacts:

@@ -106,7 +106,7 @@ def levels_of(samples: Iterable[Sample], counter: str, series: str) -> list[tupl
             if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
         ]
         if values:
-            found.append((sample.at_ns, sum(values)))
+            found.append((sample.at_ns, min(sum(values), int(MOST))))
     return found
 
 

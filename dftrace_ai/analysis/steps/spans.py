@@ -107,11 +107,12 @@ class Spans:
         columns = self.columns[int(self.place[index])]
         return columns.labels[int(columns.label[int(self.row[index])])]
 
-    def called(self, cat: str, name: str) -> Integers:
-        """Return a mask of those with this category and name."""
+    def called(self, cat: str | None, name: str) -> Integers:
+        """Return a mask of those with this category, or with any, and name."""
         mask = np.zeros(len(self), bool)
         for number, columns in enumerate(self.columns):
-            codes = [at for at, label in enumerate(columns.labels) if label == (cat, name)]
+            known = enumerate(columns.labels)
+            codes = [at for at, one in known if one.name == name and cat in {None, one.cat}]
             if codes:
                 here = np.flatnonzero(self.place == number)
                 mask[here] = np.isin(columns.label[self.row[here]], codes)

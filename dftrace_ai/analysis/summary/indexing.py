@@ -63,12 +63,14 @@ class IndexReport:
         processes: what became of each.
         ranks: of so many processes of jobs with several ranks it was put down what they say for
             `dftrace ranks`, which was not known yet.
+        ranks_left_out: why of others it was not, a line each.
         format: version of this form; it grows when a member goes or means something else.
         kind: ``dftrace index``, by which its JSON is known.
     """
 
     processes: tuple[IndexedProcess, ...]
     ranks: int = 0
+    ranks_left_out: tuple[str, ...] = ()
     format: Literal[1] = 1
     kind: Literal["dftrace index"] = "dftrace index"
 

@@ -27,6 +27,7 @@ struct Table {
     Rows rows;
     // A block that was scanned, and holds names of which it is not known yet what is wanted of them.
     std::optional<std::size_t> held;
+    bool columns_taken = false, members_taken = false;  // by Python, and gone here
 
     bool knows(const Labels& labels) const {
         return events.members.empty() || events.members.front().mask.size() >= labels.size();
@@ -40,11 +41,15 @@ struct TableObject {
 
 Table& table_of(PyObject* self) { return *as<TableObject>(self)->table; }
 ScannerObject* scanner_of(PyObject* self) { return as<ScannerObject>(as<TableObject>(self)->scanner); }
-// With an exception set where another thread reads into it.
-bool is_read_into(PyObject* self) {
+// False, with an exception, where another thread reads into it, or what is wanted is gone.
+bool is_there(PyObject* self, bool taken) {
     const bool busy = scanner_of(self)->busy;
     if (busy) PyErr_SetString(PyExc_RuntimeError, "another thread reads by this object");
-    return busy;
+    if (!busy && taken) PyErr_SetString(PyExc_RuntimeError, "what was read was taken from this object");
+    return !busy && !taken;
+}
+bool is_whole(PyObject* self) {
+    return is_there(self, table_of(self).columns_taken || table_of(self).members_taken);
 }
 
 bool add_wanted(PyObject* names, WantedMember::Form form, std::vector<WantedMember>& wanted) {
@@ -59,6 +64,10 @@ bool add_wanted(PyObject* names, WantedMember::Form form, std::vector<WantedMemb
 bool add_members(PyObject* given, Table& table, Budget& budget) {
     PyObject *whole = nullptr, *micros = nullptr, *texts = nullptr;
     int phase = 0;
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a tuple is needed of each that is wanted");
+        return false;
+    }
     if (!PyArg_ParseTuple(given, "O!O!O!i", &PyTuple_Type, &whole, &PyTuple_Type, &micros, &PyTuple_Type,
                           &texts, &phase))
         return false;
@@ -121,6 +130,7 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     long long base_ns = 0;
     if (!PyArg_ParseTuple(arguments, "iO&KKL", &file, take_codec, &codec, &from, &end, &base_ns))
         return nullptr;
+    if (!is_whole(object)) return nullptr;
     Table& table = table_of(object);
     ScannerObject* const scanner = scanner_of(object);
     Reading& reading = *scanner->reading;
@@ -160,7 +170,7 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
 PyObject* add_block(PyObject* object, PyObject* block) {
     std::shared_ptr<LabelTexts> texts;
     const std::shared_ptr<const ScannedBlock> scanned = block_of_object(block, texts);
-    if (!scanned) return nullptr;
+    if (!scanned || !is_whole(object)) return nullptr;
     Table& table = table_of(object);
     ScannerObject* const scanner = scanner_of(object);
     if (texts.get() != &scanner->reading->texts)
@@ -172,7 +182,7 @@ PyObject* add_block(PyObject* object, PyObject* block) {
 }
 
 PyObject* learn(PyObject* object, PyObject* given) {
-    if (is_read_into(object)) return nullptr;
+    if (!is_whole(object)) return nullptr;
     auto& members = table_of(object).events.members;
     if (!PyTuple_Check(given) || static_cast<std::size_t>(PyTuple_GET_SIZE(given)) != members.size())
         return PyErr_Format(PyExc_ValueError, "a mask for all that is wanted");
@@ -192,7 +202,7 @@ PyObject* learn(PyObject* object, PyObject* given) {
 
 PyObject* cut(PyObject* object, PyObject* given) {
     const std::size_t rows = PyLong_AsSize_t(given);
-    if (PyErr_Occurred() || is_read_into(object)) return nullptr;
+    if (PyErr_Occurred() || !is_whole(object)) return nullptr;
     table_of(object).events.cut(rows);
     return Py_NewRef(Py_None);
 }
@@ -240,12 +250,14 @@ PyObject* columns_told(std::span<NarrowColumn> columns, bool kept) {
 }
 
 PyObject* columns(PyObject* object, PyObject* kept) {
-    if (is_read_into(object)) return nullptr;
+    if (!is_there(object, table_of(object).columns_taken)) return nullptr;
+    table_of(object).columns_taken = kept != Py_True;
     return columns_told(table_of(object).events.columns, kept == Py_True);
 }
 
 PyObject* members(PyObject* object, PyObject* kept) {
-    if (is_read_into(object)) return nullptr;
+    if (!is_there(object, table_of(object).members_taken)) return nullptr;
+    table_of(object).members_taken = kept != Py_True;
     Ref list(PyList_New(0));
     for (EventTable::Members& one : table_of(object).events.members) {
         const std::size_t count = one.rows.rows();
@@ -272,7 +284,8 @@ PyMethodDef table_methods[] = {
     {"cut", cut, METH_O, "cut(rows, /): lets go of all events but the first."},
     {"columns", columns, METH_O,
      "columns(kept, /): ph, label, id, pid, tid, start_ns, dur_ns, outermost; each as the values, or the one "
-     "that all have, with its format. Without `kept` they are gone here then."},
+     "that all have, with its format. Without `kept` they are gone here then, as with `members`, and nothing "
+     "can be read any more."},
     {"members", members, METH_O,
      "members(kept, /): of all that is wanted how many events have it, their numbers, columns and texts."},
     {nullptr, nullptr, 0, nullptr}};

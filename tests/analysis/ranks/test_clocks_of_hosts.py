@@ -150,6 +150,8 @@ def set_by(ranks, jumps):
     [
         {"node2": {10: 10**7}},
         {"node2": {30: 10**7}},
+        # As few before or behind it as tell of a clock at all.
+        {"node2": {9: 10**7}, "node1": {890: 10**7}},
         {"node1": {450: 5_000_000}, "node3": {200: -10_000_000, 600: 800_000_000}},
         {"node0": {300: 2_000_000}, "node2": {600: 2_000_000}},
     ],

@@ -17,16 +17,18 @@ import numpy as np
 import pytest
 from analysis.ranks.made_jobs import MadeJob
 from analysis.ranks.test_partials import RANKS, rank_lines, written
-from analysis.trace_lines import TraceLines
+from analysis.trace_lines import TIME_BASE_US, TraceLines
 from safety.commands import invoke
 
 from dftrace_ai import _reader
 from dftrace_ai._reader import counted_order, pack_columns, unpack_columns, unpack_rows
+from dftrace_ai.analysis.ranks import kept
 from dftrace_ai.analysis.ranks.job import RanksOfJob, keep_ranks, read_ranks
 from dftrace_ai.analysis.ranks.ordering import sorted_by
 from dftrace_ai.analysis.ranks.packing import PackedChunks, packed
 from dftrace_ai.analysis.ranks.partials import StepsChunk
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.steps import job as steps_job
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai.analysis.ranks.packing import Kind
+    from dftrace_ai.analysis.reading import Trace
+    from dftrace_ai.analysis.reading.identity import Owner
 
 EDGES = (0, 1, -1, 255, 256, 2**31, -(2**31), 2**63 - 1, -(2**63))
 
@@ -100,6 +104,12 @@ def test_rows_of_several_come_side_by_side_and_none_goes_beyond_its_room() -> No
         other[1, 3:] = rows, place
         with pytest.raises(ValueError, match="room|too many"):
             unpack_rows(given, other, (column, None), bounds)
+    # Pieces that lie where a column is written to are what they were when it was called.
+    given = (b"front" + content,) * 20
+    room = np.zeros(100, np.int64)
+    room.reshape(20, 5)[:] = [*piece, 0]
+    assert unpack_rows(given, room, (room, None), np.zeros((20, 2, 4), np.int64)) == 20
+    given = given[:2]
     for wrong in (pieces[:1], pieces[:, :4].copy()):
         with pytest.raises(ValueError, match="a piece is needed"):
             unpack_rows(given, wrong, (column, None), bounds)
@@ -145,6 +155,9 @@ def test_small_numbers_are_ordered_by_counting_as_by_any_sort() -> None:
     for keys in ([0, 3], [0, -1]):
         with pytest.raises(ValueError, match="below the width"):
             counted_order(np.array(keys), 3)
+    for width in (2**61, 2**63 - 1):
+        with pytest.raises(MemoryError):
+            counted_order(np.array([0, 1]), width)
     with pytest.raises(ValueError, match="side by side"):
         counted_order(np.arange(8)[::2], 9)
 
@@ -193,18 +206,18 @@ def test_what_is_odd_about_sets_is_what_their_rows_say() -> None:
 
 def test_blocks_of_many_ranks_are_read_ahead_and_the_same() -> None:
     ranks = list(MadeJob(np.random.default_rng(3), 40).partials())
-    whole, kept = RanksOfJob.of(ranks), RanksOfJob.of(map(packed, ranks))
-    for block, read in zip(whole.blocks(), kept.blocks(), strict=True):
+    whole, packed_ones = RanksOfJob.of(ranks), RanksOfJob.of(map(packed, ranks))
+    for block, read in zip(whole.blocks(), packed_ones.blocks(), strict=True):
         assert block.numbers.tolist() == read.numbers.tolist()
         for rank in (0, 17, 39):
             assert columns_of(block.chunk(rank)) == columns_of(read.chunk(rank))
-    chunks = kept.ranks[33].chunks
+    chunks = packed_ones.ranks[33].chunks
     assert isinstance(chunks, PackedChunks)
     for at in (0, 1, 9):  # its place, the rows of its spans, their checksum
         told = chunks.told.copy()
         told[-1, at] += 1
-        harmed = replace(kept.ranks[33], chunks=replace(chunks, told=told))
-        job = RanksOfJob.of((*kept.ranks[:33], harmed, *kept.ranks[34:]))
+        harmed = replace(packed_ones.ranks[33], chunks=replace(chunks, told=told))
+        job = RanksOfJob.of((*packed_ones.ranks[:33], harmed, *packed_ones.ranks[34:]))
         with pytest.raises(TraceError, match="is damaged"):
             [*job.blocks()]
     for names, number in ((1, 0), (9, 1)):
@@ -231,12 +244,11 @@ def test_what_is_kept_is_what_the_traces_say(tmp_path: Path) -> None:
     done = invoke("index", folder)
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[-1] == "made: 5 files of what ranks say, for dftrace ranks"
-    kept = sorted(folder.glob("*.dfrank"))
-    assert len(kept) == RANKS + 1
+    assert len([*folder.glob("*.dfrank")]) == RANKS + 1
     assert told(read_ranks(open_traces([folder]))) == from_lines
     job = read_ranks(open_traces([folder]))
     assert all(rank.chunks.__class__.__name__ == "PackedChunks" for rank in job.ranks)
-    assert keep_ranks(open_traces([folder])) == 0
+    assert keep_ranks(open_traces([folder])) == (0, ())
     some_kinds: list[tuple[Kind, ...]] = [("steps",), ("steps", "spans"), ("steps", "calls")]
     for kinds in some_kinds:
         for block, brief in zip(job.blocks(), job.blocks(*kinds), strict=True):
@@ -262,8 +274,8 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
         b"",
         whole[:40],
         whole[:head],
-        whole.replace(b"rank 3", b"rank 9", 1),
-        whole.replace(b"rank 3", b"rank 1", 1),
+        whole.replace(b"rank 4", b"rank 9", 1),
+        whole.replace(b"rank 4", b"rank 3", 1),
         whole.replace(b'"chunks":[[0,', b'"chunks":[[7,', 1),
         b"x" * 5000,
     ):
@@ -278,18 +290,23 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
         ("chunks", [[*chunk[:-1], 0.5] for chunk in said["chunks"]]),
         ("chunks", [*said["chunks"], *said["chunks"]]),
         ("chunks", [[-1, *chunk[1:]] for chunk in said["chunks"]]),
+        # More than a trace of such a length has events.
+        ("chunks", [[*chunk[:2], 2**22, *chunk[3:]] for chunk in said["chunks"]]),
+        ("peak_bytes", 2**63),
+        ("step_count", 2**62),
+        *(("reaches", one) for one in ([], [[1, "2"]], [[1]], [None])),
         *(("chunks", 5), ("groups", [[1, 2]]), ("names", [1]), ("files", [[]]), ("step_count", "")),
     ):
         other = json.dumps({**said, name: value}).encode()
         digest = hashlib.sha256(other).hexdigest().encode()
         rest = whole[head + len(behind) :]
-        first.write_bytes(b"dftrace rank 3 %b %010d\n" % (digest, len(other)) + other + rest)
+        first.write_bytes(b"dftrace rank 4 %b %010d\n" % (digest, len(other)) + other + rest)
         assert told(read_ranks(open_traces([folder]))) == from_lines, name
     first.write_bytes(whole)
     first.chmod(0o666)
     os.utime(folder / "t1.pfw.gz", ns=(1, 1))
     assert told(read_ranks(open_traces([folder]))) == from_lines
-    assert keep_ranks(open_traces([folder])) == 2
+    assert keep_ranks(open_traces([folder])) == (2, ())
     # Its head is whole, and what it leads to is not.
     first.chmod(0o600)
     first.write_bytes(whole[:-20] + bytes(20))
@@ -299,3 +316,58 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
     first.write_bytes(whole[:-20] + bytes(20))
     with pytest.raises(TraceError, match="is damaged, or was changed"):
         told(job)
+
+
+def test_what_is_to_be_told_of_clocks_is_told_of_kept_ranks_too(tmp_path: Path) -> None:
+    hours = 5 * 3600 * 10**6
+    bases = [TIME_BASE_US + (rank == 3) * hours for rank in range(RANKS)]
+    lines = (rank_lines(rank, steps=30, time_base_us=bases[rank]) for rank in range(RANKS))
+    folder = written(tmp_path, *lines)
+    notes = read_ranks(open_traces([folder])).notes
+    assert [note for note in notes if "recorded nothing within 5 h of the other 3" in note]
+    for count in (RANKS, RANKS - 1):
+        keep_ranks(open_traces([folder]))
+        for path in sorted(folder.glob("*.dfrank"))[count:]:
+            path.unlink()
+        assert read_ranks(open_traces([folder])).notes == notes
+
+
+def test_what_cannot_be_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_job(tmp_path)
+    from_lines = told(read_ranks(open_traces([folder])))
+    os.mkfifo(folder / "t1.dfrank")
+    (folder / "t2.dfrank").mkdir()
+    done = invoke("index", folder)
+    assert done.status == 1
+    assert [line.rpartition(": ")[0][-9:] for line in done.err.splitlines()] == [
+        "t1.dfrank",
+        "t2.dfrank",
+    ]
+    assert done.err.count("not kept for dftrace ranks: ") == 2
+    assert len(json.loads(invoke("index", folder, "--json").out)["ranks_left_out"]) == 2
+    assert told(read_ranks(open_traces([folder]))) == from_lines
+    # One that is not to be believed as soon as it is there.
+    monkeypatch.setattr(kept, "MOST_ROWS_A_BYTE", 0)
+    assert keep_ranks(open_traces([folder])).made == RANKS - 2
+    assert told(read_ranks(open_traces([folder]))) == from_lines
+    far = written(
+        tmp_path / "far", *(rank_lines(rank, steps=5, time_base_us=2**62) for rank in (0, 1))
+    )
+    done = invoke("index", far)
+    assert (done.status, done.err.count("has numbers beyond 64 bits")) == (1, 2)
+
+
+def test_no_rank_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_job(tmp_path)
+    read: list[Path] = []
+
+    def counted(owner: Owner, files: Sequence[tuple[int, Trace]], *, events: bool) -> object:
+        read.extend(trace.path for _, trace in files)
+        return read_processes(owner, files, events=events)
+
+    read_processes = steps_job.read_processes
+    monkeypatch.setattr(steps_job, "read_processes", counted)
+    # Of one host, of which only a few events are held where it matters who works for whom.
+    monkeypatch.setattr(steps_job, "MOST_HELD", 1)
+    read_ranks(open_traces([folder]))
+    assert sorted(read) == sorted(folder.glob("*.pfw.gz"))

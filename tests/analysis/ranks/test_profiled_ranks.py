@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from dftrace_ai.analysis import ranks, whatif, why
+from dftrace_ai.analysis.ranks import measured
+from dftrace_ai.analysis.ranks.job import read_ranks
+from dftrace_ai.analysis.ranks.partials import Group
+from dftrace_ai.analysis.reading import open_traces
 
 RANKS, STEPS, LATE, MORE_US = 4, 40, 2, 30_000
 STEP_US, FORWARD_US, MEET_US = 20_000, 8_000, 2_000
@@ -170,3 +174,38 @@ def test_of_even_profiles_nobody_is_late(tmp_path: Path, how: str) -> None:
     paths = profiles(tmp_path, how, late=None)
     assert ranks(paths).verdict == "none"
     assert whatif(paths).cause.kind == "none"
+
+
+def test_groups_are_each_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many groups as calls: comparing each with all others would be most of the reading."""
+    many = 200
+    paths = profiles(tmp_path, "a GPU")
+    for path in paths:
+        said = json.loads(path.read_text())
+        told = [{**recorded(0), "Process Group Name": f"g{one % many}"} for one in range(2 * many)]
+        said["traceEvents"] += [
+            span("kernel", "ncclDevKernel_AllReduce_Sum_f32", 21, 5000 + 10 * at, 5, **one)
+            for at, one in enumerate(told)
+        ]
+        path.write_text(json.dumps(said))
+    compared = 0
+
+    class Compared(Group):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return tuple(self) == other
+
+        __hash__ = Group.__hash__
+
+    monkeypatch.setattr(measured, "Group", Compared)
+    job = read_ranks(open_traces(paths))
+    for rank in job.ranks:
+        names = [group.name for group in rank.groups]
+        assert names[0] == ""
+        assert sorted(names[1:]) == sorted(["0", *(f"g{one}" for one in range(many))])
+        # Two calls of each, and a step's of all.
+        groups = [int(one) for chunk in rank.chunks.values() for one in chunk.calls.group]
+        counts = {names[group]: groups.count(group) for group in set(groups)}
+        assert counts == {"0": STEPS, **{f"g{one}": 2 for one in range(many)}}
+    assert compared < 10 * many

@@ -8,6 +8,7 @@ import json
 import os
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import zstandard
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from sampling import SEED, times
 
-from dftrace_ai._reader import EventScanner
+from dftrace_ai._reader import EventScanner, EventTable
 from dftrace_ai.analysis.reading import Trace, TraceEnd, TraceSet, open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.reader import TraceReader
@@ -463,6 +464,55 @@ def test_what_is_no_text_of_lines_is_refused() -> None:
         EventScanner(100).read_block(-1, "gzip", 0, 1)
     with pytest.raises(ValueError, match="at least one"):
         EventScanner(0)
+
+
+def test_a_table_of_events_is_read_by_one_at_a_time_and_taken_once(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for number in range(30_000):
+        trace.span(f"n{number % 7}", "compute", number * 1000, 900, step=number)
+    path = trace.write(tmp_path / "t.pfw.gz")
+    letters = bytes(range(256))
+    wanted = (("step",), (), (), 0)
+
+    def new() -> EventTable:
+        table = EventTable(EventScanner(1 << 20), letters, (wanted,))
+        table.learn((b"\1" * 50,))
+        return table
+
+    refused: set[str] = set()
+    with path.open("rb") as file, ThreadPoolExecutor(1) as pool:
+        for _ in range(100):
+            table = new()
+            reading = pool.submit(
+                table.read_blocks, file.fileno(), "gzip", 0, path.stat().st_size, 0
+            )
+            while not reading.done():
+                for ask in (lambda: table.columns(True), lambda: table.members(True)):
+                    try:
+                        ask()
+                    except RuntimeError as error:
+                        refused.add(str(error))
+            reading.result()
+            if refused:
+                break
+    assert refused == {"another thread reads by this object"}
+    assert table.rows > 30_000
+    kept = [np.asarray(column).tolist() for column, _ in table.columns(True)]
+    assert [np.asarray(column).tolist() for column, _ in table.columns(False)] == kept
+    (count, *_) = table.members(False)[0]
+    assert count == table.rows
+    for gone in (
+        lambda: table.columns(True),
+        lambda: table.members(True),
+        lambda: table.cut(1),
+        lambda: table.learn((b"",)),
+        lambda: table.read_blocks(0, "gzip", 0, 1, 0),
+    ):
+        with pytest.raises(RuntimeError, match="was taken"):
+            gone()
+    for wrong in (1, (), ((), ())):
+        with pytest.raises(TypeError):
+            EventTable(EventScanner(100), letters, (wrong,))  # type: ignore[arg-type]
 
 
 def test_a_pattern_passes_over_what_lies_beside_traces(tmp_path: Path) -> None:
