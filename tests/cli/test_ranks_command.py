@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.ranks.made_schedules import pipeline
+from analysis.ranks.made_schedules import Schedule, pipeline
 from analysis.trace_lines import TraceLines
 from printed_json import checked
 from safety.commands import Done, invoke
@@ -108,6 +108,30 @@ def test_a_pipeline_whose_messages_alone_say_the_stages(tmp_path: Path) -> None:
     untold = pipeline(tmp_path / "untold", 4, 4, steps=26, later_ms=later_ms, told=False)
     late = answer(untold)["findings"][0]
     assert (late["kind"], late["stages"], late["ranks"]) == ("worker", [], [2])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "micro_batches"),
+    [("1f1b", 2, 2), ("1f1b", 4, 4), ("gpipe", 4, 8), ("gpipe", 2, 60)],
+)
+def test_a_pipeline_that_fills_and_drains_is_told_as_that(
+    tmp_path: Path, schedule: Schedule, stages: int, micro_batches: int
+) -> None:
+    """Nobody is slow, and nothing is to be done about links: (p - 1) / (m + p - 1) is idle."""
+    idle = (stages - 1) / (micro_batches + stages - 1)
+    folder = pipeline(tmp_path, stages, micro_batches, schedule=schedule, steps=22)
+    found = answer(folder)
+    of_why = answer(folder, command="why")
+    if idle < 0.05:
+        assert (found["verdict"], found["findings"]) == ("none", [])
+        assert "late-rank" not in {one["kind"] for one in of_why["findings"]}
+        return
+    (bubble,) = found["findings"]
+    assert (bubble["kind"], bubble["ranks"], bubble["severity"]) == ("bubble", [], "critical")
+    assert bubble["cost"] == pytest.approx(idle, abs=0.01)
+    assert (bubble["evidence"]["stages"], bubble["evidence"]["passes"]) == (stages, micro_batches)
+    assert {(one["kind"], one["cause"]) for one in of_why["findings"]} == {("late-rank", "bubble")}
+    assert of_why["findings"][0]["next"].startswith("More micro-batches a step")
 
 
 def lines(done: Done) -> list[str]:

@@ -142,6 +142,14 @@ class RanksOfJob:
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
     @property
+    def pipeline(self) -> tuple[int, int] | None:
+        """How many stages there are, and forward passes of each in a step; None for no pipeline."""
+        stages = [-1 if one.place.stage is None else one.place.stage for one in self.ranks]
+        passes = sorted(one.passes for one in self.ranks)[(len(self.ranks) - 1) // 2]
+        is_one = min(stages) >= 0 and len(set(stages)) > 1 and passes > 0
+        return (max(stages) + 1, passes) if is_one else None
+
+    @property
     def has_calls(self) -> bool:
         """Whether any rank tells of a collective or message."""
         return any(

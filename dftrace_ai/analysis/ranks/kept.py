@@ -43,7 +43,7 @@ MARK: Final = b"dftrace rank 4 "
 # between steps, and from when to when files are.
 EARLIER: Final = (b"dftrace rank 1 ", b"dftrace rank 2 ", b"dftrace rank 3 ")
 DIGEST_BYTES: Final = 64
-COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns")
+COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns", "passes")
 # Behind the mark: the checksum of the head, and how long it is.
 LENGTH_BYTES: Final = 10
 MOST_HEAD_BYTES: Final = 64 * 1024 * 1024

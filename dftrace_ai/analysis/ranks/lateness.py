@@ -13,7 +13,7 @@ import numpy as np
 
 from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.findings import Late, Lateness
-from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, is_in_one_span
+from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Where
 from dftrace_ai.analysis.ranks.own_work import (
     OwnWork,
@@ -116,7 +116,7 @@ def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool =
         common=work.common,
         steady=len(work),
         step_ns=work.step_ns if len(work) else 0,
-        found=(*found.late, *rules.of_memory()),
+        found=(*found.late, *(rules.of_bubble() if enough else ()), *rules.of_memory()),
         slight=found.slight,
         slowest=rules.slowest() if enough else None,
         scores=scoring.rows() if scoring else (),
@@ -194,6 +194,25 @@ class _Rules:
         at = int(usual.argmax())
         late = np.arange(len(usual)) == at
         return self._places[at].rank, round(self.work.cost_of(late).share, 6)
+
+    def of_bubble(self) -> tuple[Late, ...]:
+        """Return what all wait since a pipeline fills and drains, where nobody is slow."""
+        work = self.work
+        always = ("persistent", "since")
+        slow = any(draft.late.turn in always for draft in self._drafts if not draft.slight)
+        if slow or (pipeline := work.job.pipeline) is None:
+            return ()
+        stages, passes = pipeline
+        # So long nobody does anything in it: who works most waits as well.
+        idle = np.maximum(work.time_ns - work.own_ns.max(axis=0), 0)
+        share = bubble_share(stages, passes)
+        filling = np.minimum(idle, (share * work.time_ns).astype(np.int64))
+        cost = work.share_of(filling)
+        severe = severity(self.limits["cost"], cost.low)
+        if severe is None:
+            return ()
+        figures = Evidence(stages=stages, passes=passes)
+        return (Late.of("bubble", "persistent", severe, cost, low_median(filling), figures),)
 
     def of_memory(self) -> tuple[Late, ...]:
         """Return ranks with more memory than comparable ones."""

@@ -93,6 +93,7 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
         peak,
         stage,
         _apart_ns(process, steps),
+        UNTOLD if stage == UNTOLD and place.stage is None else _passes(steps),
     )
 
 
@@ -364,6 +365,14 @@ def _innermost(steps: Steps) -> tuple[Spans, Integers, Integers]:
     order = np.argsort(start, kind="stable")
     owner = np.concatenate([whole, several[line.span]])[order]
     return thread.at(owner), start[order], end[order]
+
+
+def _passes(steps: Steps) -> int:
+    """Return how many forward passes the usual step has, but for those made again in a backward."""
+    both = steps.thread.of("forward", "backward")
+    forward = both.at(_is_outermost(both, np.arange(len(both)))).of("forward")
+    step = steps.within(forward.start_ns)
+    return int(np.median(np.bincount(step[step != UNTOLD], minlength=len(steps))))
 
 
 def _at(cuts: Integers, index: Integers) -> Integers:

@@ -22,11 +22,11 @@ FORMAT: Final = 1
 
 Kind = Literal[
     "stage", "stage or worker", "node", "worker", "bursts",
-    "split", "pauses", "data", "jitter", "once", "link", "memory",
+    "split", "pauses", "data", "jitter", "once", "bubble", "link", "memory",
 ]  # fmt: skip
 """What can be found: who is late all the time or in bursts, be it half of them; or what makes now
-one late and now another: pauses, uneven data, and neither; who was late once; a slow link, and
-memory of which a rank has more."""
+one late and now another: pauses, uneven data, and neither; who was late once; a pipeline that fills
+and drains; a slow link, and memory of which a rank has more."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
@@ -88,6 +88,17 @@ def is_in_one_span(excess: Sequence[Excess]) -> bool:
     return others >= FEWEST_OTHERS and 1 - excess[0].part < OF_A_MACHINE * others
 
 
+def bubble_share(stages: int, passes: int) -> float:
+    """Return which share of a step ranks wait while a pipeline fills and drains.
+
+    Args:
+        stages: how many there are, each on other ranks.
+        passes: micro-batches of a step; of a schedule that interleaves, times the chunks of a rank.
+    """
+    # Narayanan and others, https://arxiv.org/abs/2104.04473, 2.2, of all the time.
+    return (stages - 1) / (passes + stages - 1)
+
+
 @dataclass(frozen=True)
 class Waiting:
     """Where others wait, nanoseconds a step."""
@@ -112,6 +123,8 @@ class Evidence:
         correlation: of forward and backward.
         ranks_of_host: the most ranks that one host has.
         cpus: the processors of that host, where these are fewer.
+        stages: of the bubble of a pipeline, how many it has.
+        passes: likewise how many forward passes each makes in a step.
         varies: whether how much longer its ranks work differs much from step to step.
         collective: of a link, what takes long.
         group: likewise its process group.
@@ -131,6 +144,8 @@ class Evidence:
     correlation: float | None = None
     ranks_of_host: int | None = None
     cpus: int | None = None
+    stages: int | None = None
+    passes: int | None = None
     varies: bool = False
     collective: str | None = None
     group: str | None = None

@@ -166,6 +166,7 @@ class RankPartial:
         peak_bytes: the most memory that a sample of the process tells; `UNTOLD` for none.
         stage: the first stage of a pipeline that its messages tell; `UNTOLD` for none.
         apart_ns: from its first step to its last, the time that is in none.
+        passes: how many forward passes a stage makes in the usual step; `UNTOLD` for no stage.
         notes: what of its files could not be read or is left out, one line each.
     """
 
@@ -178,4 +179,5 @@ class RankPartial:
     peak_bytes: int = UNTOLD
     stage: int = UNTOLD
     apart_ns: int = 0
+    passes: int = UNTOLD
     notes: tuple[str, ...] = ()

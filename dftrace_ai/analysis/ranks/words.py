@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.limits import silences, sureness
-from dftrace_ai.analysis.ranks.model import is_in_one_span
+from dftrace_ai.analysis.ranks.model import bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -35,6 +35,7 @@ TITLES: Final[dict[Kind, tuple[str, str]]] = {
     "data": ("UNEVEN DATA", "UNEVEN DATA"),
     "jitter": ("JITTER", "JITTER"),
     "once": ("ONE RANK WAS LATE ONCE", "ONE RANK WAS LATE ONCE"),
+    "bubble": ("PIPELINE BUBBLE", "PIPELINE BUBBLE"),
     "link": ("SLOW LINK", "SLOW LINK"),
     "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
 }
@@ -74,6 +75,8 @@ NEXT: Final[dict[Kind, str]] = {
     "jitter": "cores for each rank of its own, and threads pinned to them",
     "once": "what {ranks} did in step {step}: dftrace view --steps {step}:{behind}; saving, "
     "evaluation, garbage collection, its loader",
+    "bubble": "more micro-batches a step: {more}; or a schedule in which a rank has several "
+    "stages, as ScheduleInterleaved1F1B",
     "link": "the network card and the cable between {ranks}",
     "memory": "what {ranks} holds beside the others: caches, logs, the state of rank 0",
 }
@@ -122,6 +125,7 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
     if finding.name == GARBAGE:
         text = NEXT_OF_GARBAGE
     return text.format(
+        more=more_passes(finding.evidence.stages or 1, finding.evidence.passes or 1),
         span=span_text(finding.name),
         step=step,
         behind=step + 1,
@@ -130,6 +134,22 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         hosts=_all_of("host", finding.hosts),
         stages=_all_of("stage", finding.stages),
     )
+
+
+def bubble_text(stages: int, passes: int) -> str:
+    """Return what makes a bubble, and how much it is: of even work, whoever does it how fast."""
+    each = "" if passes == 1 else " each"
+    return (
+        f"while the pipeline fills and drains: {stages} stages with {passes:,} forward "
+        f"{'pass' if passes == 1 else 'passes'}{each} in a step make "
+        f"{percent(bubble_share(stages, passes))}"
+    )
+
+
+def more_passes(stages: int, passes: int) -> str:
+    """Return what would be left of a bubble with more micro-batches."""
+    twice, more = (percent(bubble_share(stages, times * passes)) for times in (2, 4))
+    return f"twice as many leave {twice} of it idle, four times as many {more}"
 
 
 def _place(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
@@ -235,6 +255,12 @@ def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
     )
 
 
+def _bubble(finding: Finding, _: Mapping[int, Place], __: int) -> str:
+    figures = finding.evidence
+    told = bubble_text(figures.stages or 1, figures.passes or 1)
+    return f"{_cost(finding.cost)} of the time all ranks wait {told}."
+
+
 def _link(finding: Finding, places: Mapping[int, Place], _: int) -> str:
     figures = finding.evidence
     call = _call(figures.collective or "", figures.group or "")
@@ -262,6 +288,7 @@ _WHAT: Final = {
     "data": _data,
     "jitter": _jitter,
     "once": _once,
+    "bubble": _bubble,
     "link": _link,
     "memory": _memory,
 }

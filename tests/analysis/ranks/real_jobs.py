@@ -20,8 +20,9 @@ SPANS = {
     "loader": "dataloader/fetch.iter",
     "nowhere": "not annotated",
 }
-# By turns, so to say: whoever is let wait is accused by no rule, but may be told in these words.
-NOBODY = {"jitter", "pauses", "data"}
+# By turns, so to say: whoever is let wait is accused by no rule, but may be told in these words; and
+# a pipeline fills and drains.
+NOBODY = {"jitter", "pauses", "data", "bubble"}
 
 
 class Job(NamedTuple):

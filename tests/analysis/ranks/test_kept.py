@@ -48,7 +48,7 @@ def told(job: RanksOfJob) -> list[object]:
     found: list[object] = [job.notes, job.missing]
     for rank in job.ranks:
         found.append((rank.place, rank.names, rank.groups, rank.found_by, rank.step_count))
-        found.append((rank.peak_bytes, rank.stage))
+        found.append((rank.peak_bytes, rank.stage, rank.passes))
         found += [(number, columns_of(chunk)) for number, chunk in rank.chunks.items()]
     return found
 

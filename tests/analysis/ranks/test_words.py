@@ -176,6 +176,12 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "17 % of the time all wait for the slowest, now this rank and now that: 4 ranks share 2",
         "cores for each rank",
     ),
+    "bubble": (
+        {**NOBODY, "kind": "bubble", "evidence": replace(FIGURES, stages=4, passes=8)},
+        "PIPELINE BUBBLE",
+        "17 % of the time all ranks wait while the pipeline fills and drains: 4 stages with 8",
+        "more micro-batches a step: twice as many leave 16 % of it idle, four times as many 9 %",
+    ),
     "link": (
         {"kind": "link", "ranks": (3, 11), "evidence": LINK},
         "SLOW LINK",
