@@ -14,7 +14,6 @@ from conftest import RunScript, Traced, read_all, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.analysis.steps.roles import role_of
 from dftrace_ai.integrations.auto import Auto
 
 LEAST_NS = 1_000_000
@@ -194,7 +193,7 @@ def test_threads_children_and_the_end_of_the_interpreter(run_script: RunScript) 
 
 
 def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto: Auto) -> None:
-    """The time is that of whatever encloses it, in a wait and between the spans of a step."""
+    """The time is that of whatever encloses it."""
     from dftrace_ai.analysis.why import why
 
     with traced(compression="none") as rec:
@@ -207,7 +206,7 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
     made = []
     for line in lines:
         event = json.loads(line.strip("[")) if line != "[" else {}
-        if event.get("ph") == "X" and event["name"] in {"forward", "fetch.iter", "fetch.block"}:
+        if event.get("ph") == "X" and event["name"] in {"forward", "backward", "fetch.iter"}:
             ts, dur = event["ts"], event["dur"]
             inside = {**event, "id": 10_000 + event["id"], "name": "gc", "cat": "host"}
             inside["args"] = {**event["args"], "p_idx": event["id"], "level": 9}
@@ -223,7 +222,6 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
     assert len(made) > len(lines) + 30
     with_them = rec.folder / "with.pfw"
     with_them.write_text("\n".join(made) + "\n")
-    assert role_of("host", "gc") == "transparent"
     found, expected = (why([path]) for path in (with_them, rec.trace.path))
     assert expected.steps.count == 12
     assert found.steps == expected.steps

@@ -263,7 +263,7 @@ def _loops_of_blocks(blocks: Spans, waits: Spans) -> _Pieces:
 
 
 def _loops_of_waits(waits: Spans, train: _Chosen) -> _Pieces:
-    ends = np.sort(train.spans.end_ns[train.but("transparent", "evaluation")])
+    ends = np.sort(train.spans.end_ns[train.but("transparent", "garbage", "evaluation")])
     first, item = _items(waits)
     first |= item == 1
     start = waits.start_ns
@@ -279,7 +279,7 @@ def _loops_of_waits(waits: Spans, train: _Chosen) -> _Pieces:
 def _by_numbers(
     train: _Chosen, evaluation: tuple[Integers, Integers], *, told_apart: bool
 ) -> FoundSteps | None:
-    busy = train.spans.at(train.but("transparent", "block", "step"))
+    busy = train.spans.at(train.but("transparent", "garbage", "block", "step"))
     step, epoch = busy.integers(np.arange(len(busy)), "step", "epoch")
     told = np.flatnonzero(step != NO_INTEGER)
     step, epoch = step[told], epoch[told]

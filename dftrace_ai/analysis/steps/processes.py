@@ -392,7 +392,7 @@ def _with_marks_at_home(spans: Spans) -> Spans:
     marks = spans.has("step", "evaluation")
     if not marks.any():
         return spans
-    work = _threads(spans, ~spans.has("step", "evaluation", "transparent"))
+    work = _threads(spans, ~spans.has("step", "evaluation", "transparent", "garbage"))
     rows = np.flatnonzero(marks)
     rows = rows[~np.isin(spans.tid[rows], work)]
     if not len(rows):

@@ -28,6 +28,7 @@ Role = Literal[
     "transfer",
     "checkpoint",
     "launch",
+    "garbage",
     "other",
     "gpu_compute",
     "gpu_comm",
@@ -95,7 +96,7 @@ ANNOTATED: Final = (
     Rule(r"comm|communication", r".*", "comm"),
     Rule(r"device", r".*", "transfer"),
     Rule(r"checkpoint", r".*", "checkpoint"),
-    Rule(r"host", r"gc", "transparent"),
+    Rule(r"host", r"gc", "garbage"),
     Rule(r".*", r".*", "other"),
 )
 

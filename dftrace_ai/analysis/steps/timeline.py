@@ -53,19 +53,21 @@ _ABSORBING: Final[dict[Part, frozenset[Part]]] = {
 }
 
 # They tell nothing that the span around them does not.
-_WEAK: Final[frozenset[Part]] = frozenset({"compute", "launch"})
+_WEAK: Final[frozenset[Role]] = frozenset({"compute", "launch", "garbage"})
 
 
 def _part_of(role: Role) -> Part | None:
     if role in NO_PART or role.startswith("gpu_"):
         return None
+    if role == "garbage":
+        return "other"
     return "data" if role in DATA_WORK else role  # type: ignore[return-value]
 
 
 def part_within(outer: Part, role: Role) -> Part:
     """Return to which part a span's time belongs, by the part of what encloses it."""
     part = _part_of(role)
-    if part is None or (part in _WEAK and outer != "none"):
+    if part is None or (role in _WEAK and outer != "none"):
         return outer
     kept = _ABSORBING.get(outer)
     return part if kept is None or part in kept else outer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.ranks.words import excess_text
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -87,7 +88,14 @@ def _checkpoints(finding: Finding, said: _Said) -> _Sentences:
 
 
 def _other(finding: Finding, said: _Said) -> _Sentences:
-    spans = _spans(told_by.figures_of(finding, told_by.Others)["spans"], "a step")
+    of = told_by.figures_of(finding, told_by.Others)["spans"]
+    spans = _spans(of, "a step")
+    if of and f"{of[0]['cat']}/{of[0]['name']}" == GARBAGE:
+        return _Sentences(
+            f"{said.share} of a step is other work, most of it collecting Python's garbage.",
+            "Call gc.freeze() after setting up; collect less often, between steps.",
+            f"Of it: {spans}.",
+        )
     return _Sentences(
         f"{said.share} of a step is other work: neither data, nor computation, nor communication.",
         "Do it less often, or on another thread; annotate what is a part of the training below "

@@ -433,7 +433,8 @@ def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
 def _ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by severity, what is sure first, then by cost, then the more special.
 
-    Where ranks wait for others, what these do in no span comes behind it.
+    Where ranks wait for others, what these do in no span comes behind it. Of who is late it may be
+    unsure what in, but not that others wait.
     """
     found = list(findings)
     waiting = {rank for one in found if one.kind == "communication-bound" for rank in one.ranks}
@@ -441,7 +442,7 @@ def _ranked(findings: Iterable[Finding]) -> list[Finding]:
         found,
         key=lambda finding: (
             SEVERITIES.index(finding.severity),
-            finding.confidence == "low",
+            finding.confidence == "low" and finding.kind != "late-rank",
             finding.kind == "not-annotated" and bool(waiting - {*finding.ranks}),
             -finding.cost,
             KINDS.index(finding.kind),

@@ -79,18 +79,27 @@ HOW: dict[str, Callable[[int, float, float, float], Iterable[Event]]] = {
     "a GPU, told by what launched it": lambda *told: on_gpu(*told, by_launch=True),
     "gloo": of_gloo,
     "gloo, seen late": of_gloo_seen_late,
+    "gloo, in no span": lambda *told: (
+        one for one in of_gloo(*told) if one["cat"] != "cpu_op" or one["name"].startswith("c10d")
+    ),
 }
 
 
 def profiles(
-    folder: Path, how: str, late: int | None = LATE, *, between_us: float = 50
+    folder: Path,
+    how: str,
+    late: int | None = LATE,
+    *,
+    between_us: float = 50,
+    once: int | None = None,
 ) -> list[Path]:
     paths = []
     for rank in range(RANKS):
         events: list[Event] = []
         at = 1000.0
         for step in range(STEPS):
-            more = MORE_US if late is not None else 0
+            more = MORE_US if late is not None and once is None else 0
+            more += 30 * MORE_US if step == once else 0
             own = FORWARD_US + 40 * ((rank + step) % 3) + (more if rank == late else 0)
             end = at + FORWARD_US + 80 + more + MEET_US
             whole = end + 500 - at + (3000 if how.endswith("late") else 0)
@@ -151,6 +160,16 @@ def test_time_between_steps_counts_as_time(tmp_path: Path) -> None:
     assert finding.without == pytest.approx(even.by_rank[LATE].without, rel=0.02)
     assert told.share_of == "training"
     assert told.cost == pytest.approx(finding.cost, rel=0.01)
+
+
+def test_who_was_late_once_comes_before_what_is_in_no_span(tmp_path: Path) -> None:
+    verdict = why(profiles(tmp_path, "gloo, in no span", once=20))
+    late, unnamed = verdict.findings
+    assert (late.kind, late.cause, late.ranks, late.confidence) == (
+        *("late-rank", "once", (LATE,), "low"),
+    )
+    assert (unnamed.kind, unnamed.severity) == ("not-annotated", "critical")
+    assert unnamed.cost < late.cost
 
 
 def test_what_a_profile_computes_beside_a_collective_is_no_wait(tmp_path: Path) -> None:

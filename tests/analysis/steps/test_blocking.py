@@ -14,6 +14,7 @@ from analysis.trace_lines import TraceLines
 from dftrace_ai.analysis.diff import diff
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import Job, Steps, measure
+from dftrace_ai.analysis.why import why
 
 MS = 1_000_000
 START_NS = 1_000_000_000
@@ -145,6 +146,18 @@ def test_a_step_stands_still_for_others(tmp_path: Path, case: str) -> None:
     whole = sum(steps.hidden_ns.values()) + int(steps.parts["comm"].sum())
     lengths = sum(call.end - call.start for call in calls) * STEPS * MS
     assert whole <= lengths
+
+
+def test_garbage_that_is_collected_in_no_span_is_other_work(tmp_path: Path) -> None:
+    work = {"forward": (1, 11), "host.gc1": (4, 9), "host.gc2": (20, 60), "backward": (61, 91)}
+    steps = measured(tmp_path, work, [])
+    parts = {part: ns.tolist() for part, ns in steps.parts.items() if ns.any()}
+    each = {"forward": 10, "other": 40, "backward": 30, "none": 20}
+    assert parts == {part: [ms * MS] * STEPS for part, ms in each.items()}
+    (finding,) = why([tmp_path]).findings
+    assert finding.kind == "other-heavy"
+    assert "most of it collecting Python's garbage" in finding.what
+    assert finding.because == "Of it: host gc, 40 % of a step."
 
 
 def slow_reading(work: list[tuple[int, int]], calls: list[Call]) -> list[tuple[int, int]]:
