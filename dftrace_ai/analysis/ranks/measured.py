@@ -26,7 +26,7 @@ from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, calls_of
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
 from dftrace_ai.analysis.steps.profiled import NAMES, profiled_calls
-from dftrace_ai.analysis.steps.spans import common, places, rising, union
+from dftrace_ai.analysis.steps.spans import FAR, places, rising, union, without
 from dftrace_ai.analysis.steps.timeline import (
     NO_CODE,
     PART_CODE,
@@ -59,8 +59,6 @@ WAIT: Final = "wait"
 
 # Of the lines with a key and a value those that tell of groups.
 PROCESS_GROUP: Final = "process_group"
-
-NEVER: Final = 2**62
 
 # Of more stages nobody has made a pipeline.
 MOST_STAGES: Final = 2**20
@@ -186,7 +184,7 @@ def _calls(
     )
     # Of a schedule that is interleaved a rank has several: each its own, and the next so many on.
     stages = numbers["stage_index"]
-    stage = int(stages.min(initial=NEVER, where=stages >= 0))
+    stage = int(stages.min(initial=FAR, where=stages >= 0))
     return calls, rows, groups, stage if stage < MOST_STAGES else UNTOLD
 
 
@@ -293,7 +291,7 @@ def _silences(process: Process, steps: Steps, rows: Integers) -> SilenceRows:
     stood, line = steps.standstill, steps.timeline
     comm = line.only(line.part == PART_CODE["comm"])
     # What standstill has of it was told by calls, the rest lies on the thread itself or a GPU.
-    rest = _without(comm.start_ns, comm.end_ns, stood.start_ns, stood.end_ns)
+    rest = without(comm.start_ns, comm.end_ns, stood.start_ns, stood.end_ns)
     owner = comm.span[places(comm.start_ns, rest[0], right=True) - 1]
     on_gpu = process.spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
     thread = np.flatnonzero((process.spans.tid == steps.tid) & ~on_gpu)
@@ -304,16 +302,6 @@ def _silences(process: Process, steps: Steps, rows: Integers) -> SilenceRows:
     at = np.minimum(places(rows, span), len(rows) - 1)
     call = np.where(rows[at] == span, at, UNTOLD) if len(rows) else np.full(len(span), UNTOLD)
     return SilenceRows(start[order], np.concatenate([stood.end_ns, rest[1]])[order], call)
-
-
-def _without(
-    start: Integers, end: Integers, other_start: Integers, other_end: Integers
-) -> tuple[Integers, Integers]:
-    """Return what of stretches is in none of others; both in order, without overlaps."""
-    low = np.concatenate([[-NEVER], other_end])
-    high = np.concatenate([other_start, [NEVER]])
-    some = low < high
-    return common(start, end, low[some], high[some])
 
 
 def _spans(steps: Steps, silences: SilenceRows, names: _Names) -> SpanRows:
@@ -391,7 +379,7 @@ def chunks_of(whole: StepsChunk) -> dict[int, StepsChunk]:
     steps, spans, silences, calls = whole
     kinds = steps.number // STEPS_OF_CHUNK
     firsts = np.flatnonzero(np.append(True, kinds[1:] != kinds[:-1]))
-    times = np.append(steps.start_ns[firsts[1:]], NEVER)
+    times = np.append(steps.start_ns[firsts[1:]], FAR)
     bounds = [np.append(firsts[1:], len(kinds))]
     bounds += [np.searchsorted(rows.start_ns, times) for rows in (spans, silences, calls)]
     found: dict[int, StepsChunk] = {}

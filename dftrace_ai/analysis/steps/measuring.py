@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.spans import brief, common, places, union
+from dftrace_ai.analysis.steps.spans import brief, common, places, union, without
 from dftrace_ai.analysis.steps.timeline import PARTS, Layer, ThreadLine, covered_within, joined
 
 if TYPE_CHECKING:
@@ -449,8 +449,7 @@ def _layers(
     spans = process.spans
 
     def of(role: Role, part: Part, *, fills: bool = False) -> Layer:
-        chosen = beside & spans.has(role)
-        return Layer(*union(spans.start_ns[chosen], spans.end_ns[chosen]), part, fills=fills)
+        return Layer(*_stretches_of(spans, beside, (role,)), part, fills=fills)
 
     stretches = union(stood.start_ns, stood.end_ns)
     yield Layer(*stretches, "comm", below=("evaluation", "checkpoint", "transfer"))
@@ -469,8 +468,24 @@ def _of_others(spans: Spans, beside: Integers) -> dict[Part, _Stretches]:
     """Return when others than the thread that trains were in spans of each part, if ever."""
     found: dict[Part, _Stretches] = {}
     for part, roles in _HIDDEN.items():
-        chosen = beside & spans.has(*roles)
-        start, end = union(spans.start_ns[chosen], spans.end_ns[chosen])
-        if len(start):
-            found[part] = start, end
+        stretches = _stretches_of(spans, beside, roles)
+        if len(stretches[0]):
+            found[part] = stretches
     return found
+
+
+def _stretches_of(spans: Spans, beside: Integers, roles: tuple[Role, ...]) -> _Stretches:
+    """Return when others were in spans of some roles; of a GPU, when a stream computed itself."""
+    chosen = beside & spans.has(*roles)
+    if roles != ("gpu_compute",):
+        return union(spans.start_ns[chosen], spans.end_ns[chosen])
+    # An interval of a stream has the collectives and copies within that the stream came to.
+    inner = beside & spans.has("gpu_comm", "gpu_transfer")
+    both = np.intersect1d(spans.tid[chosen], spans.tid[inner])
+    alone = chosen & ~np.isin(spans.tid, both)
+    found = [(spans.start_ns[alone], spans.end_ns[alone])]
+    for tid in both:
+        here = [mask & (spans.tid == tid) for mask in (chosen, inner)]
+        computing, moving = (union(spans.start_ns[one], spans.end_ns[one]) for one in here)
+        found.append(without(*computing, *moving))
+    return union(*map(np.concatenate, zip(*found, strict=True)))

@@ -32,6 +32,9 @@ READ_AT_ONCE: Final = 10_000
 # Of fewer pairs NumPy finds places as fast.
 LITTLE: Final = 1 << 12
 
+FAR: Final = 2**62
+"""In place of a moment, one behind all others."""
+
 NO_INTEGER: Final = NO_NUMBER
 """In place of a whole number, where arguments have none."""
 
@@ -304,3 +307,13 @@ def common(
     low = np.maximum(start[each], other_start[other])
     high = np.minimum(end[each], other_end[other])
     return low[low < high], high[low < high]
+
+
+def without(
+    start: Integers, end: Integers, other_start: Integers, other_end: Integers
+) -> tuple[Integers, Integers]:
+    """Return what of stretches is in none of others; both in order, without overlaps."""
+    low = np.concatenate([[-FAR], other_end])
+    high = np.concatenate([other_start, [FAR]])
+    some = low < high
+    return common(start, end, low[some], high[some])

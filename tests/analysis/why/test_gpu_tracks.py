@@ -117,6 +117,27 @@ def test_spans_with_a_time_on_the_device_are_tracks_of_a_gpu(tmp_path: Path) -> 
     assert "the GPU (times are the host's)" not in verdict.unseen
 
 
+def test_collectives_and_copies_within_an_interval_of_their_stream_are_no_computing(
+    tmp_path: Path,
+) -> None:
+    host = [("compute", "forward", 1, 100, 1000), ("compute", "step", 1, 8300, 200)]
+    device = [
+        ("gpu.compute", "forward", GPU, 1000, 6000),
+        *[("gpu.comm", "all_reduce", GPU, 2000, 2000), ("gpu.device", "transfer", GPU, 5000, 500)],
+        # On another stream others compute meanwhile, which hides a part of it.
+        ("gpu.compute", "step", GPU + 1, 3500, 1000),
+    ]
+    verdict = profile(tmp_path, 30, [*host, *device], [("pipeline", "step", 1, 0, STEP_US)])
+    assert shares(verdict) == {
+        "gpu": 0.4,
+        "comm": 0.15,
+        "transfer": 0.05,
+        "forward": 0.09,
+        "optimizer": 0.02,
+        "none": 0.29,
+    }
+
+
 def test_a_gpu_that_is_seen_in_some_steps_only_is_not_judged(tmp_path: Path) -> None:
     kernels = [("kernel", "sgemm", GPU, 200, 500), ("kernel", "sgemm", GPU, 700, 8500)]
     path = tmp_path / "profile.pfw"
