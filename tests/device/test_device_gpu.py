@@ -100,8 +100,8 @@ def test_streams_have_tracks_of_their_own(traced: Traced) -> None:
     }
 
 
-def test_a_blocking_collective_has_its_time_on_the_stream(traced: Traced) -> None:
-    """With one rank, whose kernel copies: it begins when the stream has done what was before it."""
+def test_collectives_have_their_time_on_the_stream_that_they_hold(traced: Traced) -> None:
+    """With one rank: blocking ones begin when the stream has done what was before them, waits too."""
     distributed = pytest.importorskip("torch.distributed")
     operator = torch.ops.c10d.allreduce_.default
     if not distributed.is_nccl_available():
@@ -121,15 +121,25 @@ def test_a_blocking_collective_has_its_time_on_the_stream(traced: Traced) -> Non
                 torch.mm(x, x, out=out)
             with nothing_may_wait():
                 distributed.all_reduce(numbers)
-            distributed.all_reduce(numbers, async_op=True).wait()
+            for _ in range(20):  # what has to be done before the collective
+                torch.mm(x, x, out=out)
+            work = distributed.all_reduce(numbers, async_op=True)
+            with nothing_may_wait(), ai.compute.backward:
+                work.wait()
             torch.cuda.synchronize()
+            work.wait()  # for what is over
             dftrace_ai.auto.remove()
     finally:
         distributed.destroy_process_group()
-    forward, reduced = on_device(run.trace)
+    forward, reduced, waited = on_device(run.trace)
     assert (reduced.cat, reduced.name) == ("gpu.comm", "all_reduce")
     assert reduced.p_idx == run.trace.named("all_reduce")[0].id
     assert reduced.ts_ns is not None
     assert reduced.ts_ns >= forward.end_ns
     assert reduced.dur_ns
     assert tracks(run.trace)[reduced.tid] == "GPU 0 stream 0"
+    assert (waited.cat, waited.name) == ("gpu.comm", "wait")
+    assert waited.p_idx == run.trace.named("backward")[0].id
+    assert waited.ts_ns is not None
+    assert waited.ts_ns >= reduced.end_ns
+    assert tracks(run.trace)[waited.tid] == "GPU 0 stream 0"

@@ -146,15 +146,17 @@ class Ends:
         self._standing.clear()
         self._looker = None
 
-    def seen_by(self, wait: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what stands in the place of a work's wait."""
+    def seen_by(
+        self, wait: Callable[..., Any], of_others: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return what stands in the place of a work's wait, and of one that is not followed."""
         telling, silent = self.telling, self._silent
 
         def seen(work: Any, *args: Any, **kwargs: Any) -> Any:
             key = id(work)
             one = telling.get(key) or silent.get(key)
             if one is None:
-                return wait(work, *args, **kwargs)
+                return of_others(work, *args, **kwargs)
             begun = Wait.begun()
             if one.wait is None:
                 one.wait = begun

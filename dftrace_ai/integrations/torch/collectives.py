@@ -62,12 +62,12 @@ NAMES: Final = {
 
 _PEERS: Final = {"send": "dst", "recv_": "src"}
 
-
 # Of a group, that pass before a flight recorder is told of it again.
 AGAIN: Final = 200
 
 CATEGORY = "comm"
 TRACK = "collectives"
+ON_STREAM: Final = "wait"  # for asynchronous collectives
 
 KEY = "BackendSelect"
 
@@ -99,6 +99,7 @@ class _Seam:
         self._groups = Groups()
         self._ends = Ends()
         self._told = False
+        self._has_works_of_streams = False
 
     def build(self) -> None:
         import torch
@@ -108,7 +109,7 @@ class _Seam:
         library: Any = torch.library.Library
         swaps.then(self._groups.forget)
         swaps.then(self._ends.give_up)
-        swaps.swap(needed.work, "wait", self._ends.seen_by)
+        swaps.swap(needed.work, "wait", self._waiting)
         swaps.swap(torch.Future, "wait", self._ends.by_future)
         if self._training is not None:
             # DDP waits in C++, within its backward, and its forward for buffers.
@@ -153,8 +154,7 @@ class _Seam:
     ) -> Any:
         """Pass a call on, and record it where that is wanted."""
         redispatch = operation.overload.redispatch
-        gate = self._gate
-        if not emitting.is_recording() or (gate is not None and not gate.recording):
+        if not self._records():
             return redispatch(keys, *args, **kwargs)
         span, end_on_stream = self._begun(operation, needed, args)
         # Some have no work: the call itself waits.
@@ -174,9 +174,41 @@ class _Seam:
             self._follow(span, operation, needed, args, result)
         return result
 
-    def wait(self, waiting: Callable[[], Any]) -> Any:
+    def wait(self, waiting: Callable[[], Any], tensor: Any) -> Any:
         """Wait for a functional collective, as torch does by itself."""
-        return self._ends.within(waiting)
+        if tensor.is_cpu:
+            return self._ends.within(waiting)
+        return self._timed(waiting)
+
+    def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        def of_streams(work: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._has_works_of_streams:
+                return wait(work, *args, **kwargs)
+            waiting = partial(wait, work, *args, **kwargs)
+            return self._timed(waiting, work.is_completed)
+
+        return self._ends.seen_by(wait, of_streams)
+
+    def _timed(self, waiting: Callable[[], Any], is_over: Callable[[], bool] = bool) -> Any:
+        """Have the current stream wait; the interval is what it stands still, and the host not."""
+        times = self._stream_times() if self._stream_times is not None and self._records() else None
+        interval = None if times is None else times.begin()
+        # Not asked while a graph is captured, when there is no interval either.
+        of_stream = times is not None and interval is not None and not asked(is_over)
+        try:
+            return waiting()
+        finally:
+            if times is not None and interval is not None:
+                told = CATEGORY, ON_STREAM, self._numbers()
+                times.end(interval, told) if of_stream else times.drop(interval)
+
+    def _records(self) -> bool:
+        return emitting.is_recording() and (self._gate is None or self._gate.recording)
+
+    def _numbers(self) -> Mapping[str, int]:
+        """Return step and epoch, where they are known and recorded."""
+        training = self._training
+        return training.numbers_here() if training is not None and training.recorded else {}
 
     def _begun(
         self, operation: Operation, needed: _Needed, args: tuple[Any, ...]
@@ -196,9 +228,7 @@ class _Seam:
         self, operation: Operation, handle: Any, args: tuple[Any, ...]
     ) -> dict[str, int | str]:
         group = self._groups.of(handle)
-        told: dict[str, int | str] = {"group": group.name}
-        if self._training is not None and self._training.recorded:
-            told |= self._training.numbers_here()
+        told: dict[str, int | str] = {"group": group.name, **self._numbers()}
         if operation.sized:
             # What goes to all, or comes from all: the larger of the two.
             sizes = [bytes_of(args[at]) for at in operation.tensors_at]
@@ -232,6 +262,7 @@ class _Seam:
             tensor = first_tensor([args[at] for at in operation.tensors_at])
             # The work of a device is done when it is handed to it.
             if boxed is None or tensor is None or not tensor.is_cpu:
+                self._has_works_of_streams |= boxed is not None and tensor is not None
                 span.end(ENQUEUED)
                 return
             work = needed.work.unbox(boxed)
@@ -354,7 +385,7 @@ def _waiting(overload: Any, needed: _Needed) -> Callable[..., Any]:
         seam = _switch.seam
         if seam is None:
             return redispatch(keys & below, *args, **kwargs)
-        return seam.wait(partial(redispatch, keys & below, *args, **kwargs))
+        return seam.wait(partial(redispatch, keys & below, *args, **kwargs), args[0])
 
     return left_alone(waiting)
 

@@ -145,20 +145,40 @@ class Busy(StandIn):
             self.default.end_ns = (self.default.end_ns or now()) + 5 * MS
 
 
-def test_a_blocking_collective_has_its_time_on_the_stream(traced: Traced, auto: Auto) -> None:
-    """As work of the current stream, which an asynchronous one is not, and none of a processor."""
+class Enqueued(dist.Work):
+    """A work of a device, which has nobody wait but a stream."""
+
+    def is_completed(self) -> bool:
+        return False
+
+    def wait(self, *_: Any) -> bool:
+        return True
+
+
+def test_a_stream_has_the_time_of_blocking_collectives_and_of_waits_for_others(
+    traced: Traced, auto: Auto
+) -> None:
+    """As work of the current stream, and while it waits for that of another; none of a processor."""
     import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
 
     use_clock(Busy())
     # A device without memory, and a backend that transfers nothing.
     dist.init_process_group("cpu:gloo,meta:fake", store=dist.HashStore(), rank=0, world_size=1)
+    reduced = torch.ops._c10d_functional
     try:
         with traced(perfetto=False) as run:
             for device in (True, False):
                 auto(parts="collectives", device=device)
                 for _ in range(3):
                     dist.all_reduce(torch.ones(8, device="meta"))
-                dist.all_reduce(torch.ones(8, device="meta"), async_op=True).wait()
+                with dftrace_ai.ai.compute.backward:
+                    dist.all_reduce(torch.ones(8), async_op=True).wait()
+                    dist.all_reduce(torch.ones(8, device="meta"), async_op=True).wait()  # is over
+                    assert dist.Work.wait(Enqueued())
+                    for where in ("meta", "cpu"):
+                        reduced.wait_tensor(
+                            reduced.all_reduce(torch.ones(8, device=where), "sum", "0")
+                        )
                 dist.all_reduce(torch.ones(8))
                 auto.remove()
     finally:
@@ -166,12 +186,15 @@ def test_a_blocking_collective_has_its_time_on_the_stream(traced: Traced, auto: 
         use_clock(None)
     found = [e for e in run.trace.spans if e.cat == "gpu.comm"]
     hosts = [e for e in run.trace.spans if e.cat == "comm"]
-    assert [(e.name, e.user["nth"], e.user["bytes"], e.user["stream"]) for e in found] == [
+    blocking, waits = found[:3], found[3:]
+    assert [(e.name, e.user["nth"], e.user["bytes"], e.user["stream"]) for e in blocking] == [
         ("all_reduce", nth, 32, 0) for nth in range(3)
     ]
-    assert [e.p_idx for e in found] == [e.id for e in hosts[:3]]
-    assert [round((e.dur_ns or 0) / MS, 2) for e in found] == [5, 5, 5]
-    assert len(hosts) == 10
+    assert [e.p_idx for e in blocking] == [e.id for e in hosts[:3]]
+    assert [(e.name, e.user["stream"]) for e in waits] == [("wait", 0)] * 2
+    assert {e.p_idx for e in waits} == {run.trace.named("backward")[0].id}
+    assert [round((e.dur_ns or 0) / MS, 2) for e in found] == [5] * 5
+    assert len(hosts) == 16
 
 
 LIMIT = 64 * 1024
