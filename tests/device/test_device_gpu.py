@@ -123,11 +123,11 @@ def test_collectives_have_their_time_on_the_stream_that_they_hold(traced: Traced
                 distributed.all_reduce(numbers)
             for _ in range(20):  # what has to be done before the collective
                 torch.mm(x, x, out=out)
-            work = distributed.all_reduce(numbers, async_op=True)
+            pending = distributed.all_reduce(numbers, async_op=True)
             with nothing_may_wait(), ai.compute.backward:
-                work.wait()
+                pending.wait()
             torch.cuda.synchronize()
-            work.wait()  # for what is over
+            pending.wait()  # for what is over
             dftrace_ai.auto.remove()
     finally:
         distributed.destroy_process_group()
