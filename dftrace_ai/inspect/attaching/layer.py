@@ -36,6 +36,7 @@ class Treatment(NamedTuple):
     delayed: DelayedScaling | None = None  # what delayed scaling knows; None under another
     feature: str | None = None  # who asked for it; None is the recipe
     custom: Implementation | None = None  # the custom feature that changes the tensor
+    in_blocks: bool = False  # each has a scale of its own, as in MXFP8
 
 
 def described(treatment: Treatment | None) -> Description:
@@ -185,14 +186,17 @@ class LiveLayer:
                         recipe.format_of(tensor), recipe.margin, delayed
                     )
         for (gemm, tensor), modify in self.plan.modify.items():
+            in_blocks = modify.format is not None and modify.format.startswith("MX")
             if modify.format is not None:
-                format_ = Format(modify.format)
+                format_ = Format(modify.format.removeprefix("MX"))
             elif recipe is not None:
                 format_ = recipe.format_of(tensor)
             else:
                 self.tell_idle(modify.feature, "does nothing in forwards without FP8")
                 continue
-            table[gemm, tensor] = Treatment(format_, modify.margin, feature=modify.feature)
+            table[gemm, tensor] = Treatment(
+                format_, modify.margin, feature=modify.feature, in_blocks=in_blocks
+            )
         for query, one in self.custom.modifiers.items():
             table[query] = Treatment(None, feature=one.name, custom=one)
         return table

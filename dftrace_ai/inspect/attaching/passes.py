@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from dftrace_ai.inspect.collecting.rings import Asked
 from dftrace_ai.inspect.nonfinite import CAUSES, MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import fake_quantise, scale_of
+from dftrace_ai.inspect.numerics.fp8 import fake_quantise, fake_quantise_in_blocks, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +163,7 @@ class Pass:
             return delayed.format, delayed.scale(gradients=self._gradients)
         if source == "used":
             for (_, name), treatment in self._table.items():
-                if name == tensor_name and treatment.format is not None:
+                if name == tensor_name and treatment.format and not treatment.in_blocks:
                     return treatment.format, self._scale_under(treatment, treatment.format, amax)
             self._layer.tell_idle(
                 FP8_FEATURE, "tells what current scaling would do to tensors that stay out of FP8"
@@ -196,14 +196,16 @@ class Pass:
             return layer.custom.modified(treatment.custom, gemm, tensor_name, tensor)
         if treatment.format is None:
             return tensor
-        amax = self._amax_of(tensor_name, tensor if whole is None else whole)
-        if amax is None:
-            return tensor
-        scale = self._scale_under(treatment, treatment.format, amax)
+        given: tuple[Any, ...] = (treatment.format, None, treatment.margin)
+        if not treatment.in_blocks:
+            amax = self._amax_of(tensor_name, tensor if whole is None else whole)
+            if amax is None:
+                return tensor
+            given = (treatment.format, self._scale_under(treatment, treatment.format, amax), 0)
         if torch.is_grad_enabled() and tensor.requires_grad:
             apply: Callable[..., Tensor] = _PassedThrough.apply
-            return apply(tensor, treatment.format, scale)
-        return fake_quantise(tensor, treatment.format, scale)
+            return apply(tensor, *given)
+        return _quantised(tensor, *given)
 
 
 @overload
@@ -244,14 +246,25 @@ class _PassedThrough(torch.autograd.Function):
     def forward(
         _ctx: object,
         tensor: Tensor,
-        format: Format,  # noqa: A002 - of numbers
-        scale: float | Tensor,
+        *given: Any,
     ) -> Tensor:
-        return fake_quantise(tensor, format, scale)
+        return _quantised(tensor, *given)
 
     @staticmethod
-    def backward(_ctx: object, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return gradients[0], None, None
+    def backward(_ctx: object, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return gradients[0], None, None, None
+
+
+def _quantised(
+    tensor: Tensor,
+    format: Format,  # noqa: A002 - of numbers
+    scale: float | Tensor | None,
+    margin: int = 0,
+) -> Tensor:
+    """Return a tensor as its format gives it back; without a scale blocks have their own."""
+    if scale is None:
+        return fake_quantise_in_blocks(tensor, format, margin)
+    return fake_quantise(tensor, format, scale)
 
 
 def _replaced_by(tensor: Tensor) -> str | None:

@@ -73,7 +73,8 @@ Scales operands by their own amax of this moment; the GEMM stays in FP8.
     "transformer_engine.FakeQuant": f"""\
 Runs GEMMs in high precision with operands or results rounded to FP8.
 {_OPERANDS}
-  quant_format: FP8E4M3 or FP8E5M2
+  quant_format: FP8E4M3 or FP8E5M2, with one scale for the tensor; MXFP8E4M3 or MXFP8E5M2,
+    with a power of two for each 32 neighbours of the last dimension
   as tensors, also output, dgrad and wgrad: the result of the GEMM is rounded""",
 }
 

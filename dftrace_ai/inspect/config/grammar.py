@@ -85,8 +85,6 @@ def _margin(value: Any) -> int:
 
 
 def _format(value: Any) -> str:
-    if isinstance(value, str) and value.upper().startswith("MX"):
-        raise ValueError(f"{as_written(value)} is not supported; supported: FP8E4M3 and FP8E5M2")
     return names.FORMATS[_known("format", names.FORMATS, kind=ValueError)(value)]
 
 

@@ -44,8 +44,15 @@ STAT_ALIASES = {
     "LogFp8TensorStats": _WITHOUT_SIGN,
 }
 
-# What quant_format may say, and the format it means.
-FORMATS = {"FP8E4M3": "E4M3", "FP8E5M2": "E5M2", "E4M3": "E4M3", "E5M2": "E5M2"}
+# What quant_format may say, and the format it means: MX in front has a scale for each 32 numbers.
+FORMATS = {
+    "FP8E4M3": "E4M3",
+    "FP8E5M2": "E5M2",
+    "MXFP8E4M3": "MXE4M3",
+    "MXFP8E5M2": "MXE5M2",
+    "E4M3": "E4M3",
+    "E5M2": "E5M2",
+}
 
 
 def canonical(

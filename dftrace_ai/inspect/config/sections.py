@@ -245,7 +245,8 @@ class Modify:
     """How a tensor is changed on its way into a GEMM, or out of it."""
 
     feature: str  # FakeQuant or PerTensorScaling
-    format: str | None = None  # E4M3 or E5M2; None is the format of the FP8 recipe
+    # E4M3 or E5M2, with MX in front for blocks; None is the format of the FP8 recipe.
+    format: str | None = None
     margin: int = 0  # the scale is that of amax * 2**margin
 
 

@@ -124,6 +124,13 @@ def _fake_quantise_elsewhere(
     return output if row is None else (output, record_of(row.tolist()))
 
 
+def fake_quantise_in_blocks(tensor: Tensor, format: Format, margin: int = 0) -> Tensor:
+    """Return a tensor as it comes back from MXFP8: blocks of 32 in a row share a power of two."""
+    # As `fake_quantise` otherwise; blocks are those of the last dimension, and an infinity stays.
+    _check_numbers(tensor)
+    return plain.fake_quantise_in_blocks(tensor.detach(), format, margin)
+
+
 def _check_numbers(tensor: Tensor) -> None:
     if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
         raise InspectTypeError(f"{tensor.dtype} is not quantised; fp64, fp32, bf16 and fp16 are")

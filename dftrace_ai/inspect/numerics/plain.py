@@ -207,6 +207,12 @@ def fake_quantise(
 ) -> tuple[Tensor, Tensor | None]:
     """Return a tensor as an 8-bit format gives it back, and its row where counts are wanted."""
     factor = _factor(scale, tensor.device)
+    output = _there_and_back(tensor, format, factor)
+    return output, lost_row(tensor, output, format, factor) if with_counts else None
+
+
+def _there_and_back(tensor: Tensor, format: Format, factor: Tensor) -> Tensor:
+    """Return what is left of numbers that are multiplied, cast, and divided again."""
     narrow = tensor.to(torch.float32)
     scaled = narrow * factor
     clipped = scaled.abs().clamp(max=format.fmax)
@@ -218,8 +224,32 @@ def fake_quantise(
     on_grid = torch.where(clipped < 2.0**format.smallest_exponent, subnormal, normal)
     on_grid = torch.where(clipped.isnan(), clipped, on_grid)
     reciprocal = (1.0 / factor).clamp(max=FP32_MAX)
-    output = torch.copysign(on_grid * reciprocal, scaled).to(tensor.dtype)
-    return output, lost_row(tensor, output, format, factor) if with_counts else None
+    return torch.copysign(on_grid * reciprocal, scaled).to(tensor.dtype)
+
+
+BLOCK = 32
+"""So many neighbours of the last dimension have one scale in MXFP8."""
+
+
+def fake_quantise_in_blocks(tensor: Tensor, format: Format, margin: int = 0) -> Tensor:
+    """Return a tensor as MXFP8 gives it back, where a scale is a power of two."""
+    return _on_its_shard(tensor, lambda shard: _in_blocks(shard, format, margin))
+
+
+def _in_blocks(tensor: Tensor, format: Format, margin: int) -> Tensor:
+    # OCP Microscaling Formats 1.0, with the power rounded up as Transformer Engine does, so that
+    # no number is clipped. A row's last block may be shorter.
+    if not tensor.numel():
+        return tensor.clone()
+    rows = tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
+    short = -rows.shape[-1] % BLOCK
+    blocks = torch.nn.functional.pad(rows, (0, short)).reshape(len(rows), -1, BLOCK)
+    amax = blocks.abs().to(torch.float32).nan_to_num(0.0, FP32_MAX).amax(-1, keepdim=True)
+    fraction, power = torch.frexp(amax / format.fmax)
+    power = (power - (fraction == 0.5).to(power.dtype) + margin).clamp(-127, 120)
+    factor = ((127 - power) << 23).view(torch.float32)
+    output = _there_and_back(blocks, format, factor).flatten(-2)
+    return output[:, : rows.shape[-1]].reshape(tensor.shape)
 
 
 def neutral_row(device: torch.device) -> Tensor:

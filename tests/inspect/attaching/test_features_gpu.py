@@ -31,7 +31,13 @@ FEATURES: dict[str, dict[str, Any]] = {
     "DisableFp8Gemm": {"gemms": ["fprop"]},
     "DisableFp8Layer": {},
     "PerTensorScaling": {"gemms": GEMMS, "tensors": OPERANDS},
-    "FakeQuant": {"gemms": GEMMS, "tensors": OPERANDS, "quant_format": "FP8E4M3"},
+    "FakeQuant": {
+        "gemms": GEMMS,
+        "tensors_struct": [
+            {"tensor": tensor, "quant_format": format_}
+            for tensor, format_ in zip(OPERANDS, ("FP8E4M3", "MXFP8E4M3", "MXFP8E5M2"), strict=True)
+        ],
+    },
 }
 CHANGES_OUTSIDE = {"FakeQuant"}
 OBSERVES = ("LogTensorStats", "LogFp8TensorStats")

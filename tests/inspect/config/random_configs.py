@@ -67,7 +67,9 @@ class _Writer:
     def format(self) -> dict[str, Any]:
         keys: dict[str, Any] = {}
         if self.happens(0.5):
-            keys["quant_format"] = self.one(["FP8E4M3", "E5M2", "fp8e5m2", "MXFP8"], 0.1)
+            keys["quant_format"] = self.one(
+                ["FP8E4M3", "E5M2", "fp8e5m2", "MXFP8E4M3", "MXFP8"], 0.1
+            )
         return keys | self.margin()
 
     def margin(self) -> dict[str, Any]:

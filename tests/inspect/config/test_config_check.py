@@ -377,7 +377,7 @@ def test_features_are_listed_and_explained() -> None:
         "base.LogTensorStats",
         "transformer_engine.LogTensorStats",
     ]
-    assert "quant_format: FP8E4M3 or FP8E5M2" in out
+    assert "quant_format: FP8E4M3 or FP8E5M2, with one scale" in out
     assert len(checked(run("features", "all", "--json")[1], "inspect-features")["features"]) == 7
     status, _, err = run("features", "FakeQuan\x1b[2J")
     assert status == 2

@@ -179,8 +179,8 @@ REFUSED: list[Refused] = [
     ),
     key(
         "FakeQuant",
-        {**WEIGHT, "quant_format": "MXFP8E4M3"},
-        *(".quant_format", "not supported", "FP8E4M3"),
+        {**WEIGHT, "quant_format": "MXFP4E2M1"},
+        *(".quant_format", "'MXFP4E2M1'", "MXFP8E4M3"),
     ),
     key("PerTensorScaling", {**WEIGHT, "margin": 1.5}, ".margin", "1.5", "a whole number"),
     # Features that exclude each other.

@@ -17,6 +17,7 @@ from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import (
     fake_quantise,
+    fake_quantise_in_blocks,
     quantisation_record,
     quantisation_row,
     scale_of,
@@ -247,3 +248,51 @@ def test_what_is_not_quantised() -> None:
         for dtype in (torch.float32, torch.float64):
             with pytest.raises(InspectValueError, match="scale"):
                 fake_quantise(torch.ones(3, dtype=dtype), Format.E4M3, scale)
+
+
+TORCH_TYPES = {Format.E4M3: torch.float8_e4m3fn, Format.E5M2: torch.float8_e5m2}
+
+
+def block_by_block(x: Tensor, format: Format, margin: int = 0) -> Tensor:
+    """MXFP8 by hand: torch's own cast, under the smallest power of two that clips nothing."""
+    rows = x.double().reshape(-1, x.shape[-1] if x.dim() else 1)
+    blocks = []
+    for block in rows.split(32, -1):
+        amax = block.abs().amax(-1, keepdim=True)
+        power = torch.full_like(amax, -127.0)
+        while (short := amax > format.fmax * 2.0**power).any():
+            power[short] += 1
+        scale = 2.0 ** (power + margin).clamp(-127, 120)
+        cast = (block / scale).float().clamp(-format.fmax, format.fmax).to(TORCH_TYPES[format])
+        blocks.append((cast.double() * scale).to(x.dtype))
+    return torch.cat(blocks, -1).reshape(x.shape)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_blocks_of_mxfp8_are_those_of_torch_s_types(format: Format, dtype: torch.dtype) -> None:
+    magnitudes = torch.logspace(-30, 30, 96) if dtype is not torch.float16 else torch.ones(96)
+    many = (normal(96 * 40).reshape(40, 96) * magnitudes).to(dtype)
+    exact = torch.tensor([format.fmax, -1.0, format.fmax / 2, 0.0] * 16).to(dtype)
+    shapes = [(40, 96), (96, 40), (2, 5, 384), (3840,), (8, 480), (128, 30)]
+    for x in (*map(many.reshape, shapes), many.t(), exact, exact[:0], many[0, 0], many[:0]):
+        for margin in (0, 1, -1, 200, -200):
+            found = fake_quantise_in_blocks(x, format, margin)
+            if x.numel():
+                assert same_numbers(found, block_by_block(x, format, margin)), (x.shape, margin)
+            assert (found.shape, found.dtype) == (x.shape, x.dtype)
+
+
+def test_what_is_no_number_stays_within_its_block() -> None:
+    x = normal(96).reshape(1, 96)
+    strange = x.clone()
+    strange[0, 40] = torch.nan
+    found = fake_quantise_in_blocks(strange, Format.E4M3)
+    assert found.isnan().sum() == 1
+    expected = block_by_block(torch.where(strange.isnan(), 0.0, strange), Format.E4M3)
+    assert same_numbers(torch.where(found.isnan(), 0.0, found), expected)
+    strange[0, 40] = -torch.inf
+    found = fake_quantise_in_blocks(strange, Format.E4M3)
+    assert found[0, 40] == -torch.inf
+    assert same_numbers(found[:, :32], expected[:, :32])
+    assert same_numbers(found[:, 64:], expected[:, 64:])

@@ -27,6 +27,8 @@ from torch import nn
 
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect import InspectError
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.fp8 import fake_quantise_in_blocks
 
 PAIRS = (
     ("fprop", "activation"),
@@ -402,3 +404,25 @@ def test_recipes_that_are_not_known_are_refused(recipe, kind, tmp_path):
         with pytest.raises(kind):
             debug_api.attach(model, fp8=recipe)
         debug_api.attach(model)
+
+
+def test_operands_in_blocks_are_those_of_mxfp8(tmp_path):
+    """Each operand as it is told, along its last dimension; gradients pass as if nothing were done."""
+    formats = {"activation": "MXFP8E4M3", "weight": "MXFP8E4M3", "gradient": "MXFP8E5M2"}
+    items = [{"tensor": tensor, "quant_format": format_} for tensor, format_ in formats.items()]
+    config = section({"FakeQuant": {"gemms": ["fprop", "dgrad", "wgrad"], "tensors_struct": items}})
+    # Blocks of very different magnitude: one scale for all would turn most of it to zero.
+    x = (torch.randn(40, 96) * torch.logspace(-6, 6, 96)).requires_grad_()
+    gradient = torch.randn(40, 70) * torch.logspace(-6, 6, 70)
+    with session(config, tmp_path):
+        model = nn.Linear(96, 70)
+        debug_api.attach(model)
+        y = model(x)
+        y.backward(gradient)
+    a = fake_quantise_in_blocks(x, Format.E4M3)
+    w = fake_quantise_in_blocks(model.weight, Format.E4M3)
+    g = fake_quantise_in_blocks(gradient, Format.E5M2)
+    assert torch.equal(y, nn.functional.linear(a, w, model.bias))
+    assert torch.equal(x.grad, g.mm(w))
+    assert torch.equal(model.weight.grad, g.t().mm(a))
+    assert (a != 0).float().mean() > 0.95
