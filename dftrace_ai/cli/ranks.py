@@ -149,7 +149,7 @@ def _call_cells(row: CollectiveRow) -> dict[str, str]:
         f"{100 * row.wait_share:.1f} %",
         _most(row.last),
         _most(row.root),
-        time_text(row.imposed_ns_per_step / 1e3),
+        "-" if row.imposed_ns_per_step is None else time_text(row.imposed_ns_per_step / 1e3),
         "-"
         if row.busbw_gbs is None
         else f"{row.busbw_gbs:.3g}"
@@ -173,6 +173,8 @@ def rank_lines(verdict: RanksVerdict, by: str, width: int) -> Iterator[Renderabl
     grouped = _grouped(verdict.by_rank, by)
     cells = [_rank_cells(by, name, rows, verdict) for name, rows in grouped.items()]
     title = "Ranks: work of their own and waiting, the usual step"
+    if len(grouped) < len(verdict.by_rank):
+        title += ", on average over those of a row"
     made, kept = fitted_table(title, (by,), RANK_FIGURES, cells[:MOST_ROWS], RANK_SPARED, width)
     yield made
     yield from no_room_told(RANK_FIGURES, kept)
@@ -196,19 +198,19 @@ def _grouped(rows: Sequence[RankRow], by: str) -> Mapping[str, list[RankRow]]:
             told = f"there are: {', '.join(there)}" if there else "it is not told in these traces"
             raise ConfigError(f"--by {by}: the layout of ranks has no such dimension; {told}")
         found.setdefault(name, []).append(row)
-    return dict(sorted(found.items(), key=lambda one: -_middle(row.late_ns for row in one[1])))
+    return dict(sorted(found.items(), key=lambda one: -_mean(row.late_ns for row in one[1])))
 
 
 def _rank_cells(
     by: str, name: str, rows: Sequence[RankRow], verdict: RanksVerdict
 ) -> dict[str, str]:
     marked = {rank for finding in verdict.findings for rank in finding.ranks}
-    late = _middle(row.late_ns for row in rows)
+    late = _mean(row.late_ns for row in rows)
     values = (
         shown(name, NAME_LETTERS) + (" *" if marked & {row.rank for row in rows} else ""),
         f"{len(rows):,}",
-        time_text(_middle(row.own_ns for row in rows) / 1e3),
-        time_text(_middle(row.wait_ns for row in rows) / 1e3),
+        time_text(_mean(row.own_ns for row in rows) / 1e3),
+        time_text(_mean(row.wait_ns for row in rows) / 1e3),
         ("-" if late < 0 else "+") + time_text(abs(late) / 1e3),
         f"{100 * sum(row.last_share for row in rows):.0f} %",
         f"{min(row.relative for row in rows):.2f}",
@@ -217,6 +219,6 @@ def _rank_cells(
     return dict(zip((by, *RANK_FIGURES), values, strict=True))
 
 
-def _middle(values: Iterable[int]) -> int:
-    ordered = sorted(values)
-    return ordered[(len(ordered) - 1) // 2]
+def _mean(values: Iterable[int]) -> float:
+    every = [*values]
+    return sum(every) / len(every)

@@ -129,6 +129,10 @@ def test_a_pipeline_that_fills_and_drains_is_told_as_that(
     (bubble,) = found["findings"]
     assert (bubble["kind"], bubble["ranks"], bubble["severity"]) == ("bubble", [], "critical")
     assert bubble["cost"] == pytest.approx(idle, abs=0.01)
+    (messages,) = found["collectives"]
+    assert (messages["name"], messages["imposed_ns_per_step"]) == ("send", None)
+    table = lines(invoke("ranks", folder, "--table"))
+    assert re.search(r"%  +-  +- *$", next(line for line in table if line.startswith("  send")))
     assert (bubble["evidence"]["stages"], bubble["evidence"]["passes"]) == (stages, micro_batches)
     assert {(one["kind"], one["cause"]) for one in of_why["findings"]} == {("late-rank", "bubble")}
     assert of_why["findings"][0]["next"].startswith("More micro-batches a step")
@@ -156,8 +160,27 @@ def test_the_late_rank_is_named_in_words_and_in_json(tmp_path: Path) -> None:
     assert [row["rank"] for row in value["by_rank"]] == [0, 1, 2, 3]
     (row,) = value["collectives"]
     assert (row["name"], row["ranks"], row["root"][0]["rank"]) == ("all_reduce", [0, 1, 2, 3], 2)
-    assert finding["evidence"]["waited_in"]["name"] == "all_reduce"
+    waited = finding["evidence"]["waited_in"]
+    assert (waited["name"], waited["part"]) == ("all_reduce", 1)
+    assert waited["ns"] == pytest.approx(32 * MS, abs=0.4 * MS)
     assert ranks([tmp_path]).findings[0].what == finding["what"]
+
+
+@pytest.mark.parametrize("often", [1, 12])
+def test_why_and_ranks_tell_one_time_that_others_wait(tmp_path: Path, often: int) -> None:
+    job(
+        tmp_path,
+        late=None,
+        garbage_ms=lambda rank, step: 60 * (rank == 2 and step % often == 3 % often),
+    )
+    (of_ranks, *_), (of_why, *_) = (
+        answer(tmp_path, command=command)["findings"] for command in ("ranks", "why")
+    )
+    assert of_ranks["kind"] == of_why["cause"] == ("worker" if often == 1 else "bursts")
+    waits = of_ranks["evidence"]["waited_in"]["ns"]
+    assert waits == pytest.approx(of_why["evidence"]["waits_ns"], abs=0.01 * MS)
+    # Of bursts on average over all steps, as it is told of a step; the transfer takes 2 ms.
+    assert waits == pytest.approx((60 / often + 2) * MS, abs=0.6 * MS)
 
 
 def test_a_job_of_even_work_accuses_nobody(tmp_path: Path) -> None:
@@ -196,6 +219,11 @@ def test_ranks_are_put_together_by_what_they_have_in_common(
         told = lines(invoke("ranks", tmp_path, "--by", *words, "--table"))
         assert any(line.split("  ")[1:2] == [name] for line in told), told
         assert any(line.strip().startswith("all_reduce") for line in told)
+    # Three ranks work 10.2 ms and wait 32, one works 40.2 and waits 2: a row is not of the lower.
+    (row,) = [line for line in told if line.startswith("  0 *")]
+    own, wait = (float(ms) for ms in re.findall(r"([\d.]+) ms", row)[:2])
+    assert own == pytest.approx(17.7, abs=0.2)
+    assert own + wait == pytest.approx(42.4, abs=0.2)
     wrong = invoke("ranks", tmp_path, "--by", "tp")
     assert wrong.status == 2
     assert "there are: dp, pp" in wrong.err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.clocks import Clocks, clocks_of
-from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, SEND
+from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.links import Links, SlowLink
 from dftrace_ai.analysis.ranks.matching import Matching, both
 from dftrace_ai.analysis.ranks.meetings import SURE, Meetings
@@ -59,7 +59,7 @@ class WaitedIn(NamedTuple):
 
     name: str  # of the collective
     group: str
-    ns: int  # how long each of them does, a step
+    part: float  # of all that they wait for them
     members: tuple[int, ...]  # ranks of the group; of groups alike, of those with one of the ranks
 
 
@@ -129,22 +129,20 @@ class _Waits:
     rows: tuple[_Row, ...]
     groups: tuple[tuple[Group, ...], ...]  # of each row of `_Rows`
     ranks: tuple[int, ...]  # numbers
-    steps: int
     by_root: Integers  # nanoseconds, by row and rank
 
     def most_for(self, ranks: Sequence[int]) -> WaitedIn | None:
         wanted = set(ranks)
         at = [index for index, rank in enumerate(self.ranks) if rank in wanted]
         waits = self.by_root[:, at].sum(1)
-        if not len(waits) or not self.steps or waits.max() <= 0:
+        if waits.max(initial=0) <= 0:
             return None
         best = int(waits.argmax())
         groups = self.groups[self.rows[best].groups]
         theirs = [group for group in groups if wanted & set(group.ranks)] or list(groups)
         members = tuple(sorted({rank for group in theirs for rank in group.ranks}))
-        waiting = len(set(members) & set(self.ranks) - wanted) or 1
-        ns = round(int(waits[best]) / (self.steps * waiting))
-        return WaitedIn(CALLS[self.rows[best].name], theirs[0].name, ns, members)
+        part = round(int(waits[best]) / int(waits.sum()), 6)
+        return WaitedIn(CALLS[self.rows[best].name], theirs[0].name, part, members)
 
 
 class _Collecting:
@@ -293,14 +291,15 @@ class _Collecting:
             all_enqueued=bool(self._sums[:, 0].sum()) and not self._sums[:, 1].sum(),
             left_out=tuple(groups.groups[at] for at in sorted(self._left_out)),
             alone=tuple(groups.groups[at] for at in alone),
-            _waits=_Waits(rows, of_rows, numbers, self._steps, self._by[1]),
+            _waits=_Waits(rows, of_rows, numbers, self._by[1]),
         )
 
     def _told(self, at: int, row: _Row) -> CollectiveRow:
         """Return a row of the table."""
         groups = self._matching.groups
         mine = [groups.groups[one] for one in self._rows.groups[row.groups]]
-        count, _, waited, imposed = self._sums[at].tolist()
+        count, ended, waited, imposed = self._sums[at].tolist()
+        is_joint = row.name < ROOTED_FROM
         inside = groups.inside[list(self._rows.groups[row.groups])].any(0)
         spent = int(self._time_ns[inside].sum())
         rate = self._rate.quantile(at, 0.5) / 1e9 if self._told_rate(at) else None
@@ -323,7 +322,9 @@ class _Collecting:
             wait_share=min(waited / spent, 1.0) if spent else 0.0,
             last=self._shares(self._by[0, at], _MOST_NAMED),
             root=self._shares(self._by[1, at], _MOST_NAMED),
-            imposed_ns_per_step=round(imposed / max(self._steps * len(mine), 1)),
+            imposed_ns_per_step=round(imposed / max(self._steps * len(mine), 1))
+            if is_joint and ended
+            else None,
             algbw_gbs=rate,
             busbw_gbs=None if rate is None or factor is None else rate * factor,
             uneven=uneven,

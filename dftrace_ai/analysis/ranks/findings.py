@@ -27,8 +27,10 @@ class Late:
         cost: that, of the time; of what began at a step, from there on.
         low: the lower end of its 95 % interval.
         without: how many times as long it takes with as without it.
-        late_ns: how much longer they work in a step, the median; of bursts and pauses in those, of
-            once in the longest.
+        late_ns: how much longer they work in a step, the median; of pauses in those, of bursts the
+            mean of those, of once in the longest.
+        waits_ns: how long the one in the middle of the others waits a step: the usual one, of
+            bursts and once on average over all; 0 where it is nobody in particular.
         ranks: who; empty where it is nobody in particular.
         hosts: of a slow node, which.
         stages: of a slow stage, which.
@@ -45,6 +47,7 @@ class Late:
     low: float
     without: float
     late_ns: int
+    waits_ns: int = 0
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     stages: tuple[int, ...] = ()
@@ -63,6 +66,7 @@ class Late:
         late_ns: int,
         figures: Evidence,
         *,
+        waits_ns: int = 0,
         ranks: tuple[int, ...] = (),
         hosts: tuple[str, ...] = (),
         stages: tuple[int, ...] = (),
@@ -78,6 +82,7 @@ class Late:
             round(cost.low, 6),
             round(1 / max(1 - cost.share, 1e-6), 6),
             late_ns,
+            waits_ns,
             ranks,
             hosts,
             stages,

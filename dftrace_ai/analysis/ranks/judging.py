@@ -76,8 +76,8 @@ class Judged:
             if late.kind == "bursts":
                 yield (
                     f"rank {late.ranks[0]} kept the others waiting in {late.figures.steps:,} of "
-                    f"{self._lateness.steady:,} steps, for {time_text(late.late_ns)} each; without "
-                    f"that the run would win {percent(late.cost)}"
+                    f"{self._lateness.steady:,} steps, for {time_text(late.late_ns)} on average; "
+                    f"without that the run would win {percent(late.cost)}"
                 )
                 continue
             several = len(late.ranks) > 1
@@ -114,17 +114,9 @@ class Judged:
                 late.figures,
                 step_ns=self._lateness.step_ns,
                 excess=late.names,
-                waited_in=waited and self._waiting(waited, late.ranks),
+                waited_in=_waiting(waited, late.waits_ns) if is_waited_for else None,
             ),
         )
-
-    def _waiting(self, waited: WaitedIn, ranks: Sequence[int]) -> Waiting:
-        """Return where others wait; calls under way at once are together no longer than they do."""
-        most = max(
-            (one.wait_ns for one in self._lateness.scores if one.rank not in ranks), default=0
-        )
-        ns = min(waited.ns, most) if self._lateness.scores else waited.ns
-        return Waiting(waited.name, waited.group, ns)
 
     def _of_link(self, link: SlowLink, severe: Severity) -> Finding:
         return Finding(
@@ -158,6 +150,10 @@ class Judged:
             return "low"
         many = self._limits["steps"].critical or 0.0
         return "high" if self._lateness.steady >= many and not missing else "medium"
+
+
+def _waiting(waited: WaitedIn | None, ns: int) -> Waiting:
+    return Waiting("", "", ns) if waited is None else Waiting(*waited[:2], ns, waited.part)
 
 
 def ranks_seen(job: RanksOfJob) -> RanksSeen:

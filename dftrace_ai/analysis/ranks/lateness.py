@@ -354,6 +354,7 @@ class _Rules:
             cost,
             usual,
             replace(figures, varies=_varies(excess[steps])),
+            waits_ns=low_median(work.others_wait_ns(late)[steps]),
             ranks=self._numbers_of(late),
             hosts=tuple(self._hosts[np.unique(self._host_of[late])].tolist())
             if kind == "node"
@@ -435,6 +436,8 @@ class _Rules:
         of_rank = np.bincount(work.last[steps], more[steps], minlength=work.ranks)
         at = int(of_rank.argmax())
         its = steps & (work.last == at)
+        # Beside what it makes wait for long, hiccups of its own are small, too.
+        its &= straggle >= PAUSE * straggle[its].mean() if its.any() else its
         late = np.arange(work.ranks) == at
         # A crowded host lets one wait as often as not, and another one the next time.
         by_turns = self._crowd(late) and _part(straggle, its) < ONE_OF_CROWD
@@ -448,8 +451,9 @@ class _Rules:
                 "bursts",
                 severe or "info",
                 cost,
-                low_median(straggle[its]),
+                round(straggle[its].mean()),
                 replace(self._in_steps(its), scale_ns=figures.scale_ns),
+                waits_ns=round(work.others_wait_ns(late).mean()),
                 ranks=self._numbers_of(late),
                 last_share=round(float(late[work.last[steps]].mean()), 6),
             )
@@ -499,6 +503,7 @@ class _Rules:
             cost,
             int(straggle[worst]),
             replace(self._in_steps(its), step_numbers=(int(work.numbers[worst]),)),
+            waits_ns=round(work.others_wait_ns(late).mean()),
             ranks=self._numbers_of(late),
             last_share=1.0,
         )

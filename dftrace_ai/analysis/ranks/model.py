@@ -101,11 +101,20 @@ def bubble_share(stages: int, passes: int) -> float:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Where others wait, nanoseconds a step."""
+    """How long others wait, and where most.
+
+    Attributes:
+        name: of the call; empty where that is not known.
+        group: its process group, likewise.
+        ns: how long the one in the middle of them waits a step, wherever: the usual one, of bursts
+            and once on average over all.
+        part: how much of all that they wait for those ranks they do in such calls.
+    """
 
     name: str
     group: str
     ns: int
+    part: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class Evidence:
     Attributes:
         step_ns: the usual step, of the rank that takes longest.
         excess: in which spans something is longer, one or two.
-        waited_in: where the others wait for its ranks most.
+        waited_in: how long the others wait for its ranks, and where most.
         scale_ns: how far apart ranks usually are.
         steps: how many steps it is in, of bursts and pauses; of once, one or two.
         step_numbers: the first of these; of once, the longest.
@@ -290,7 +299,8 @@ class CollectiveRow:
         wait_share: share of the steps in which ranks wait in them.
         last: who came last, by the waiting that it made.
         root: on whom those waited that came last, likewise.
-        imposed_ns_per_step: what the others would win if the last came with the last but one.
+        imposed_ns_per_step: what the others would win if the last came with the last but one; None
+            where not all leave together, or no ends are known.
         algbw_gbs: bytes by time, GB/s; None where they are too short to tell.
         busbw_gbs: the same by what goes over a link.
         uneven: of an all_to_all, the most that a member has by the mean, usually.
@@ -309,7 +319,7 @@ class CollectiveRow:
     wait_share: float
     last: tuple[RankShare, ...]
     root: tuple[RankShare, ...]
-    imposed_ns_per_step: int
+    imposed_ns_per_step: int | None
     algbw_gbs: float | None
     busbw_gbs: float | None
     uneven: float | None = None

@@ -204,6 +204,11 @@ class OwnWork:
         """Return which part of the time steps lost; what lies between them counts as time."""
         return Share(*(self.in_steps * of for of in share_of(lost_ns, self.time_ns[steps])))
 
+    def others_wait_ns(self, late: Integers) -> Integers:
+        """Return how long the one in the middle of all but some ranks, a mask, waits, by step."""
+        waits: Integers = np.maximum(self.time_ns - levels_of(self.own_ns, late)[0], 0)
+        return waits
+
     def is_waited_for(self, steps: Integers | slice) -> bool:
         """Return whether others wait in some steps for who works longest in them.
 

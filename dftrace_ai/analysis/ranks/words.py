@@ -56,6 +56,8 @@ IN_ONE_SPAN: Final = (
     "clocks and temperature of {place}"
 )
 OF_A_STAGE: Final = "what {stages} does in {span} and the others do not"
+# Of what others wait, so much is all of it.
+NEARLY_ALL: Final = 0.95
 UNNAMED: Final = {NOT_ANNOTATED: "time in no span", GARBAGE: "garbage collection"}
 NEXT_OF_GARBAGE: Final = (
     "call gc.freeze() after setting up, and gc.collect() on all ranks in the same steps; dftrace "
@@ -198,7 +200,7 @@ def _bursts(finding: Finding, places: Mapping[int, Place], steps: int) -> str:
     count = finding.evidence.steps or 0
     return (
         f"{named(finding.ranks, places)} kept the others waiting in {count:,} of {steps:,} steps, "
-        f"for {time_text(finding.late_ns)} each."
+        f"for {time_text(finding.late_ns)} on average."
     )
 
 
@@ -385,8 +387,9 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     if finding.since is not None:
         yield "since", f"step {finding.since:,} (before: like the others)"
     if (waiting := figures.waited_in) is not None:
-        where = _call(waiting.name, waiting.group)
-        yield "others", f"wait {time_text(waiting.ns)} a step in {where}"
+        most = "" if waiting.part >= NEARLY_ALL else ", most of it"
+        where = f"{most} in {_call(waiting.name, waiting.group)}" if waiting.name else ""
+        yield "others", f"wait {time_text(waiting.ns)} a step{where}"
     yield "do next", finding.next
 
 

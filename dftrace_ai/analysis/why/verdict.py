@@ -378,7 +378,8 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
     figure = "last" if late.since is not None else "mean" if rare else "usual"
     own: dict[int, OwnTime] = {number: getattr(of.own, figure) for number, of in judged.items()}
     others = [one for number, one in own.items() if number not in late.ranks] or [*own.values()]
-    waits = float(np.median([one.comm for one in others]))
+    waited = late.evidence.waited_in
+    waits = float(np.median([one.comm for one in others])) if waited is None else float(waited.ns)
     shown = [number for number in late.ranks if number in own] or [*own][:1]
     usual = float(np.median([one.ns for one in others]))
     longer = max(own[number].ns for number in shown) - usual if late.ranks else float(late.late_ns)

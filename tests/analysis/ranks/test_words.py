@@ -50,7 +50,7 @@ PLACES = {
 FIGURES = Evidence(
     210 * MS,
     (Excess("compute/backward", 35_900_000, 0.94, 0.9),),
-    Waiting("all_reduce", "dp", 36_400_000),
+    Waiting("all_reduce", "dp", 36_400_000, 1.0),
 )
 ONE = Finding(
     "worker", "persistent", (17,), (), (), None, "critical", "high", 0.17, 0.16, 0.92, 38_200_000,
@@ -102,7 +102,7 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "bursts": (
         {"kind": "bursts", "turn": "bursts", "evidence": replace(FIGURES, steps=12)},
         "ONE RANK PAUSES",
-        "Rank 17 on node2 kept the others waiting in 12 of 498 steps, for 38.2 ms each.",
+        "Rank 17 on node2 kept the others waiting in 12 of 498 steps, for 38.2 ms on average.",
         "what rank 17 alone does then",
     ),
     "a span": (
