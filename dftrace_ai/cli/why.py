@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from dftrace_ai.cli.reading import FailOn, Json, Paths, Reading, Recover, Run, Thresholds, fails
 from dftrace_ai.cli.terminal import console, laid_out, print_all, write_json
@@ -12,6 +15,14 @@ from dftrace_ai.errors import needs_numpy
 def command(
     paths: Paths = None,
     json: Json = False,
+    lines: Annotated[
+        bool,
+        typer.Option(
+            "--lines",
+            help="Tell of every part of the steps, and of the loader's work, which line of the "
+            "program carries it; by samples of Python's stacks.",
+        ),
+    ] = False,
     threshold: Thresholds = None,
     fail_on: FailOn = None,
     run: Run = None,
@@ -29,6 +40,7 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
+        from dftrace_ai.analysis.why.words import phase_lines
 
     limits = limits_of(threshold or ())
     reading = Reading(paths, recover=recover, run=run)
@@ -43,4 +55,6 @@ def command(
         told = [(one.what, one.severity) for one in (*verdict.findings, *verdict.of_some_ranks)]
         head = told[0][1] if verdict.findings else verdict.verdict
         print_all(out, laid_out(verdict_lines(verdict), out, head, told))
+        if lines:
+            print_all(out, laid_out(["", *phase_lines(verdict)], out, "", ()))
     reading.end(failed=fails(fail_on, (finding.severity for finding in verdict.findings)))

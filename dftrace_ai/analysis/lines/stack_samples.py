@@ -10,24 +10,20 @@ import numpy as np
 import orjson
 
 from dftrace_ai.analysis.reading.scanning import TraceBlocks, new_scanner
-from dftrace_ai.analysis.reading.stack_lines import CHUNK, STACKS
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import NotRequired
 
-    from dftrace_ai.analysis.reading.event_columns import EventNames, Integers
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace import Trace
 
 OWN_CODE: Final = 0
 """As `scriptId` has it: the program's own code, and not that of a library."""
 
 NO_STACK: Final = -1
-
-SAMPLES: Final = (STACKS, CHUNK)
-"""Category and name of the lines that hold samples."""
 
 
 class Function(NamedTuple):
@@ -114,11 +110,6 @@ class StackSamples:
     def at(self, which: Integers) -> StackSamples:
         """Return some of them, by a mask or by indices."""
         return StackSamples(self.pid, self.tree, *(column[which] for column in self.columns))
-
-
-def has_samples(columns: Iterable[EventNames]) -> bool:
-    """Return whether there are any among the lines of files."""
-    return any(SAMPLES in one.labels for one in columns)
 
 
 class _CallFrame(TypedDict):

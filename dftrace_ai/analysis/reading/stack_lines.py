@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from dftrace_ai.analysis.reading.event_columns import EventNames
     from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.trace_format.json_types import EventLine
 
@@ -30,6 +31,11 @@ def is_of_stacks(event: EventLine) -> bool:
         and event.get("cat") == STACKS
         and event.get("name") in (PROFILE, CHUNK)
     )
+
+
+def has_samples(columns: Iterable[EventNames]) -> bool:
+    """Return whether there are samples of stacks beside the events of files."""
+    return any((STACKS, CHUNK) in one.labels for one in columns)
 
 
 @dataclass(repr=False)

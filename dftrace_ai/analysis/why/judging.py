@@ -9,6 +9,7 @@ import numpy as np
 
 from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.reading.clocks import hours_text
+from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.statistics import BatchSums
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
@@ -23,6 +24,7 @@ from dftrace_ai.analysis.why.model import (
     Also,
     Drift,
     Finding,
+    FindingLine,
     Input,
     NonFinite,
     NotAnnotated,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dftrace_ai.analysis.limits import Limits
+    from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
@@ -163,6 +166,9 @@ class JudgedSteps:
     start_notes: tuple[str, ...] = ()
     misses_loader: bool = False
     unnamed_is_little: bool = False
+    # The lines that carry its parts, and how long it is in each function; of samples of stacks.
+    lines: tuple[FindingLine, ...] = ()
+    functions: FunctionTimes | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -262,6 +268,15 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         findings = explained(findings, limits)
         if not findings:
             findings += findings_of(evidence, "where nothing is found")
+    lines: tuple[FindingLine, ...] = ()
+    functions: FunctionTimes | None = None
+    if has_samples(rank.process.spans.columns):
+        from dftrace_ai.analysis.lines.rank_stacks import RankStacks
+        from dftrace_ai.analysis.why.carriers import all_lines, with_line
+
+        if stacks := RankStacks.of(rank, steps):
+            findings = [replace(one, lines=with_line(one, evidence, stacks)) for one in findings]
+            lines, functions = all_lines(stacks), stacks.functions(evidence.used)
     waits = sum(process.waits for process in (rank.process, *rank.workers))
     times = counted(waits, "time")
     told = f"threads waited {times} for a full spool; durations hold those waits"
@@ -274,6 +289,8 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         start_notes=() if evidence.is_short else tuple(start_notes(evidence)),
         misses_loader=not evidence.signals.loader,
         unnamed_is_little=is_usual_for_frameworks(evidence),
+        lines=lines,
+        functions=functions,
     )
 
 

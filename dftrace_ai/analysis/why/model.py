@@ -21,6 +21,7 @@ from dftrace_ai.analysis.limits import (
     Severity,
     changed_limits,
 )
+from dftrace_ai.analysis.lines.carrying import Carrier  # noqa: TC001 - pydantic needs it
 from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 
@@ -68,6 +69,24 @@ class LateRank:
 
 
 @dataclass(frozen=True)
+class FindingLine:
+    """The line of the program that carries something, by samples of Python's stacks.
+
+    Attributes:
+        phase: what it carries: the samples of a part of steps, of work on data, or what some steps
+            take more than others.
+        text: it in a sentence; empty where no line is named.
+        carrier: the line; None where none is named.
+        silence: why none is; or empty.
+    """
+
+    phase: str
+    text: str = ""
+    carrier: Carrier | None = None
+    silence: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something that costs the training time or memory.
 
@@ -91,6 +110,8 @@ class Finding:
         ranks: whose it is.
         rank: of which of them its figures are: the one in the middle.
         late_ranks: of `late-rank` its ranks, with the part of their steps that takes longest.
+        lines: the line of the program that carries it, or why none is named; none at all where
+            the traces hold no samples of stacks, or no line can.
     """
 
     kind: Kind
@@ -109,6 +130,7 @@ class Finding:
     ranks: tuple[int, ...] = ()
     rank: int = 0
     late_ranks: tuple[LateRank, ...] = ()
+    lines: tuple[FindingLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,6 +246,8 @@ class Verdict:
         running: processes that had not written all of their events when their traces were read.
         nonfinite: the first tensor that stopped being finite; None where none did but gradients,
             as those do by which a scaler of losses finds its factor.
+        lines: the lines that carry the parts of the steps of `rank`, and the work of its loader,
+            that of most samples first; none without samples of stacks.
     """
 
     verdict: Kind | Literal["none", "abstained"]
@@ -242,6 +266,7 @@ class Verdict:
     length_ns: int | None = None
     running: tuple[RunningProcess, ...] = ()
     nonfinite: NonFinite | None = None
+    lines: tuple[FindingLine, ...] = ()
     kind: Literal["dftrace why"] = "dftrace why"
     format: Literal[1] = FORMAT
 

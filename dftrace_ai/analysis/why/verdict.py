@@ -30,7 +30,7 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.analysis.why.sentences import because_of, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, OwnTime
-    from dftrace_ai.analysis.why.model import Kind
+    from dftrace_ai.analysis.why.model import FindingLine, Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
 # What ranks wait in a step is explained by who is late where that is so much of it.
@@ -273,6 +273,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
             line for line, of_loader in shown.steps.unseen if job.has_loader or not of_loader
         ),
         notes=tuple(notes),
+        lines=shown.steps.lines,
     )
 
 
@@ -413,7 +414,20 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         ranks=late.ranks,
         rank=shown[0],
         late_ranks=tuple(_late(number, own[number], others) for number in shown if late.ranks),
+        lines=_line_of(shown[0], late.ranks, judged),
     )
+
+
+def _line_of(
+    number: int, late: Collection[int], judged: Mapping[int, JudgedSteps]
+) -> tuple[FindingLine, ...]:
+    functions = {of: one.functions for of, one in judged.items()}
+    if not late or not any(functions.values()):
+        return ()
+    # Late: most traces hold no samples of stacks.
+    from dftrace_ai.analysis.why.carriers import line_of_late_rank
+
+    return line_of_late_rank(number, late, functions)
 
 
 def _late(number: int, own: OwnTime, others: Sequence[OwnTime]) -> LateRank:

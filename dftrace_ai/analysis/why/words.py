@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.model import Kind as RankKind
     from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
 
+NO_SAMPLES: Final = (
+    "the traces hold no samples of Python's stacks, which tell lines: record with the setting "
+    "lines_hz, such as DFTRACE_LINES_HZ=20"
+)
 # Of the lines on a verdict.
 LEAST_PART: Final = 0.02
 MOST_PARTS, MOST_BESIDE = 6, 3
@@ -122,6 +126,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
+        yield from line_rows(other)
     if verdict.slowest:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
     yield from silences(verdict.abstained)
@@ -153,6 +158,7 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield what shows a finding, what to do next, and what a step would take at best."""
     if finding.because:
         yield "because", finding.because
+    yield from line_rows(finding)
     yield "do next", finding.next
     if finding.kind == "late-rank":
         times = figures_of(finding, Lateness)["without"]
@@ -162,6 +168,19 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
         # Where steps are not all of the training, it is not the training.
         what = "a step " if finding.cost < MOSTLY_STEPS * finding.share else ""
         yield "at best", f"{what}{times:.2g} times as fast, with all of it gone"
+
+
+def line_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield the line of the program that carries a finding, where one does."""
+    yield from (("because", line.text) for line in finding.lines if line.text)
+
+
+def phase_lines(verdict: Verdict) -> list[str]:
+    """Return the lines that carry the parts of the steps, or why none is named, one a phase."""
+    if not verdict.lines:
+        return [NO_SAMPLES]
+    told = [line.text or f"{line.phase}: {line.silence}" for line in verdict.lines]
+    return [f"  {'lines':<10}{text}" for text in told]
 
 
 def _slow_step(step: SlowStep) -> str:

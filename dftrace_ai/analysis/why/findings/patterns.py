@@ -57,7 +57,7 @@ NEARLY_ALL: Final = 0.9
 UNTOLD: Final[frozenset[FoundBy]] = frozenset({"step numbers", "optimizer ends"})
 
 
-class _Rhythm(NamedTuple):
+class Rhythmical(NamedTuple):
     """Steps that are slow at equal distances."""
 
     fit: float
@@ -67,7 +67,7 @@ class _Rhythm(NamedTuple):
 
 def pattern_findings(evidence: Evidence) -> Iterator[Finding]:
     """Yield the rhythm in which steps are slow, or else single slow ones."""
-    rhythm = _rhythm(evidence)
+    rhythm = rhythm_of(evidence)
     finding = _periodic(evidence, rhythm) if rhythm else None
     finding = finding or _slow_steps(evidence)
     if finding:
@@ -84,7 +84,7 @@ def _may_be_evaluation(evidence: Evidence) -> bool:
     return steps.found_by in UNTOLD and not len(steps.evaluation[0])
 
 
-def _periodic(evidence: Evidence, rhythm: _Rhythm) -> Finding | None:
+def _periodic(evidence: Evidence, rhythm: Rhythmical) -> Finding | None:
     median, members = evidence.steady.median_ns, rhythm.members
     excess = evidence.time[members] - median
     rest = evidence.single.copy()
@@ -105,17 +105,17 @@ def _periodic(evidence: Evidence, rhythm: _Rhythm) -> Finding | None:
     )
 
 
-def _rhythm(evidence: Evidence) -> _Rhythm | None:
+def rhythm_of(evidence: Evidence) -> Rhythmical | None:
     """Return the rhythm that is least likely by chance."""
     median, scale = evidence.steady.median_ns, evidence.steady.scale_ns
-    found: list[_Rhythm] = []
+    found: list[Rhythmical] = []
     for height in HEIGHTS:
         high = median + max(height * scale, height * 0.1 * median)
         found += _rhythms(evidence, evidence.single & (evidence.time > high))
     return min(found, key=lambda one: (round(one.fit, 2), one.every), default=None)
 
 
-def _rhythms(evidence: Evidence, slow: Integers) -> Iterator[_Rhythm]:
+def _rhythms(evidence: Evidence, slow: Integers) -> Iterator[Rhythmical]:
     time, steady = evidence.time, evidence.steady
     at, total, count = np.flatnonzero(steady.mask), int(slow.sum()), len(time)
     if not LEAST_BEATS <= total <= len(at) / 2:
@@ -145,7 +145,7 @@ def _rhythms(evidence: Evidence, slow: Integers) -> Iterator[_Rhythm]:
         tried = count**2 / 32 * len(HEIGHTS)
         if binomial_tail(hits, chances, likely) * tried < MOST_BY_CHANCE:
             fit = -float(held[phase]) / whole * hits / chances
-            yield _Rhythm(fit, period, slow_at[phases == phase])
+            yield Rhythmical(fit, period, slow_at[phases == phase])
 
 
 def _slow_steps(evidence: Evidence) -> Finding | None:

@@ -1,0 +1,212 @@
+"""The samples of a rank and its workers: in which part, step and item each of them lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.lines.carrying import (
+    Sampled,
+    Times,
+    carrier_of,
+    carrier_of_excess,
+    loop_holders,
+    own_functions,
+)
+from dftrace_ai.analysis.lines.stack_samples import StackReader
+from dftrace_ai.analysis.reading.stack_lines import has_samples
+from dftrace_ai.analysis.steps.spans import places, union
+from dftrace_ai.analysis.steps.timeline import PART_CODE, PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.analysis.lines.carrying import Carrier, NotRun, Silence
+    from dftrace_ai.analysis.lines.stack_samples import StackSamples, StackTree
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
+    from dftrace_ai.analysis.steps.roles import Role
+
+OUTSIDE: Final = -1
+"""The part of samples that lie in no step, and in no span."""
+
+NO_HOLDERS: Final[frozenset[int]] = frozenset()
+
+# Of functions that a rank is in for less of its steps nobody asks how long the others are.
+LEAST_OF_RANK: Final = 0.01
+
+
+@dataclass(frozen=True, repr=False)
+class RankStacks:
+    """Samples of the thread that trains, and of who loads for it.
+
+    Attributes:
+        main: those of the thread.
+        part: codes of `PART_CODE` of them, or `OUTSIDE`.
+        step: their places among the steps; -1 outside of all.
+        steps: the steps.
+        loading: those of workers, and of this process, with the spans that are work on data.
+        notes: what could not be read.
+    """
+
+    main: StackSamples
+    part: Integers
+    step: Integers
+    steps: Steps
+    loading: tuple[tuple[Process, StackSamples], ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rank: Rank, steps: Steps) -> RankStacks | None:
+        """Return the samples of a rank; None where its thread has none."""
+        reader = StackReader()
+        loading = []
+        for process in (rank.process, *rank.workers):
+            columns = process.spans.columns
+            if has_samples(columns):
+                found = reader.read([one.trace for one in columns])
+                loading += [(process, one) for one in found if one.pid == process.pid]
+        own = [samples for process, samples in loading if process is rank.process]
+        if not own:
+            return None
+        main = own[0].at(own[0].tid == steps.tid)
+        step = steps.within(main.at_ns)
+        part = _parts_of(main.at_ns, step, steps)
+        return cls(main, part, step, steps, tuple(loading), tuple(reader.notes))
+
+    @property
+    def tree(self) -> StackTree:
+        """All stacks."""
+        return self.main.tree
+
+    @cached_property
+    def holders(self) -> frozenset[int]:
+        """The functions in which the thread does all that it does: those that hold the loop."""
+        inside = self.step >= 0
+        stacks = [self.main.stack[inside & (self.part == code)] for code in range(len(PARTS))]
+        return loop_holders(self.tree, stacks)
+
+    def of_parts(self, *parts: Part, steps: Integers | None = None) -> Sampled:
+        """Return the samples of the thread in some parts; in steps of a mask, all without it."""
+        chosen = np.isin(self.part, [PART_CODE[part] for part in parts])
+        if steps is not None:
+            chosen &= (self.step >= 0) & steps[np.maximum(self.step, 0)]
+        return self.sampled(chosen)
+
+    def between_steps(self) -> Sampled:
+        """Return those of the thread between steps, in nothing that is annotated."""
+        begun, ended = self.steps.start_ns[0], self.steps.end_ns[-1]
+        chosen = (self.part == OUTSIDE) & (self.main.at_ns >= begun) & (self.main.at_ns < ended)
+        return self.sampled(chosen)
+
+    def before(self, at_ns: int) -> Sampled:
+        """Return those of the thread before a moment."""
+        return self.sampled(self.main.at_ns < at_ns)
+
+    def sampled(self, chosen: Integers) -> Sampled:
+        """Return some of the thread's, of a mask: those of a step belong together."""
+        # What lies between two steps is a group of its own.
+        behind = places(self.steps.start_ns, self.main.at_ns, right=True)
+        group = np.where(self.step >= 0, 2 * self.step + 1, 2 * behind)
+        return Sampled(self.main.at(chosen), group[chosen], len(self.main))
+
+    def of_work(self, *roles: Role, least_ns: int = 0) -> Sampled | None:
+        """Return the samples in work on data, by whoever loads; None without any.
+
+        Each stretch of it belongs together; shorter ones are left out.
+        """
+        found: list[Sampled] = []
+        groups = 0
+        for process, samples in self.loading:
+            spans = process.spans.of(*roles)
+            for tid in np.unique(spans.tid).tolist():
+                own = spans.at(spans.tid == tid)
+                own = own.at(own.end_ns - own.start_ns >= least_ns)
+                start, end = union(own.start_ns, own.end_ns)
+                of_thread = samples.at(samples.tid == tid)
+                at = places(start, of_thread.at_ns, right=True) - 1
+                inside = at >= 0
+                inside[inside] = end[at[inside]] > of_thread.at_ns[inside]
+                busy = of_thread.at_ns[at >= 0] < (end[-1] if len(end) else 0)
+                some = of_thread.at(inside)
+                found.append(Sampled(some, at[inside] + groups, int(busy.sum())))
+                groups += len(start)
+        return _joined(found)
+
+    def carrier(self, sampled: Sampled | None) -> Carrier | Silence:
+        """Return the line that carries samples, see `carrier_of`."""
+        return "no samples" if sampled is None else carrier_of(sampled, self.holders)
+
+    def carrier_of_more(self, slow: Integers, usual: Integers) -> Carrier | NotRun | Silence:
+        """Return the line that has most of what slow steps take more; both are masks."""
+        inside = self.step >= 0
+        sampled = Sampled(self.main.at(inside), self.step[inside], len(self.main))
+        times = Times(slow, usual, self.steps.time_ns)
+        return carrier_of_excess(sampled, times, self.holders)
+
+    def functions(self, used: Integers) -> FunctionTimes:
+        """Return how long the thread was in each function of the program, in steps of a mask."""
+        inside = (self.step >= 0) & used[np.maximum(self.step, 0)]
+        nodes, times = np.unique(self.main.stack[inside], return_counts=True)
+        found: dict[tuple[str, str], FunctionTime] = {}
+        for node, count in zip(nodes.tolist(), times.tolist(), strict=True):
+            for function, (depth, line) in own_functions(self.tree, node).items():
+                called = self.tree.functions[function]
+                of = found.setdefault((called.name, called.file), FunctionTime())
+                of.samples += count
+                of.depth = max(of.depth, depth)
+                of.lines[line] = of.lines.get(line, 0) + count
+        least = LEAST_OF_RANK * times.sum()
+        some = {called: of for called, of in found.items() if of.samples >= least}
+        period_ns = float(np.median(self.main.period_ns)) if len(self.main) else 0.0
+        return FunctionTimes(some, int(used.sum()), int(times.sum()), period_ns)
+
+
+@dataclass(repr=False)
+class FunctionTime:
+    """How often a function of the program was on the stack of a thread."""
+
+    samples: int = 0
+    depth: int = 0
+    lines: dict[int, int] = field(default_factory=dict)
+
+
+class FunctionTimes(NamedTuple):
+    """How often a rank was in each function, by name and file, in so many steps."""
+
+    functions: dict[tuple[str, str], FunctionTime]
+    steps: int
+    samples: int
+    period_ns: float
+
+
+def _parts_of(at_ns: Integers, step: Integers, steps: Steps) -> Integers:
+    """Return in which part each moment of the thread lies; in steps what no part has is none."""
+    none, outside = PART_CODE["none"], OUTSIDE
+    part = np.where(step >= 0, none, outside).astype(np.int16)
+    if not len(at_ns):
+        return part
+    for line in steps.line.lines(int(at_ns[0]), int(at_ns[-1]) + 1):
+        if not len(line.start_ns):
+            continue
+        low = np.searchsorted(at_ns, line.start_ns[0])
+        high = np.searchsorted(at_ns, line.end_ns[-1])
+        moments = at_ns[low:high]
+        piece = places(line.start_ns, moments, right=True) - 1
+        inside = line.end_ns[piece] > moments
+        part[low:high][inside] = line.part[piece[inside]]
+    return part
+
+
+def _joined(found: Iterable[Sampled]) -> Sampled | None:
+    some = [one for one in found if len(one.samples)]
+    if not some:
+        return None
+    first = some[0].samples
+    columns = map(np.concatenate, zip(*(one.samples.columns for one in some), strict=True))
+    whole = type(first)(first.pid, first.tree, *columns)
+    group = np.concatenate([one.group for one in some])
+    return Sampled(whole, group, sum(one.of_threads for one in some))

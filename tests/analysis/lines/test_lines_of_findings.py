@@ -1,0 +1,231 @@
+"""The line that carries a finding, named exactly where it is planted; silence where none is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+from analysis.lines.made_programs import MODULE, Program, write_job
+from analysis.lines.made_stacks import Called
+from safety.commands import invoke
+
+from dftrace_ai.analysis.why import Verdict, verdict_lines, why
+from dftrace_ai.analysis.why.words import NO_SAMPLES, phase_lines
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "why.schema.json").read_text("utf-8"))
+SPIN: Called = ("spin", "train.py", 9)
+NORM: Called = ("Tensor.norm", "torch/_tensor.py", 0, True)
+
+
+def at(name: str, line: int, file: str = "train.py") -> Called:
+    return name, file, line
+
+
+class Case(NamedTuple):
+    """What is planted, the finding of it, and the sentence on its line without shares and counts."""
+
+    program: Program
+    kind: str
+    told: str
+    least: float = 0.9
+
+
+DECODE = at("decode", 88, "pkg/augment.py")
+GETITEM = "called by Data.__getitem__ (data.py:41)"
+MAIN = "called by main (train.py:57)"
+UNNAMED = "% of what is not annotated lies in"
+MORE = "% of what these steps take more lies in"
+CASES = {
+    "an item of a worker": Case(
+        Program(item=[(4, 1, [DECODE]), (0.1, 1, [])], workers=1),
+        "input-bound",
+        f"% of item lies in decode (augment.py:88), {GETITEM}",
+    ),
+    "an item of the loop": Case(
+        Program(item=[(3, 1, [DECODE]), (0.1, 1, [])]),
+        "input-bound",
+        f"% of item lies in decode (augment.py:88), {GETITEM}",
+    ),
+    "a worker that waits": Case(
+        Program(item=[(5, 0.02, [at("read_file", 30, "data.py")])], workers=1),
+        "input-bound",
+        f"% of item lies in read_file (data.py:30), and waits there (2 % CPU), {GETITEM}",
+    ),
+    "a collate function": Case(
+        Program(item=[(0.2, 1, [])], collate=[(40, 1, [at("pad_all", 12, "data.py")])], workers=1),
+        "input-bound",
+        "% of collate lies in pad_all (data.py:12), called by train.py:120",
+    ),
+    "a callback": Case(
+        Program(loop=[(15, 1, [at("on_step_end", 70)])]),
+        "not-annotated",
+        f"{UNNAMED} on_step_end (train.py:70), {MAIN}",
+    ),
+    "a helper of two": Case(
+        Program(loop=[(9, 1, [at("a", 71), SPIN]), (6, 1, [at("b", 72), SPIN])]),
+        "not-annotated",
+        f"{UNNAMED} spin (train.py:9), called % by a (train.py:71) and % by b (train.py:72)",
+    ),
+    "a library": Case(
+        Program(loop=[(15, 1, [at("clip", 33), NORM])]),
+        "not-annotated",
+        f"{UNNAMED} clip (train.py:33), there in Tensor.norm, {MAIN}",
+    ),
+    "a line of the loop": Case(
+        Program(loop=[(15, 1, [])]), "not-annotated", f"{UNNAMED} main (train.py:57)"
+    ),
+    "a line outside of functions": Case(
+        Program(top=[MODULE], loop=[(15, 1, [])]), "not-annotated", f"{UNNAMED} train.py:120"
+    ),
+    "a recursion": Case(
+        Program(loop=[(15, 1, [at("parse", 5), at("parse", 5), at("parse", 6), SPIN])]),
+        "not-annotated",
+        f"{UNNAMED} spin (train.py:9), called by parse (train.py:6)",
+    ),
+    "logging": Case(
+        Program(log=[(45, 0.05, [at("log_metrics", 44)])]),
+        "other-heavy",
+        "% of other work lies in log_metrics (train.py:44), and waits there (5 % CPU), " + MAIN,
+    ),
+    "clipping": Case(
+        Program(optimizer=[(60, 1, [at("clip", 33)])]),
+        "optimizer-heavy",
+        f"% of the optimizer lies in clip (train.py:33), {MAIN}",
+    ),
+    "single slow steps": Case(
+        Program(at=dict.fromkeys((90, 120), (700, 1, [at("dump_images", 90)]))),
+        "slow-step",
+        f"{MORE} dump_images (train.py:90), {MAIN}",
+    ),
+    "two steps, each in a line": Case(
+        Program(
+            at={90: (700, 1, [at("dump_images", 90)]), 120: (680, 1, [at("evaluate", 95)])}
+        ),
+        "slow-step",
+        f"% of what step 90 takes more lies in dump_images (train.py:90), {MAIN}",
+    ),
+    "a rhythm": Case(
+        Program(every=10, every_ms=(60, [at("save_state", 77)])),
+        "periodic",
+        f"{MORE} save_state (train.py:77), {MAIN}",
+    ),
+    "slower since a step": Case(
+        Program(since=80, loop=[(15, 1, [at("grows", 66)])]),
+        "slower-since",
+        f"% of what they take longer lies in grows (train.py:66), {MAIN}",
+        0.8,
+    ),
+}  # fmt: skip
+
+
+def one_line(verdict: Verdict, kind: str) -> Any:
+    finding = next(one for one in verdict.findings if one.kind == kind)
+    (line,) = finding.lines
+    return line
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_planted_line_is_named(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    verdict = why([case.program.write(tmp_path)])
+    line = one_line(verdict, case.kind)
+    carrier = line.carrier
+    assert case.least <= carrier.share <= 1
+    assert 0.5 <= carrier.low <= carrier.share <= carrier.high <= 1
+    # Shares are in figures, and in the words without these.
+    share, count = f"{100 * carrier.share:,.0f} ", f"; {carrier.samples} samples"
+    assert line.text.startswith(share)
+    assert line.text.endswith(count)
+    words = re.sub(r"\d+ % by", "% by", line.text[len(share) : -len(count)])
+    assert words == case.told
+    rows = [text for text in verdict_lines(verdict) if text.startswith("  because ")]
+    assert sum(line.text in row for row in rows) == 1
+
+
+SILENT = {
+    "two functions by half": (
+        Program(loop=[(8, 1, [at("a", 71)]), (8, 1, [at("b", 72)])]),
+        "not-annotated",
+        "no function of the program holds half of it",
+    ),
+    "lines of the loop": (
+        Program(top=[MODULE], loop=[(5, 1, [at(f"f{n}", n)]) for n in range(4)]),
+        "not-annotated",
+        "no function of the program holds half of it",
+    ),
+    "few samples": (
+        Program(loop=[(15, 1, [at("on_step_end", 70)])], hz=4),
+        "not-annotated",
+        "of at least 15 samples",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_nothing_is_named_where_nothing_is_sure(name: str, tmp_path: Path) -> None:
+    program, kind, silence = SILENT[name]
+    verdict = why([program.write(tmp_path)])
+    line = one_line(verdict, kind)
+    assert (line.text, line.carrier) == ("", None)
+    assert silence in line.silence
+    assert "lies in" not in "\n".join(verdict_lines(verdict))
+    assert f"  lines     {line.phase}: {line.silence}" in phase_lines(verdict)[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_clean_program_is_accused_of_nothing(workers: int, tmp_path: Path) -> None:
+    verdict = why([Program(item=[(0.1, 1, [])], workers=workers).write(tmp_path)])
+    assert not any(one.lines for one in verdict.findings)
+    assert "lies in" not in "\n".join(verdict_lines(verdict))
+    # Of all phases it is told where somebody asks.
+    assert any(
+        text.startswith("  lines     100 % of backward lies in") for text in phase_lines(verdict)
+    )
+
+
+def test_a_process_that_was_not_let_run_is_told(tmp_path: Path) -> None:
+    plant = dict.fromkeys((90, 120), (700, 1, [at("dump_images", 90)]))
+    line = one_line(why([Program(at=plant, not_run=True).write(tmp_path)]), "slow-step")
+    assert re.fullmatch(
+        r"the process itself was not let run: \d of 1[34]\d samples came", line.text
+    )
+
+
+def test_what_a_late_rank_does_longer_is_named(tmp_path: Path) -> None:
+    programs = [Program(steps=80) for _ in range(4)]
+    programs[1].loop = [(20, 1, [at("encode", 42, "data.py")])]
+    verdict = why([write_job(tmp_path, programs)])
+    assert verdict.verdict == "late-rank"
+    line = one_line(verdict, "late-rank")
+    told = r"on rank 1 only: encode \(data\.py:42\) (\d\d\.\d|\d\d) ms a step, 0 on the others"
+    found = re.fullmatch(told, line.text)
+    assert found, line.text
+    assert float(found[1]) == pytest.approx(20, rel=0.2)
+    # One that does the same a little longer says nothing of a line.
+    for program in programs:
+        program.loop = [(20, 1, [at("encode", 42, "data.py")])]
+    clean = why([write_job(tmp_path / "clean", programs)])
+    assert not any(one.kind == "late-rank" and one.lines for one in clean.findings)
+
+
+def test_the_command_tells_all_phases_in_words_and_json(tmp_path: Path) -> None:
+    CASES["a callback"].program.write(tmp_path)
+    done = invoke("why", tmp_path, "--lines")
+    rows = [line for line in done.out.splitlines() if line.startswith("  lines ")]
+    assert len(rows) == 4
+    assert rows[0].startswith("  lines     100 % of what is not annotated lies in on_step_end")
+    told = json.loads(invoke("why", tmp_path, "--json").out)
+    jsonschema.validate(told, SCHEMA)
+    assert told["findings"][0]["lines"][0]["carrier"]["function"] == "on_step_end"
+    assert [line["phase"] for line in told["lines"]][:2] == ["what is not annotated", "backward"]
+
+
+def test_without_samples_nothing_is_told_but_how_to_have_them(tmp_path: Path) -> None:
+    Program(loop=[(15, 1, [at("on_step_end", 70)])], hz=0).write(tmp_path)
+    verdict = why([tmp_path])
+    assert (verdict.lines, verdict.findings[0].lines) == ((), ())
+    assert NO_SAMPLES in " ".join(invoke("why", tmp_path, "--lines").out.split())
