@@ -9,6 +9,7 @@ from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai.analysis.endings import early_ends
 from dftrace_ai.analysis.reading import Trace, TraceSet, open_traces
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.search import folders_of_runs
@@ -172,7 +173,7 @@ def print_end(end: LaunchEnd, left: Iterable[tuple[str, int, int]] = ()) -> int:
         return 0
     told, more = runs[0], ""
     if len(runs) > 1:
-        early = [run for run in runs if any(_early_ends(Owners(run)))]
+        early = [run for run in runs if early_ends(Owners(run))]
         told = max(early or runs, key=_length_ns)
         which = "one that did not end in order" if early else "the longest"
         more = f", and {counted(len(runs) - 1, 'more run')} in it (this is {which})"
@@ -224,10 +225,10 @@ def _at_end(traces: list[Trace], lost: str) -> Iterator[str]:
     # What is not finite, and what was found: of each a heading and a sentence, and then nothing.
     head = takewhile(lambda line: not line.startswith("  "), lines)
     yield from (f"dftrace: {': '.join(told)}" for is_told, told in groupby(head, bool) if is_told)
-    ends = list(_early_ends(Owners(traces)))
+    ends = early_ends(Owners(traces))
     if ends:
         more = f" and {len(ends) - MOST_SPANS:,} more" if len(ends) > MOST_SPANS else ""
-        yield f"  {'ended':<10}{', '.join(ends[:MOST_SPANS])}{more}"
+        yield f"  {'ended':<10}{'; '.join(ends[:MOST_SPANS])}{more}"
     if lost:
         yield f"  {'lost':<10}{lost}"
     yield from (
@@ -248,18 +249,6 @@ def _losses(end: LaunchEnd, traces: list[Trace], left: Iterable[tuple[str, int, 
         f"dftrace recover {shell_word(end.shown)} adds them": waiting,
     }
     return "; ".join(text for text, count in counts.items() if count)
-
-
-def _early_ends(owners: Owners) -> Iterator[str]:
-    """Yield which processes did not end in order, those left out that others had started."""
-    for owner in owners.all:
-        footer = owner.files[-1].end.footer
-        ended = footer and {"exception": "by an exception", "died": "killed, or by os._exit"}.get(
-            footer.ended or ""
-        )
-        if ended and owner.is_last and owners.parent(owner) is None:
-            rank = owner.header.rank
-            yield f"{'the program' if rank is None else f'rank {rank}'} {ended}"
 
 
 def write_report(words: Sequence[str]) -> int:

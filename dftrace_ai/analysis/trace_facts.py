@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.endings import early_ends
 from dftrace_ai.analysis.reading.clocks import (
     HostClocks,
     believed,
@@ -26,6 +27,7 @@ from dftrace_ai.analysis.reading.trace_file import (
 )
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.errors import TraceError, readable
+from dftrace_ai.wording import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 FORMAT: Final = 1
+# Of what is told of how processes ended.
+ENDS_LETTERS: Final = 400
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,9 @@ class FileFacts:
         bytes: its size; of a member of an archive that of its copy.
         state: how it ends, without what comes before.
         ended: what ended the recording.
+        error: type of the exception that nobody caught.
+        signal: that killed the process.
+        exit_status: of a process that died by leaving without an end.
         write_error: why the process could not write the rest of the file itself.
         run: hexadecimal digits, the same in all processes of a run.
         rank: the rank.
@@ -76,6 +83,9 @@ class FileFacts:
     bytes: int
     state: EndState
     ended: str | None
+    error: str | None
+    signal: int | None
+    exit_status: int | None
     write_error: str | None
     run: str | None
     rank: int | None
@@ -139,6 +149,7 @@ def facts_of(paths: TracePaths) -> TraceFacts:
     if not files:
         raise TraceError(str(min(skipped, key=str)))
     owners = Owners(readable)
+    early = shortened("; ".join(early_ends(owners)), ENDS_LETTERS)
     return TraceFacts(
         format=FORMAT,
         files=tuple(files),
@@ -150,6 +161,7 @@ def facts_of(paths: TracePaths) -> TraceFacts:
         notes=(
             *_notes(files),
             *owners.told(""),
+            *([f"ended: {early}"] if early else []),
             *owners.missing_told(),
             *(note for trace in traces for note in trace.file.notes),
             *deleted_told(recordings_of(readable).values()),
@@ -187,6 +199,9 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
         bytes=size,
         state=end.state,
         ended=footer and footer.ended,
+        error=footer and footer.error,
+        signal=footer and footer.signal,
+        exit_status=footer and footer.exit_status,
         write_error=footer and footer.write_error,
         run=header and header.run,
         rank=header and header.rank,

@@ -135,6 +135,9 @@ def _table(facts: TraceFacts, width: int) -> Iterator[RenderableType]:
 
 def _ending(file: FileFacts) -> str:
     ended = "by its loader" if file.ended == "loader" else file.ended or file.state
+    ended += f", {file.error}" if file.error else ""
+    ended += f", signal {file.signal}" if file.signal else ""
+    ended += f", status {file.exit_status}" if file.exit_status else ""
     return f"{ended}, not written: {file.write_error}" if file.write_error else ended
 
 

@@ -58,6 +58,33 @@ def test_info_tells_whose_traces_are_and_how_they_ended(tmp_path: Path) -> None:
     assert [Path(file["path"]).name for file in found["skipped"]] == ["n.pfw"]
 
 
+def test_who_left_before_the_others_failed_is_named(tmp_path: Path) -> None:
+    ends = {"exit": {}, "exception": {"error": "RuntimeError"}, "died": {"signal": 9}}
+    for rank, (ended, told) in enumerate(ends.items()):
+        trace = of_rank(rank, 3)
+        trace.span("backward", "compute", 2000, 50 if ended == "exit" else 2_000_000_000)
+        trace.footer(ended=ended, **told)
+        trace.write(tmp_path / f"{rank}.pfw.gz")
+    done = invoke("info", tmp_path)
+    for words in ("exception, RuntimeError", "died, signal 9"):
+        assert words in done.out
+    told_first = "ended: rank 0 by itself, as by sys.exit, 2 s before the others; rank 1 by"
+    assert (
+        f"dftrace: {told_first} an exception; rank 2 killed, or by os._exit (signal 9)" in done.err
+    )
+    files = answer("info", tmp_path)["files"]
+    assert [(one["error"], one["signal"], one["exit_status"]) for one in files] == [
+        (None, None, None),
+        ("RuntimeError", None, None),
+        (None, 9, None),
+    ]
+    # Where most had left the training was over.
+    trace = of_rank(2, 3)
+    trace.footer(ended="exit")
+    trace.write(tmp_path / "2.pfw.gz")
+    assert "dftrace: ended: rank 1 by an exception" in invoke("info", tmp_path).err.splitlines()
+
+
 def test_validate_as_json(tmp_path: Path) -> None:
     trace = small_trace()
     good = trace.write(tmp_path / "a.pfw")

@@ -68,7 +68,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "whatif": {"reading", "ranks", "statistics", "steps", "limits", "texts"},
         "why": {"reading", "lines", "ranks", "statistics", "steps", "limits", "texts"},
         "tracks": {"reading", "track_order"},
-        "trace_facts": {"reading"},
+        "endings": {"reading", "texts"},
+        "trace_facts": {"reading", "endings"},
         "where": {"reading"},
         "diff": {"reading", "statistics", "tracks", "steps", "why", "texts", "lines"},
         "validating": {"reading", "summary"},
@@ -81,7 +82,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("reading", "track_order", "tracks", "summary", "statistics", "steps"),
             *("ranks", "why", "sql", "frames", "limits", "texts", "lines"),
         },
-        "closing": {"reading", "summary", "steps", "texts", "why", "report"},
+        "closing": {"reading", "summary", "steps", "texts", "why", "report", "endings"},
     },
     "cli": {
         **dict.fromkeys(("terminal", "commands", "reading", "run_folder"), {"terminal"}),
