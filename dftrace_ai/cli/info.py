@@ -153,8 +153,12 @@ def _process(file: FileFacts) -> str:
 
 
 def _told(facts: TraceFacts) -> str:
-    told = f"{counted(len(facts.files), 'file')} of {counted(facts.runs, 'run')}, "
-    told += f"{counted(facts.events, 'event')} by their closing lines"
+    told = counted(len(facts.files), "file")
+    told += f" of {counted(facts.runs, 'run')}" if facts.runs else ""
+    if any(file.events is not None for file in facts.files):
+        told += f", {counted(facts.events, 'event')} by their closing lines"
+    else:
+        told += "; no closing line counts events"
     more = len(facts.files) - MOST_ROWS
     if more > 0:
         told += f"; {counted(more, 'file')} more than shown, --json has all"

@@ -215,6 +215,10 @@ def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
         yield f"{counted(hidden, 'row')} more; --json prints all"
     if report.rows_left_out:
         yield f"{counted(report.rows_left_out, 'row')} more, which --top leaves out"
+    shares = [row.share or 0.0 for row in report.spans]
+    shares += [row.share or 0.0 for row in report.tree or ()]
+    if max(shares, default=0.0) > 1:
+        yield "a share of more than 100 %: several of these spans lasted at the same time"
     outside = report.not_annotated
     if outside is not None:
         whose = "the main thread's time"

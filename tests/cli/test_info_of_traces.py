@@ -58,6 +58,13 @@ def test_info_tells_whose_traces_are_and_how_they_ended(tmp_path: Path) -> None:
     assert [Path(file["path"]).name for file in found["skipped"]] == ["n.pfw"]
 
 
+def test_files_of_a_profiler_have_no_run_and_no_closing_line(tmp_path: Path) -> None:
+    event = '{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":2,"args":{}}'
+    profile = tmp_path / "rank0.json"
+    profile.write_text(f'{{"schemaVersion":1,"traceEvents":[{event}]}}')
+    assert "1 file; no closing line counts events" in invoke("info", profile).out.splitlines()
+
+
 def test_who_left_before_the_others_failed_is_named(tmp_path: Path) -> None:
     ends = {"exit": {}, "exception": {"error": "RuntimeError"}, "died": {"signal": 9}}
     for rank, (ended, told) in enumerate(ends.items()):

@@ -75,6 +75,21 @@ def test_the_share_is_self_time_of_wall_time(steps: Path) -> None:
     }
 
 
+def test_a_share_of_more_than_all_is_explained(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for step in range(2):
+        trace.span("step", "pipeline", 1000 * step, 1000, step=step)
+        for track in range(3):
+            trace.span("send", "comm", 1000 * step, 900, tid=1_342_177_280 + track, step=step)
+    trace.footer()
+    path = trace.write(tmp_path / "t.pfw")
+    told = "a share of more than 100 %: several of these spans lasted at the same time"
+    for words in ((), ("--by", "step")):
+        done = invoke("summary", path, *words)
+        assert re.search(r"send .* 270\.0%", done.out)
+        assert told in done.out.splitlines()
+
+
 def test_spans_that_take_no_time_have_no_share(tmp_path: Path) -> None:
     trace = TraceLines()
     trace.span("blink", "compute", 100, 0)

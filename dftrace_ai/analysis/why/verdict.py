@@ -13,7 +13,7 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
-from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.analysis.texts import few, time_text
 from dftrace_ai.analysis.why.judging import Others, judge_rank
 from dftrace_ai.analysis.why.model import (
     KINDS,
@@ -125,7 +125,6 @@ class _Of(NamedTuple):
     number: int
     steps: JudgedSteps
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
     # Percent of the processors of its host that others used, where they crowded it.
     others_percent: float | None
 
@@ -151,13 +150,23 @@ class _JudgedJob:
                 findings += self._not_annotated(steps, finding, limits)
             else:
                 findings.append(finding)
-        notes = steps.notes
         if others is not None:
             findings = [_in_a_crowd(finding) for finding in findings]
-            busy = f"other programs used {others:.0f} % of the host's processors meanwhile"
-            notes = (busy, *notes)
         of_rank = tuple(replace(finding, rank=rank.number) for finding in findings)
-        return _Of(rank.number, steps, of_rank, notes, others)
+        return _Of(rank.number, steps, of_rank, others)
+
+    def crowds(self, found: Iterable[_Of]) -> Iterable[str]:
+        """Yield of each host that others crowd how much these used, by the rank in the middle."""
+        hosts = {rank.number: rank.host for rank in self.ranks}
+        crowded: dict[str, dict[int, float]] = defaultdict(dict)
+        for one in found:
+            if one.others_percent is not None:
+                crowded[hosts[one.number]][one.number] = one.others_percent
+        for percents in crowded.values():
+            of = "the host's processors"
+            if len(self._of_host) > 1:
+                of = f"the processors of the host of ranks {few(percents)}"
+            yield f"other programs used {np.median([*percents.values()]):.0f} % of {of} meanwhile"
 
     def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
         figures = Input(**figures_of(finding, Input))
@@ -244,7 +253,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
-    of_ranks = [note for one in found for note in one.notes]
+    of_ranks = [*job.crowds(found), *(note for one in found for note in one.steps.notes)]
     # Of the notes few are shown: what times cannot be comes first.
     notes = dict.fromkeys(
         [*facts.notes[: facts.first_notes], *of_ranks, *shown.steps.start_notes, *facts.notes]

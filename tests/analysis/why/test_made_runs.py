@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 from pathlib import Path
 
 import pytest
-from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED, Lines, Training
+from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED, Lines, Training, write_ranks
 from analysis.why.verdicts import found, training_of, verdict_of, wrong_without
 from safety.commands import invoke
 
@@ -193,6 +194,18 @@ def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
     # What the job's own workers use is not others'.
     (own,) = verdict_of(Training(item_ms=20, crowded=True, children=1400.0), 1).findings
     assert (own.confidence, "Others" in own.next) == ("high", False)
+
+
+def test_what_others_use_is_told_once_of_each_host(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [Training(steps=20, crowded=True)] * 2)
+    begin = "other programs used 78 % of the processors of the host of ranks"
+    apart = [note for note in why([tmp_path]).notes if "other programs" in note]
+    assert apart == [f"{begin} {rank} meanwhile" for rank in (0, 1)]
+    for file in tmp_path.glob("*/*.pfw"):
+        text = file.read_text().replace(f"{1:016x}", f"{0:016x}").replace('"h1"', '"h0"')
+        file.write_text(text)
+    (one,) = [note for note in why([tmp_path]).notes if "other programs" in note]
+    assert re.fullmatch(r"other programs used \d\d % of the host's processors meanwhile", one)
 
 
 def test_what_the_counters_say_of_disks_and_gpus_is_noted() -> None:
