@@ -57,15 +57,13 @@ class Block:
     def of(cls, ranks: tuple[RankPartial, ...], tables: Tables) -> Block | None:
         """Put chunks together; None where they have no step in common."""
         steps = tables.steps
-        counts = steps.counts.tolist()
+        count = int(steps.edges[1])
+        if (steps.counts == count).all():
+            numbers = steps.rows.number.reshape(-1, count)
+            if (numbers == numbers[0]).all():
+                rows = np.broadcast_to(np.arange(count), numbers.shape)
+                return cls(numbers[0], ranks, rows, tables)
         told = np.split(steps.rows.number, steps.edges[1:-1])
-        alike = (
-            len(set(counts)) == 1
-            and not np.diff(np.reshape(steps.rows.number, (len(ranks), -1)), axis=0).any()
-        )
-        if alike:
-            rows = np.broadcast_to(np.arange(counts[0]), (len(ranks), counts[0]))
-            return cls(told[0], ranks, rows, tables)
         common = reduce(_in_both, told)
         if not len(common):
             return None

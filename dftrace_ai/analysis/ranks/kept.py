@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from functools import reduce
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
@@ -32,7 +33,7 @@ from dftrace_ai.analysis.steps.detection import FoundBy
 from dftrace_ai.trace_format.file_names import RANK_FILE_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.ranks.partials import Place
@@ -47,9 +48,10 @@ COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns", "passes")
 # Behind the mark: the checksum of the head, and how long it is.
 LENGTH_BYTES: Final = 10
 MOST_HEAD_BYTES: Final = 64 * 1024 * 1024
-MOST_BYTES: Final = 2**40
-# A row takes tens of bytes of a compressed trace, so that of others no memory is asked for.
+READ_BYTES: Final = 1024 * 1024
+# A row takes tens of bytes of a compressed trace, and less here: for more no memory is asked for.
 MOST_ROWS_A_BYTE: Final = 4
+MOST_BYTES_A_BYTE: Final = 64
 
 
 class Kept(NamedTuple):
@@ -79,6 +81,7 @@ def write_kept(
     }
     if partial is not None and chunks is not None:
         said["chunks"] = np.column_stack((chunks.numbers, chunks.told)).tolist()
+        said["check"] = _check_of(content)
         names = ("names", "found_by", *COUNTS)
         said |= {name: getattr(partial, name) for name in names}
         said["groups"] = [tuple(group) for group in partial.groups]
@@ -93,7 +96,8 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
     What is not to be believed is an IndexFileError.
     """
     path = rank_path(parts)
-    file = opened_beside(path, parts, most_bytes=MOST_BYTES)
+    traced = sum(trace.file.content.stat().st_size for trace in parts)
+    file = opened_beside(path, parts, most_bytes=MOST_HEAD_BYTES + MOST_BYTES_A_BYTE * traced)
     if file is None:
         return None
     with file:
@@ -110,24 +114,23 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
             files = [TracedFile(*one) for one in said["files"]]
             reaches = _reaches_of(said["reaches"], len(files))
             partial = _taken_apart(said, path, len(begin) + len(head), size, place)
+            content = iter(lambda: file.read(READ_BYTES), b"")
+            is_whole = partial is None or said["check"] == _check_of(content)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise IndexFileError("is damaged") from error
         # The trace lies beside it: what is damaged is made again, and not told in the middle.
-        chunks = None if partial is None else partial.chunks
-        if isinstance(chunks, PackedChunks) and not _are_whole(chunks, file.fileno()):
+        if not is_whole:
             raise IndexFileError("is damaged")
     if files != [identity_of(trace) for trace in parts]:
         raise IndexFileError("was made before the trace changed")
-    most_rows = MOST_ROWS_A_BYTE * sum(one.size for one in files)
-    if isinstance(chunks, PackedChunks) and chunks.rows > most_rows:
+    chunks = None if partial is None else partial.chunks
+    if isinstance(chunks, PackedChunks) and chunks.rows > MOST_ROWS_A_BYTE * traced:
         raise IndexFileError("has more than there is in the trace")
     return Kept(partial, reaches)
 
 
-def _are_whole(chunks: PackedChunks, file: int) -> bool:
-    return all(
-        zlib.crc32(os.pread(file, size, place)) == check for place, size, check in chunks.pieces
-    )
+def _check_of(content: Iterable[bytes]) -> int:
+    return reduce(lambda check, piece: zlib.crc32(piece, check), content, 0)
 
 
 def _reaches_of(said: Any, files: int) -> tuple[Reach, ...]:
@@ -166,7 +169,7 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     if (told < 0).any() or (told >= 2**62).any() or (np.diff(numbers) <= 0).any():
         raise ValueError("no chunks")
     told[:, 0] += begin
-    chunks = PackedChunks(Beside(path), tuple(numbers.tolist()), told, len(names), len(groups))
+    chunks = PackedChunks(Beside(str(path)), tuple(numbers.tolist()), told, len(names), len(groups))
     if chunks.end > begin + size:
         raise ValueError("no chunks of this file")
     return RankPartial(place, names, groups, said["found_by"], chunks, *totals)

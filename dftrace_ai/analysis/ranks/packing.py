@@ -34,7 +34,7 @@ from dftrace_ai.analysis.ranks.partials import (
 )
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
-from dftrace_ai.errors import TraceError, readable
+from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -138,16 +138,19 @@ class InMemory(NamedTuple):
 class Beside(NamedTuple):
     """A file beside a trace."""
 
-    path: Path
+    path: str
 
     def read(self, place: int, size: int) -> bytes:
         """Return some bytes."""
-        with readable(self.path):
+        # A hundred thousand times where there are a thousand ranks.
+        try:
             file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 return os.pread(file, size, place)
             finally:
                 os.close(file)
+        except OSError as error:
+            raise TraceError(f"{self.path}: cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,14 +174,6 @@ class PackedChunks(Mapping[int, StepsChunk]):
         """Return what is told of a chunk."""
         told: Integers = self.told[self._at[number]]
         return told
-
-    @property
-    def pieces(self) -> Iterator[tuple[int, int, int]]:
-        """Where each piece is, how many bytes it has, and its checksum."""
-        sizes = self.told[:, _BYTES]
-        begins = self.told[:, :1] + np.cumsum(sizes, axis=1) - sizes
-        columns = (one.ravel().tolist() for one in (begins, sizes, self.told[:, _CHECKS]))
-        yield from zip(*columns, strict=True)
 
     @property
     def end(self) -> int:

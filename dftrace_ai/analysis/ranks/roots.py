@@ -14,6 +14,7 @@ import numpy as np
 from dftrace_ai.analysis.ranks.groups import ROOTED_FROM
 from dftrace_ai.analysis.ranks.ordering import begins
 from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.steps.spans import places
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.calls import RanksInOrder
@@ -130,7 +131,7 @@ class Roots:
             if (keys[1:] < keys[:-1]).any():
                 order = np.argsort(keys, kind="stable")
                 keys = keys[order]
-            place = np.searchsorted(keys, begun[part] + shift, side="right") - 1
+            place = places(keys, begun[part] + shift, right=True) - 1
             # One that took no time is not before itself.
             itself = np.arange(high - low) if order is None else np.argsort(order)
             place -= place == itself

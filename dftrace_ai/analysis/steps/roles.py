@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 KINETO_STEP: Final = re.compile(r"(ProfilerStep)#(\d{1,18})", re.ASCII)
@@ -134,6 +134,8 @@ def _compiled(source: Source) -> tuple[tuple[re.Pattern[str], re.Pattern[str], R
     return tuple((re.compile(c, flags), re.compile(n, flags), role) for c, n, role in table)
 
 
+# Files of many ranks have the same names; of others there may be any number.
+@lru_cache(4096)
 def role_of(cat: str, name: str, source: Source = "annotated") -> Role:
     """Return what a span is in a training."""
     for cat_pattern, name_pattern, role in _compiled(source):
