@@ -334,6 +334,10 @@ PLANTED: dict[str, tuple[str, Training]] = {
     "disk": ("input-bound/disk", T(item_ms=20, io=0.9)),
     "disk inline": ("input-bound/disk", T(workers=0, item_ms=2, io=0.9)),
     "slow items": ("input-bound/slow-item", T(rare=23, rare_ms=900)),
+    "slow items on a busy machine": (
+        "input-bound/slow-item",
+        T(rare=23, rare_ms=900, take_over_ms=30),
+    ),
     "workers start": (
         "input-bound/start-up",
         T(persistent=False, spawn_ms=400, epochs=10, steps=20),
