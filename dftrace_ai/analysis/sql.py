@@ -41,6 +41,9 @@ Given = TypeVar("Given")
 
 MOST_THREADS: Final = 8
 
+OF_STACKS: Final = ("samples", "stacks")
+"""These are filled together: stacks are those of samples."""
+
 
 class TraceTables:
     r"""The views of traces by name, see `VIEWS`: `events`, `spans`, `steps`, `findings` and others.
@@ -272,15 +275,20 @@ class TraceTables:
         self._is_told = True
 
     def _fill(self, table: str) -> None:
+        if table in self._filled:
+            return
         try:
             if table == "steps":
                 self._fill_steps()
+            elif table in OF_STACKS:
+                self._fill_stacks()
             else:
                 self._put(table, self._rows_of(table))
-            self._database.execute(view_sql(table))
+            for filled in OF_STACKS if table in OF_STACKS else (table,):
+                self._database.execute(view_sql(filled))
+                self._filled.add(filled)
         except duckdb_module().Error as error:
             raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
-        self._filled.add(table)
 
     def _rows_of(self, table: str) -> Iterable[Sequence[object]]:
         """Return what is in a table of those that are worked out, in the order of its columns."""
@@ -335,6 +343,24 @@ class TraceTables:
             }
             self._insert("steps", columns)
         self._notes.update(dict.fromkeys(job.facts.notes))
+
+    def _fill_stacks(self) -> None:
+        from dftrace_ai.analysis.lines.tables import StackTables
+
+        tables = StackTables()
+        for owner in self._processes.owners:
+            for pid, columns in tables.samples_of(owner.files):
+                number = self._processes.number_of(owner.files[0], pid)
+                rank, count = owner.header.rank, len(columns["pid"])
+                known = -1 if rank is None or rank >= 2**63 else rank
+                whose: Columns = {
+                    "process": np.full(count, number, np.int32),
+                    "rank": np.full(count, known, np.int64),
+                }
+                self._insert("samples", whose | columns)
+        for columns in tables.stacks():
+            self._insert("stacks", columns)
+        self._notes.update(dict.fromkeys(tables.notes))
 
     def _insert(self, table: str, columns: Columns) -> None:
         names = ", ".join(f'"{name}"' for name in columns)
@@ -467,6 +493,11 @@ class _Processes:
                 row = _Process(len(self.rows), owner.header.pid or 0, owner, list(owner.files))
                 self.rows.append(row)
                 self.whole.update((trace.path, row) for trace in owner.files)
+
+    @property
+    def owners(self) -> Sequence[Owner]:
+        """Whose the files are."""
+        return self._owners.all
 
     def read_unknown(self, notes: dict[str, None]) -> None:
         """Learn of the processes that only lines tell."""

@@ -90,6 +90,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
         "ranks": "BIGINT[]",
         "rank": "BIGINT",
         "late_ranks": "JSON",
+        "lines": "JSON",
         "of_some_ranks": "BOOLEAN",
     },
     "summary": {
@@ -98,6 +99,27 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("total_us", "self_us", "share", "wall_us", "mean_us"), "DOUBLE"),
         **dict.fromkeys(("min_us", "p50_us", "p95_us", "p99_us", "max_us"), "DOUBLE"),
         "loop": "VARCHAR",
+    },
+    "samples": {
+        "process": "INTEGER",
+        "rank": "BIGINT",
+        "pid": "BIGINT",
+        "tid": "BIGINT",
+        "at_ns": "BIGINT",
+        "span": "UBIGINT",
+        "stack": "BIGINT",
+        "cpu_ns": "BIGINT",
+        "since_ns": "BIGINT",
+        "cut": "BOOLEAN",
+        "period_ns": "BIGINT",
+    },
+    "stacks": {
+        "stack": "BIGINT",
+        "depth": "INTEGER",
+        "function": "VARCHAR",
+        "file": "VARCHAR",
+        "line": "INTEGER",
+        "library": "BOOLEAN",
     },
     "events": {
         **({"ph": "VARCHAR"} | _WHERE | _IDS | _CALLED),
@@ -108,7 +130,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
 }
 """What can be asked: the types of the columns, by view and by name."""
 
-TABLES: Final = ("processes", "steps", "findings", "summary")
+TABLES: Final = ("processes", "steps", "findings", "summary", "samples", "stacks")
 """What is worked out, and put into tables of the schema ``read``; all else the lines tell."""
 
 # How columns differ from those of the rows they are of.
@@ -130,6 +152,12 @@ _MADE_OF: Final = {
         "statistic": "key",
         "value": "statistic",
     },
+    "samples": {
+        "rank": "nullif(rank, -1)",
+        "span": "nullif(span, 0)",
+        "cpu_ns": "CASE WHEN cpu_ns >= 0 THEN cpu_ns END",
+    },
+    "stacks": {"file": "nullif(file, '')", "line": "nullif(line, 0)"},
     "steps": {
         "rank": "nullif(rank, -1)",
         "rss_bytes": f"nullif(rss_bytes, {UNKNOWN})",

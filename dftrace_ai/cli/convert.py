@@ -29,6 +29,8 @@ class Form(str, Enum):
     parquet = "parquet"
     perfetto = "perfetto"
     dftracer = "dftracer"
+    speedscope = "speedscope"
+    pprof = "pprof"
 
 
 def command(
@@ -39,11 +41,15 @@ def command(
         typer.Option(
             help="What is written. parquet: a directory with the events by rank, and the "
             "processes. perfetto: one file of all traces, compressed where its name ends in .gz. "
-            "dftracer: a directory with a file for each trace, in whole microseconds since 1970."
+            "dftracer: a directory with a file for each trace, in whole microseconds since 1970. "
+            "speedscope, pprof: a file of the samples of Python's stacks."
         ),
     ],
     out: Annotated[
-        Path, out_option("PATH", "Where it is written: a file for perfetto, else a directory.")
+        Path,
+        out_option(
+            "PATH", "Where it is written: a directory for parquet and dftracer, else a file."
+        ),
     ],
     force: Annotated[
         bool,
@@ -76,7 +82,7 @@ def command(
         write_json(made)
     else:
         for file in made.files:
-            typer.echo(shown(out if made.to == "perfetto" else out / file.path))
+            typer.echo(shown(out / file.path if made.to in ("parquet", "dftracer") else out))
     notes = [*reading.skipped, *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.summary.report import By as ReportBy
     from dftrace_ai.analysis.summary.report import Report, Row
-    from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow
+    from dftrace_ai.analysis.summary.rows import LineRow, TensorRow, TreeRow
 
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.
@@ -54,6 +54,12 @@ MOST_INDENTS = 30
 
 TENSOR_STATS = "tensor_stats"
 TENSOR_FIGURES = ("count", "first", "last", "min", "max", "non-finite since step")
+LINE_FIGURES = ("samples", "total", "self", "share", "CPU")
+LINE_SPARED = ("samples", "CPU", "total")
+NO_LINES = (
+    "these traces hold no samples of Python's stacks; they are recorded with the setting lines_hz, "
+    "such as DFTRACE_LINES_HZ=20"
+)
 TENSOR_SPARED = ("count", "first", "min", "max")
 
 
@@ -70,6 +76,7 @@ class By(str, Enum):
     epoch = "epoch"
     tree = "tree"
     tensor = "tensor"
+    line = "line"
 
 
 class Sort(str, Enum):
@@ -94,9 +101,10 @@ def command(
         typer.Option(
             help="What has a row: a name in its category, a whole category, or each name of a "
             "rank, host, process, thread, step or epoch, which are added up apart; a place in the "
-            "tree of spans, of all ranks and threads together; or a statistic of a tensor that "
-            "was inspected. Steps and epochs are those of the arguments `step` and `epoch`; what "
-            "lies in a `pipeline.step` without a number has that of `dftrace why`."
+            "tree of spans, of all ranks and threads together; a statistic of a tensor that was "
+            "inspected; or a line of the program, by samples of Python's stacks. Steps and epochs "
+            "are those of the arguments `step` and `epoch`; what lies in a `pipeline.step` without "
+            "a number has that of `dftrace why`."
         ),
     ] = By.name,
     sort: Annotated[
@@ -174,6 +182,9 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     if report.tensors is not None:
         tables = _tensor_table(report.tensors, width) if report.tensors else [_no_tensors(report)]
         return [*tables, *_closing_lines(report, max(0, len(report.tensors) - MOST_ROWS))]
+    if report.lines is not None:
+        tables = _line_table(report.lines, width) if report.lines else [NO_LINES]
+        return [*tables, *_closing_lines(report, max(0, len(report.lines) - MOST_ROWS))]
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
     bodies = [row for row in report.spans if row.loop == "body"]
     spans = [row for row in report.spans if row.loop != "body"]
@@ -280,6 +291,25 @@ def _tensor_table(rows: Sequence[TensorRow], width: int) -> list[RenderableType]
     title = "Statistics of tensors"
     table, kept = fitted_table(title, texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)
     return [table, *no_room_told(TENSOR_FIGURES, kept)]
+
+
+def _line_table(rows: Sequence[LineRow], width: int) -> list[RenderableType]:
+    from dftrace_ai.analysis.lines.words import place_text
+
+    cells = [
+        {
+            "line": shown(place_text(row.function, row.file, row.line), NAME_LETTERS),
+            "samples": f"{row.samples:,}",
+            "total": _time(row.total_us),
+            "self": _time(row.self_us),
+            "share": _share(row.share),
+            "CPU": _share(row.cpu_us / row.self_us if row.self_us else None),
+        }
+        for row in rows[:MOST_ROWS]
+    ]
+    title = "Lines of the program, by samples of its stacks"
+    table, kept = fitted_table(title, ["line"], LINE_FIGURES, cells, LINE_SPARED, width)
+    return [table, *no_room_told(LINE_FIGURES, kept)]
 
 
 def _no_spans(report: Report) -> str:

@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as pds
 import pytest
+from analysis.lines.made_stacks import MadeStacks
 from analysis.trace_lines import TraceLines, small_trace, training
 from analysis.why.made_runs import Training
 from conftest import SCRIPT_LIMIT_S
@@ -75,6 +76,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for rank in (0, 1):
         training(rank).write(folder / "two ranks" / f"{rank}.pfw.gz", 40)
     odd_trace(3).write(folder / "two ranks" / "odd.pfw.zst")
+    trace = TraceLines(700)
+    stacks = MadeStacks(trace, 0)
+    stacks.sample(5_000_000, [("main", "train.py", 41), ("norm", "torch/_tensor.py", 0, True)])
+    stacks.end()
+    trace.write(folder / "two ranks" / "stacks.pfw.gz")
     Training(item_ms=20, epochs=2, steps=60).write(folder / "slow", 3)
     return {path.name: path for path in folder.iterdir()}
 
@@ -152,7 +158,7 @@ def test_findings_and_summary_are_those_of_their_commands(runs: dict[str, Path])
         want = [asdict(one) | {"of_some_ranks": False} for one in verdict.findings]
         want += [asdict(one) | {"of_some_ranks": True} for one in verdict.of_some_ranks]
         told = json.loads(json.dumps(want))
-        texts = ("evidence", "late_ranks")
+        texts = ("evidence", "late_ranks", "lines")
         assert [row | {name: json.loads(row[name]) for name in texts} for row in findings] == told
         summary = run.frame("summary").to_polars().to_dicts()
         rows = [asdict(row) for row in reported(path).spans]

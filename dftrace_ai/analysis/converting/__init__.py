@@ -42,7 +42,8 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
     Args:
         traces: which.
         to: ``"parquet"`` and ``"dftracer"`` make a directory, ``"perfetto"`` a file, which is
-            compressed where its name ends in ``.gz``.
+            compressed where its name ends in ``.gz``; ``"speedscope"`` and ``"pprof"`` make one of
+            the samples of Python's stacks.
         out: what is written; it gets its name when all of it is there.
         force: what an earlier conversion has written there is replaced.
 
@@ -57,7 +58,7 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
 
         convert(open_traces(["out/"]), "perfetto", Path("all.pfw.gz"))
     """
-    directory = to != "perfetto"
+    directory = to in ("parquet", "dftracer")
     check_place(out, [trace.path for trace in traces], force=force)
     given = traces
     traces, told = given.on_one_clock()
@@ -98,4 +99,11 @@ def _write(
         return write_as_parquet(traces, unnamed, out)
     if to == "perfetto":
         return write_for_perfetto(traces, unnamed, out.name, lines_of)
+    if to in ("speedscope", "pprof"):
+        from dftrace_ai.analysis.converting import stack_forms
+
+        write = stack_forms.write_for_pprof
+        if to == "speedscope":
+            write = stack_forms.write_for_speedscope
+        return write(traces, unnamed, out.name)
     return write_for_dftracer(traces, unnamed)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-Form = Literal["parquet", "perfetto", "dftracer"]
+Form = Literal["parquet", "perfetto", "dftracer", "speedscope", "pprof"]
 """In which form."""
 
 
@@ -33,7 +33,7 @@ class ConvertedFile:
         path: below the directory, or the file itself.
         rank: whose events it holds; null where that is not known, or they are of several.
         lines: events in it, with the lines of the format: names of tracks, headers, footers;
-            0 where it holds something else.
+            of samples of stacks these; 0 where it holds something else.
         bytes: its size.
     """
 
@@ -76,7 +76,8 @@ INDEX: Final = ".dftindex"
 
 FILE_MODE: Final = 0o600
 
-MERGED: Final = b"[\n"
+# How files begin that conversions write: for Perfetto, speedscope and pprof.
+BEGINNINGS: Final = (b"[\n", b'{"$schema":"https://www.speedscope.app', b"\n\x04\x08\x01\x10\x02")
 GZIP_MAGIC: Final = b"\x1f\x8b"
 HEAD_BYTES: Final = 4096
 
@@ -108,15 +109,15 @@ def _of_a_conversion(target: Path) -> bool:
 
 
 def _is_merged(path: Path) -> bool:
-    """Return whether a file begins as those for Perfetto do."""
+    """Return whether a file begins as those of conversions do."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
         if head.startswith(GZIP_MAGIC):
-            head = zlib.decompressobj(wbits=31).decompress(head, len(MERGED))
+            head = zlib.decompressobj(wbits=31).decompress(head, max(map(len, BEGINNINGS)))
     except (OSError, zlib.error):
         return False
-    return head.startswith(MERGED)
+    return head.startswith(BEGINNINGS)
 
 
 def _holds_conversion(folder: Path) -> bool:

@@ -64,6 +64,11 @@ class StackTree:
             self.frame.append(frame)
         return found
 
+    @property
+    def numbers(self) -> dict[Frame, int]:
+        """The place of each frame in `frames`."""
+        return self._frames
+
     def stack(self, node: int) -> tuple[Frame, ...]:
         """Return the frames of a stack, the outermost first."""
         found = self._stacks.get(node)
@@ -201,7 +206,8 @@ class StackReader:
         found: dict[int, _Columns] = {}
         profiles: dict[tuple[int, int], _Profile] = {}
         odd = 0
-        for block in TraceBlocks(new_scanner(), trace):
+        blocks = TraceBlocks(new_scanner(), trace)
+        for block in blocks:
             text = block.text
             for has_some, number, pid, tid, at, size in block.stacks:
                 args = text[at - 1 : at + size + 1]
@@ -216,6 +222,7 @@ class StackReader:
                         profiles[pid, number] = _Profile(start_us, period_ns)
                 except (ArithmeticError, KeyError, TypeError, ValueError):
                     odd += 1
+        self.notes += blocks.notes
         if odd:
             self.notes.append(f"{trace}: {counted(odd, 'line')} of samples that cannot be read")
         return {pid: columns for pid, columns in found.items() if columns.at_us}

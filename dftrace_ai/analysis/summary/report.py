@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.rows import NotAnnotated, OtherRow, Row, TensorRow, TreeRow
+from dftrace_ai.analysis.summary.rows import (
+    LineRow,
+    NotAnnotated,
+    OtherRow,
+    Row,
+    TensorRow,
+    TreeRow,
+)
 from dftrace_ai.analysis.summary.table import (
     EventGroup,
     FileFacts,
@@ -18,13 +25,13 @@ from dftrace_ai.analysis.summary.table import (
     groups_of,
     summarise_groups,
 )
-from dftrace_ai.errors import needs_numpy
+from dftrace_ai.errors import ConfigError, needs_numpy
 from dftrace_ai.trace_format.running import RunningProcess, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.analysis.reading.trace_set import TracePaths
+    from dftrace_ai.analysis.reading.trace_set import TracePaths, TraceSet
 
 
 __all__ = ["By", "Report", "Row", "SortKey", "report_of", "reported"]
@@ -32,10 +39,11 @@ __all__ = ["By", "Report", "Row", "SortKey", "report_of", "reported"]
 FORMAT: Final = 2
 
 By = Literal[
-    "name", "category", "rank", "host", "process", "thread", "step", "epoch", "tree", "tensor"
-]
+    "name", "category", "rank", "host", "process", "thread", "step", "epoch", "tree", "tensor",
+    "line",
+]  # fmt: skip
 """What has a row of its own: from `rank` to `epoch` each name of each of them, for `tree` a place
-among the spans, for `tensor` a statistic of a tensor."""
+among the spans, for `tensor` a statistic of a tensor, for `line` a line of the program."""
 
 GROUPS: Final[dict[By, FileGroup | EventGroup]] = {
     "rank": "rank",
@@ -73,6 +81,7 @@ class Report:
             above zero, and `unreadable`, lines without an event.
         tree: rows of places, those around others before them; null unless asked for.
         tensors: rows of statistics of tensors; null unless asked for.
+        lines: rows of lines of the program, by samples of stacks; null unless asked for.
         began_at: the first moment of all events, as ISO 8601 has it, in UTC; null where it is not
             known, as of traces that do not say from when on they count.
         length_us: from then to the last moment, microseconds; null where that is not known.
@@ -99,6 +108,7 @@ class Report:
     losses: dict[str, int] = field(default_factory=dict)
     tree: tuple[TreeRow, ...] | None = None
     tensors: tuple[TensorRow, ...] | None = None
+    lines: tuple[LineRow, ...] | None = None
     began_at: str | None = None
     length_us: float | None = None
     not_annotated: NotAnnotated | None = None
@@ -125,13 +135,13 @@ def reported(
         paths: files and directories, as for `summarise`.
         by: what has a row of its own.
         sort: what puts rows in falling order; None for category, within it by falling total.
-            Rows of a tree and of tensors have their own order.
+            Rows of a tree, of tensors and of lines have their own order.
         top: so many rows of spans, and of bodies of loops; by total where `sort` is None.
         where: which events are asked for, see `where_of`; all without it.
 
     Raises:
         TraceError: as of `summarise`.
-        ConfigError: `where` is no condition.
+        ConfigError: `where` is no condition, or lines are asked for, which take none.
         DftraceError: NumPy is needed and not installed.
 
     Example::
@@ -143,6 +153,9 @@ def reported(
     if report.tree is not None:
         kept = report.tree[:top]
         return replace(report, tree=kept, rows_left_out=len(report.tree) - len(kept))
+    if report.lines is not None:
+        shown = report.lines[:top]
+        return replace(report, lines=shown, rows_left_out=len(report.lines) - len(shown))
     if sort is None and top is None:
         return report
     rows = sorted(report.spans, key=lambda row: _rank(row, sort or "total"), reverse=True)
@@ -158,6 +171,8 @@ def _unsorted(paths: TracePaths, by: By, where_text: str | None) -> Report:
         groups = groups_of(found.files, by if by in ("rank", "host", "process") else None)
         categories = by == "category"
         return report_of(summarise_groups(groups, found.skipped, categories=categories), by)
+    if by == "line":
+        return _of_lines(found, where_text)
     with needs_numpy():
         from dftrace_ai.analysis.summary.choosing import (
             summarise_chosen,
@@ -176,6 +191,22 @@ def _unsorted(paths: TracePaths, by: By, where_text: str | None) -> Report:
     categories = by == "category"
     summary = summarise_chosen(found.files, found.skipped, group, where, categories=categories)
     return replace(report_of(summary, by), where=where_text)
+
+
+def _of_lines(found: TraceSet, where_text: str | None) -> Report:
+    if where_text is not None:
+        raise ConfigError(
+            "lines are told by samples, which are no events: --by line takes no --where"
+        )
+    with needs_numpy():
+        from dftrace_ai.analysis.lines.tables import line_sums
+    report = report_of(summarise_groups({None: found.files}, found.skipped), "line")
+    sums, notes = line_sums(found.files)
+    rows = (
+        LineRow(*of[:4], of.total_ns / 1000, of.self_ns / 1000, of.share, of.cpu_ns / 1000)
+        for of in sums
+    )
+    return replace(report, lines=tuple(rows), warnings=(*report.warnings, *notes))
 
 
 def report_of(found: Summary, by: By = "name") -> Report:

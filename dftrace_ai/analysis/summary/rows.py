@@ -165,6 +165,32 @@ class TensorRow:
     first_nonfinite_step: int | None
 
 
+@dataclass(frozen=True)
+class LineRow:
+    """A line of the program, of all processes and threads together; times in microseconds.
+
+    Attributes:
+        function: that it is in, with its class; ``<module>`` outside of any.
+        file: that it is in, relative; empty where files were left out.
+        line: its number; 0 where lines were left out.
+        samples: that have it on their stack.
+        total_us: how long that was: the period of each of them.
+        self_us: the part of it in which nothing else of the program was called from there.
+        share: self_us, of that of all samples.
+        cpu_us: what threads used of processors meanwhile, of self_us; what a sample stands for may
+            hold other lines, too.
+    """
+
+    function: str
+    file: str
+    line: int
+    samples: int
+    total_us: float
+    self_us: float
+    share: float
+    cpu_us: float
+
+
 def kind_of(ph: str) -> str:
     """Return what events of a phase are called."""
     return OTHER_KINDS.get(ph, f"ph {ph!r}")

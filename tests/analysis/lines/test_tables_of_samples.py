@@ -1,0 +1,120 @@
+"""Samples and their stacks for SQL, and how long a run was in which line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.lines.made_programs import Program, write_job
+from analysis.lines.made_stacks import MadeStacks
+from analysis.trace_lines import TIME_BASE_US, TraceLines
+from safety.commands import invoke
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.sql import TraceTables
+
+MS = 1_000_000
+MAIN = ("main", "train.py", 41)
+DECODE = ("Data.decode", "pkg/augment.py", 88)
+NORM = ("Tensor.norm", "torch/_tensor.py", 0, True)
+BASE_NS = TIME_BASE_US * 1000
+
+
+def asked(path: Path, *queries: str) -> list[list[Any]]:
+    with TraceTables(open_traces([path])) as tables:
+        found = [[*tables.query(query).rows()] for query in queries]
+        assert not tables.notes
+    return found
+
+
+@pytest.fixture
+def spans(tmp_path: Path) -> Path:
+    """Two threads: spans within spans, beside each other, and none; samples at known moments."""
+    trace = TraceLines(100, rank=3, world_size=4)
+    trace.span("inner", "compute", 20 * MS, 10 * MS)
+    trace.span("inner", "compute", 40 * MS, 10 * MS)
+    trace.span("outer", "compute", 10 * MS, 50 * MS)
+    trace.span("other", "data", 10 * MS, 90 * MS, tid=7)
+    for tid in (100, 7):
+        stacks = MadeStacks(trace, 0, 100, tid)
+        for at in (5, 15, 20, 29, 30, 45, 59, 60, 95):
+            stacks.sample(at * MS, [MAIN, DECODE] if at < 50 else [MAIN], 5 * at, cut=at == 95)
+        stacks.end()
+    trace.footer(samples=18)
+    trace.write(tmp_path / "t-a-100.pfw.gz")
+    return tmp_path
+
+
+def test_a_sample_has_the_innermost_span_that_is_open_then(spans: Path) -> None:
+    main, other = asked(
+        spans,
+        f"select (at_ns - {BASE_NS}) / {MS}, span from samples where tid = 100 order by 1",
+        "select distinct span from samples where tid = 7 order by 1 nulls first",
+    )
+    open_then = {5: None, 15: 3, 20: 1, 29: 1, 30: 3, 45: 2, 59: 3, 60: None, 95: None}
+    assert dict(main) == open_then
+    assert [row[0] for row in other] == [None, 4]
+
+
+def test_its_columns_are_what_the_lines_say(spans: Path) -> None:
+    rows, frames, joined = asked(
+        spans,
+        "select process, rank, pid, tid, cpu_ns, since_ns, cut, period_ns from samples "
+        "where tid = 7 order by at_ns",
+        "select depth, function, file, line, library from stacks order by stack, depth",
+        "select count(*), count(distinct stack) from samples join stacks using (stack)",
+    )
+    assert rows[0] == (0, 3, 100, 7, 25_000, 5 * MS, False, 10 * MS)
+    assert rows[-1] == (0, 3, 100, 7, 475_000, 35 * MS, True, 10 * MS)
+    one = [(0, "main", "train.py", 41, False)]
+    two = [*one, (1, "Data.decode", "pkg/augment.py", 88, False)]
+    assert sorted([frames[:1], frames[1:]], key=len) == [one, two]
+    assert joined == [(2 * (6 * 2 + 3), 2)]
+
+
+def test_traces_without_samples_have_none(tmp_path: Path) -> None:
+    Program(hz=0, steps=3).write(tmp_path)
+    assert asked(tmp_path, "from samples", "from stacks") == [[], []]
+    found = json.loads(invoke("summary", tmp_path, "--by", "line", "--json").out)
+    assert found["lines"] == []
+    assert "DFTRACE_LINES_HZ" in invoke("summary", tmp_path, "--by", "line").out
+
+
+def test_stacks_of_several_processes_have_numbers_of_their_own(tmp_path: Path) -> None:
+    programs = [Program(steps=20, loop=[(15, 1, [(f"f{n}", "train.py", n)])]) for n in (1, 2)]
+    write_job(tmp_path, programs)
+    (rows,) = asked(
+        tmp_path,
+        "select rank, function, count(*) > 15 from samples join stacks using (stack) "
+        "where function in ('f1', 'f2') group by all order by all",
+    )
+    assert rows == [(0, "f1", True), (1, "f2", True)]
+
+
+def test_lines_are_added_up(tmp_path: Path) -> None:
+    trace = TraceLines(100)
+    stacks = MadeStacks(trace, 0, 50)
+    for at in range(10):
+        own = [DECODE, NORM] if at < 7 else []
+        stacks.sample((at + 1) * 20 * MS, [MAIN, DECODE, *own] if at < 2 else [MAIN, *own], 5000)
+    stacks.end()
+    trace.footer(samples=10)
+    trace.write(tmp_path / "t-a-100.pfw")
+    found = json.loads(invoke("summary", tmp_path, "--by", "line", "--json").out)
+    decode, main = found["lines"]
+    # A line that is on a stack twice counts once; what a library does is its caller's own.
+    assert (decode["function"], decode["file"], decode["line"]) == DECODE
+    assert [decode[name] for name in ("samples", "total_us", "self_us")] == [7, 140_000, 140_000]
+    assert [main[name] for name in ("samples", "total_us", "self_us")] == [10, 200_000, 60_000]
+    assert [decode["share"], main["share"]] == [0.7, 0.3]
+    assert [decode["cpu_us"], main["cpu_us"]] == pytest.approx([35_000, 15_000])
+    top = json.loads(invoke("summary", tmp_path, "--by", "line", "--top", "1", "--json").out)
+    assert (len(top["lines"]), top["rows_left_out"]) == (1, 1)
+    done = invoke("summary", tmp_path, "--by", "line")
+    row = next(line.split() for line in done.out.splitlines() if "decode" in line)
+    assert row == "Data.decode (augment.py:88) 7 140 ms 140 ms 70.0% 25.0%".split()
+    refused = invoke("summary", tmp_path, "--by", "line", "--where", "cat = data")
+    assert refused.status == 2
+    assert "--by line takes no --where" in refused.err
