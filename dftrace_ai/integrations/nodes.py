@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
-from dftrace_ai.run.emitting import ThreadCounts
+from dftrace_ai.run.emitting import ThreadCounts, TrainingState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ NOTHING = ProfilerNode("", "", enabled=False)
 _beside: dict[tuple[ProfilerNode, str, int, tuple[str, ...]], ProfilerNode] = {}
 
 ALL_NODES = ProfilerNode("", "")
-"""Reaches those that carry what is said of the whole training."""
+"""Reaches those that follow what is told of the step that a training is in."""
 
 
 def beside(
@@ -47,10 +47,6 @@ def beside(
         node._add_child(found)
         if of_the_step:
             ALL_NODES._add_child(found)
-            if found._copy_args():
-                found._merge_args(ALL_NODES._copy_args())
-            else:
-                found._take_args(ALL_NODES)
         _beside[key] = found
     return found
 
@@ -70,7 +66,7 @@ def give_anew(node: ProfilerNode, told: Mapping[str, int | str | None]) -> None:
 
 def forget_arguments() -> None:
     """Have all nodes again the arguments of those that they follow."""
-    ALL_NODES._clear_args()
+    TrainingState.forget_told()
     for (node, *_), one in _beside.items():
         one._take_args(node)
 

@@ -28,6 +28,11 @@ def original_of(function: Any) -> Any:
     return getattr(function, _ORIGINAL, function)
 
 
+def is_replaced(function: Any) -> bool:
+    """Whether it is a replacement, or what somebody has laid over one as a wrapper of it."""
+    return hasattr(function, _ORIGINAL)
+
+
 def standing_for(found: Any, make: Callable[[Any], Any]) -> Any:
     """Return what `make` makes of a function, marked as its replacement."""
     made = make(found)

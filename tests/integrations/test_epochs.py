@@ -220,6 +220,8 @@ for _ in range(2):
     with torch.no_grad():
         for (x,) in judge:
             model(x)
+# Behind `auto` no step of an optimizer pays for hooks that hear of those which came before it.
+assert not torch.optim.optimizer._global_optimizer_pre_hooks
 """
 
 

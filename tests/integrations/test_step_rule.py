@@ -341,6 +341,49 @@ def test_spans_by_hand_have_the_numbers_of_the_step_unless_they_are_given_others
     assert told == [*expected(1), *sum(steps, []), *last, *expected(0)]
 
 
+def test_what_is_said_of_spans_of_auto_holds_until_they_are_told_anew(
+    traced: Traced, auto: Auto
+) -> None:
+    said: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: ai.compute.update(step=70),
+        lambda: ai.compute.update(a=1, b=2),  # with those of the step more than are kept as numbers
+        lambda: ai.compute.update(args={"step": "late", "sizes": [1]}),
+        lambda: ai.compute.reset(),
+        lambda: ai.compute.update(c=3),
+    ]
+    with traced(perfetto=False) as run:
+        auto()
+        for (x,), say in zip(loader(len(said)), said, strict=True):
+            say()
+            for _ in range(2):
+                NET(x).square().mean().backward()
+            OPTIMIZER.step()
+        auto.remove()
+    ai.compute.reset()
+    found = [
+        [(key, one.args[key]) for key in one.args if key not in ("hhash", "p_idx", "level")]
+        for one in sorted(run.trace.spans, key=lambda e: e.ts_ns)
+        if one.name in ("backward", "step") and one.cat == "compute"
+    ]
+
+    def told(step: object, microbatch: int = 0, **more: object) -> list[tuple[str, object]]:
+        numbers = {"epoch": 0, "step": step, "microbatch": microbatch}
+        return list((numbers | more).items())
+
+    a_b, late = {"a": 1, "b": 2}, {"a": 1, "b": 2, "sizes": [1]}
+    again = [("microbatch", 1)]
+    last = [("microbatch", 0), ("epoch", 0), ("step", 5), ("c", 3)]
+    assert found == [
+        *[told(0), told(0, 1), told(0, 1)],
+        *[told(70), told(70, 1), told(70, 1)],
+        *[told(2, 0, **a_b), told(2, 1, **a_b), told(2, 1, **a_b)],
+        *[told("late", 0, **late), told("late", 1, **late), told("late", 1, **late)],
+        *[[], again, again],
+        *[last, *[[("microbatch", 1), *last[1:]]] * 2],
+    ]
+
+
 def as_they_come(loader: DataLoader) -> Iterator[torch.Tensor]:
     yield from (x for (x,) in loader)
 

@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import beside, depth, kept, leave_hooked
-from dftrace_ai.integrations.swapping import Swaps
+from dftrace_ai.integrations.swapping import Swaps, is_replaced
 from dftrace_ai.run.emitting import RecordedCall
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class _Steps:
         self._gate = options.gate
         self._chosen = options.optimizers or ()  # none: all are meant
         self._node = beside(ai.compute.step, companions=options.companions)
+        self._hears_by_hooks = False
 
     def of(self, original: Any) -> Any:
         """Make a `step` of a class that records."""
@@ -48,6 +49,13 @@ class _Steps:
         return self._gate.live and (not self._chosen or optimizer in self._chosen)
 
     # What a scheduler made before has kept is the class's own `step`, and is seen by torch's hooks.
+    def hear_by_hooks(self, swaps: Swaps) -> None:
+        """Have torch call both in each step, which costs each step as much as its span."""
+        if not self._hears_by_hooks:
+            self._hears_by_hooks = True
+            swaps.then(register_optimizer_step_pre_hook(self.before).remove)
+            swaps.then(register_optimizer_step_post_hook(self.after).remove)
+
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _is_compiling() or depth.optimizer or not self.is_meant(optimizer):
             return
@@ -90,6 +98,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
             for one in kind.__subclasses__():
                 # Torch's own mark of classes that have instances by now.
                 if getattr(vars(one).get("step"), "hooked", None):
+                    steps.hear_by_hooks(swaps)
                     record(one)
                 record_known(one)
 
@@ -99,6 +108,8 @@ def install(options: AutoOptions) -> Callable[[], None]:
                 original(optimizer)
                 if options.gate.live:
                     record(type(optimizer))
+                if not is_replaced(vars(type(optimizer)).get("step")):
+                    steps.hear_by_hooks(swaps)
                 if steps.is_meant(optimizer):
                     options.training.optimizers[id(optimizer)] = optimizer
 
@@ -108,8 +119,6 @@ def install(options: AutoOptions) -> Callable[[], None]:
         swaps.swap(Optimizer, "_patch_step_function", patched)
         swaps.swap(Optimizer, "zero_grad", functools.partial(_clearing, options))
         swaps.swap(torch.amp.GradScaler, "step", functools.partial(_scaled, options, steps))
-        swaps.then(register_optimizer_step_pre_hook(steps.before).remove)
-        swaps.then(register_optimizer_step_post_hook(steps.after).remove)
     return swaps.restore
 
 

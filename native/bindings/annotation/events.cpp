@@ -53,7 +53,6 @@ struct Content {
     std::uint64_t start_tick = 0;  // with end_tick: times as `ticks` has them
     std::uint64_t end_tick = 0;
     std::uint32_t track = 0;  // name of a track apart from that of the thread
-    std::uint64_t id = 0;     // its own, where one was taken for it
     Moment moment;            // given: the span around it, too
 };
 
@@ -72,7 +71,7 @@ bool put_record(const Place& place, const Content& content, Kind kind, std::uint
     r->start = start;
     r->end = content.end_tick ? content.end_tick : content.end_ns;
     if (content.end_ns) r->flags = RecordFlag::absolute_time;
-    r->id = content.id ? content.id : place.thread->new_id();
+    r->id = place.thread->new_id();
     r->parent = place.around.id;
     r->level = static_cast<std::uint16_t>(place.around.level + 1);
     r->lane = lane;
@@ -360,24 +359,6 @@ std::uint32_t number_of_track(PyObject* track) {
         number_of_last = number;
     }
     return number_of_last;
-}
-
-// The same with a node's name and arguments, which need not be written down again.
-void put_between(Node* node, std::uint64_t start, std::uint64_t end, PyObject* track,
-                 std::uint64_t id) noexcept try {
-    if (!run_is_on() || !start || !node->enabled) return;
-    Content content{Kind::span, node->name, {}};
-    content.track = number_of_track(track);
-    content.id = id;
-    content.start_tick = start;
-    content.end_tick = std::max(end, start + tick_source.min_step);
-    Thread* thread = recording_thread();
-    if (!thread)
-        count_event_without_thread();
-    else if (prepare(node, thread))
-        put_record({thread, {}}, content, content.kind, start, node->args_id);
-} catch (const std::bad_alloc&) {
-    count_dropped();
 }
 
 PyMethodDef event_functions[] = {

@@ -2,7 +2,9 @@
 #include "annotation/node.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "annotation/span.hpp"
@@ -14,74 +16,215 @@ namespace dftrace::py {
 
 namespace {
 
-struct NumbersOfThread {
-    std::uint64_t since;    // which time they were given since all were forgotten
+struct Told {
+    std::uint64_t since;    // which time they were told since all were forgotten
     std::uint64_t version;  // no two are alike
     Numbers numbers;
+    std::array<std::uint64_t, Numbers::most> versions;  // that each was told with
+    NumberSet* set;                                     // these over nothing; or null
 };
-thread_local NumbersOfThread numbers_of_thread;
-NumbersOfThread numbers_everywhere;
-std::uint64_t times_forgotten = 0, last_version = 0;
-bool told_by_default = false;
+thread_local Told told_to_thread;  // has no set, for it goes without the GIL
+Told told_everywhere, told_to_followers;
+// What all of them need that follow and carry nothing: no more than this is looked at in most spans of a
+// step.
+struct SharedByFollowers {
+    std::uint64_t version;  // of what was told last, to whomever
+    std::uint64_t known;    // that which has the snapshot, in the session of that generation
+    std::uint64_t generation;
+    std::uint32_t snapshot;
+};
+SharedByFollowers shared;
+std::uint64_t times_forgotten = 0;
+bool told_by_default = false, by_thread = false;
 
-const NumbersOfThread* numbers_here() noexcept {
-    for (const NumbersOfThread* given : {&numbers_of_thread, &numbers_everywhere})
-        if (given->since == times_forgotten && given->numbers.count) return given;
-    return nullptr;
+void put(Told& into, const Numbers& numbers) noexcept {
+    if (into.since != times_forgotten) {
+        into.since = times_forgotten;
+        into.numbers = {};
+    }
+    into.version = ++shared.version;
+    for (std::size_t i = 0; i < numbers.count; ++i) {
+        std::size_t at = i;
+        if (at >= into.numbers.count || into.numbers.keys[at] != numbers.keys[i]) {
+            if (!into.numbers.put(numbers.keys[i], numbers.values[i])) continue;
+            for (at = 0; into.numbers.keys[at] != numbers.keys[i];) ++at;
+        }
+        into.numbers.values[at] = numbers.values[i];
+        into.versions[at] = shared.version;
+    }
+    drop_numbers(std::exchange(into.set, nullptr));
 }
 
-// Those of the node with the thread's over or beside them; null where there is nothing to add.
-NumberSet* set_with(const Numbers& told, Node* node) {
-    Arguments* const arguments = as<Arguments>(node->arguments);
-    if (!is_plain(arguments)) return nullptr;
-    Numbers all = node->numbers ? node->numbers->numbers : Numbers{};
+void forget(Told& what) noexcept {
+    what.numbers = {};
+    what.version = ++shared.version;
+    drop_numbers(std::exchange(what.set, nullptr));
+}
+
+bool takes_told(const Node* node) noexcept { return node->follows || (node->takes_told && told_by_default); }
+
+// What a node that takes it is told; null for nothing.
+Told* told_to(const Node* node) noexcept {
+    if (node->follows && !by_thread) return told_to_followers.numbers.count ? &told_to_followers : nullptr;
+    if (told_everywhere.numbers.count) return &told_everywhere;
+    Told& here = told_to_thread;
+    return here.since == times_forgotten && here.numbers.count ? &here : nullptr;
+}
+
+// Which of these numbers the node has not got by itself.
+Numbers to_add(const Node* node, const Told& told) {
+    Numbers added;
+    const Arguments* const arguments = as<Arguments>(node->arguments);
+    const Numbers own = node->numbers ? node->numbers->numbers : Numbers{};
     const auto is_given = [&](std::uint8_t key) {
-        const auto end = all.keys.begin() + static_cast<std::ptrdiff_t>(all.count);
-        return std::find(all.keys.begin(), end, key) != end ||
+        const auto end = own.keys.begin() + static_cast<std::ptrdiff_t>(own.count);
+        return std::find(own.keys.begin(), end, key) != end ||
                (arguments && arguments->values && has_key(arguments->values, key));
     };
+    for (std::size_t i = 0; i < told.numbers.count; ++i) {
+        const std::uint8_t key = told.numbers.keys[i];
+        const bool adds = node->follows ? by_thread || told.versions[i] > node->own_version : !is_given(key);
+        if (adds) static_cast<void>(added.put(key, told.numbers.values[i]));
+    }
+    return added;
+}
+
+// What a node that follows has been told since it was given what it carries.
+Numbers told_since(const Node* node) {
+    return node->follows && !by_thread && told_to_followers.numbers.count ? to_add(node, told_to_followers)
+                                                                          : Numbers{};
+}
+
+// These numbers over what the node carries. Null where there is nothing to add, or where there is no place
+// for it: then `all_added` is false.
+NumberSet* set_over(const Node* node, const Numbers& told, bool& all_added) {
+    Arguments* const arguments = as<Arguments>(node->arguments);
+    all_added = is_plain(arguments);
+    if (!all_added) return nullptr;
+    Numbers all = node->numbers ? node->numbers->numbers : Numbers{};
     bool added = false;
-    for (std::size_t i = 0; i < told.count; ++i)
-        if (node->by_thread || !is_given(told.keys[i])) added |= all.put(told.keys[i], told.values[i]);
+    for (std::size_t i = 0; i < told.count; ++i) {
+        const bool put = all.put(told.keys[i], told.values[i]);
+        added |= put;
+        all_added &= put;
+    }
     return added ? take_numbers(arguments ? arguments->number : 0, all) : nullptr;
 }
 
-void put(NumbersOfThread& into, const Numbers& numbers) noexcept {
-    if (into.since != times_forgotten) into = {times_forgotten, 0, {}};
-    into.version = ++last_version;
-    for (std::size_t i = 0; i < numbers.count; ++i)
-        static_cast<void>(into.numbers.put(numbers.keys[i], numbers.values[i]));
+Carried carried_by(const Node* node) noexcept { return {node->arguments, node->numbers}; }
+
+// Other arguments for a node, or none; the next span takes a snapshot of them. What goes may run code.
+void give_arguments(Node* node, const Carried& to) {
+    node->args_id = 0;
+    node->args_generation = node->told_generation = node->plain_generation = 0;
+    node->own_version = shared.version;
+    if (to.numbers) ++to.numbers->users;
+    drop_numbers(std::exchange(node->numbers, to.numbers));
+    if (to.arguments == node->arguments && !node->arguments_of_one) return;
+    PyObject* const before = std::exchange(node->arguments, Py_XNewRef(to.arguments));
+    PyObject* const of_one = std::exchange(node->arguments_of_one, nullptr);
+    Py_XDECREF(before);
+    Py_XDECREF(of_one);
 }
 
-}  // namespace
-
-void put_in_thread(const Numbers& numbers, bool everywhere) noexcept {
-    put(numbers_of_thread, numbers);
-    if (everywhere)
-        put(numbers_everywhere, numbers);
-    else
-        numbers_everywhere.numbers = {};
+// The node and everything below it; `visit` returns false to stop with an error set, and may run code.
+// References are counted by hand: `Ref` asks for the GIL each time, which costs more than all the rest.
+template <class Visit>
+bool each_below(Node* node, const Visit& visit) {
+    Py_INCREF(object_of(node));
+    bool well = visit(node);
+    for (Py_ssize_t i = 0; well && node->children && i < PyList_GET_SIZE(node->children); ++i)
+        well = each_below(as<Node>(PyList_GET_ITEM(node->children, i)), visit);
+    Py_DECREF(object_of(node));
+    return well;
 }
 
-void drop_in_thread(std::uint8_t key) noexcept {
-    for (NumbersOfThread* into : {&numbers_of_thread, &numbers_everywhere}) {
-        const Numbers before = std::exchange(into->numbers, {});
-        for (std::size_t i = 0; i < before.count; ++i)
-            if (before.keys[i] != key) static_cast<void>(into->numbers.put(before.keys[i], before.values[i]));
-        into->version = ++last_version;
+// Has the node carry by itself what it has been told; false with an error set.
+bool keep_told(Node* node) {
+    const Numbers told = told_since(node);
+    if (!told.count) return true;
+    Merge merge(nullptr, told);
+    Carried merged;
+    if (!merge.with(carried_by(node), merged)) return false;
+    give_arguments(node, merged);
+    return true;
+}
+
+// An update of nodes, over what those that follow have been told before it.
+class Update {
+  public:
+    // `updates`: a dict; null where there are only numbers.
+    Update(PyObject* updates, const Numbers& numbers)
+        : updates_(updates), given_(numbers), merge_(updates, given_) {}
+
+    // False with an error set. What `merged` says is borrowed.
+    [[nodiscard]] bool with(const Node* node, Carried& merged) {
+        const Numbers told = told_since(node);
+        if (!told.count) return merge_.with(carried_by(node), merged);
+        if ((!over_told_ || !(told == told_)) && !make_over(told)) return false;
+        return over_told_->with(carried_by(node), merged);
     }
+
+  private:
+    bool make_over(const Numbers& told) {
+        told_ = both_ = told;
+        bool fits = !updates_;
+        for (std::size_t i = 0; fits && i < given_.count; ++i)
+            fits = both_.put(given_.keys[i], given_.values[i]);
+        if (fits) {
+            over_told_.emplace(nullptr, both_);
+            return true;
+        }
+        const Ref all(PyDict_New());
+        if (!all || !put_into(all.get(), told)) return false;
+        if (updates_ ? PyDict_Update(all.get(), updates_) < 0 : !put_into(all.get(), given_)) return false;
+        over_told_.emplace(all.get(), Numbers{});
+        return true;
+    }
+
+    PyObject* updates_;
+    Numbers given_, told_{}, both_{};
+    Merge merge_;
+    std::optional<Merge> over_told_;  // of nodes that were told these
+};
+
+// The numbers that the node's next span has, for it is told some; borrowed. Null where the node has got to
+// carry them by itself.
+NumberSet* set_told(Node* node, Told& told) {
+    const bool itself = node->follows && !by_thread;
+    const bool empty = !node->arguments && !node->numbers;
+    const auto end = told.versions.begin() + static_cast<std::ptrdiff_t>(told.numbers.count);
+    const auto is_new = [node](std::uint64_t version) { return version > node->own_version; };
+    const bool part = itself && !std::all_of(told.versions.begin(), end, is_new);
+    if (empty && !part && &told != &told_to_thread) {
+        if (!told.set) told.set = take_numbers(0, told.numbers);
+        drop_numbers(std::exchange(node->numbers_of_one, nullptr));
+        return told.set;
+    }
+    bool all_added = false;
+    NumberSet* const set = empty && part ? nullptr : set_over(node, to_add(node, told), all_added);
+    drop_numbers(std::exchange(node->numbers_of_one, set));
+    if (all_added || !itself) return set;
+    // Not over plain arguments, or too many, or in an order of its own from now on.
+    ErrorAside aside;
+    if (!keep_told(node)) forget_error();
+    return nullptr;
 }
 
-bool prepare_slow(Node* node, Thread* thread, bool to_open) {
+[[gnu::noinline]] bool prepare_slow(Node* node, Thread* thread, bool to_open) {
     const std::uint64_t generation = thread->generation;
     Snapshot snapshot;
-    const bool by_thread = node->by_thread || (node->takes_told && told_by_default);
-    const NumbersOfThread* const here = by_thread ? numbers_here() : nullptr;
-    const std::uint64_t version = here ? here->version : 0;
-    if (by_thread && node->told_generation == generation && node->told_version == version) return true;
-    if (NumberSet* const told = here ? set_with(here->numbers, node) : nullptr) {
-        snapshot.number = snapshot_of(told, as<Arguments>(node->arguments), thread);
-        drop_numbers(std::exchange(node->numbers_of_one, told));
+    const bool takes = takes_told(node);
+    Told* const told = takes ? told_to(node) : nullptr;
+    // Another thread is told other numbers at the same time.
+    constexpr std::uint64_t of_one_thread = std::uint64_t{1} << 63;
+    const bool alone = told == &told_to_thread;
+    const std::uint64_t version = alone ? told->version | of_one_thread : shared.version;
+    if (alone && node->told_generation == generation && node->told_version == version) return true;
+    NumberSet* const set = told ? set_told(node, *told) : nullptr;
+    if (*detail::live_generation != generation) return false;
+    if (set) {
+        snapshot.number = snapshot_of(set, as<Arguments>(node->arguments), thread);
     } else if (node->numbers) {
         snapshot.number = snapshot_of(node->numbers, as<Arguments>(node->arguments), thread);
     } else if (node->arguments) {
@@ -101,12 +244,80 @@ bool prepare_slow(Node* node, Thread* thread, bool to_open) {
     }
     const bool settled = snapshot.settled && snapshot.number;
     node->args_id = snapshot.number.value_or(0);
-    node->told_generation = settled && by_thread ? generation : 0;
+    node->told_generation = settled && takes ? generation : 0;
     node->told_version = version;
-    node->args_generation = settled && !by_thread ? generation : 0;
+    node->args_generation = settled && !takes ? generation : 0;
+    if (settled && set && told == &told_to_followers && set == told->set && !node->arguments &&
+        !node->numbers) {
+        shared.known = shared.version;
+        shared.generation = node->plain_generation = generation;
+        shared.snapshot = node->args_id;
+    }
     if (snapshot.number || to_open) return true;
     thread->session->count_dropped();
     return false;
+}
+
+}  // namespace
+
+bool prepare_told(Node* node, Thread* thread, bool to_open) {
+    const std::uint64_t generation = thread->generation;
+    if (node->told_generation == generation) {
+        if (node->told_version == shared.version) return true;
+        if (node->plain_generation == generation && shared.known == shared.version &&
+            shared.generation == generation) {
+            node->args_id = shared.snapshot;
+            node->told_version = shared.version;
+            return true;
+        }
+    }
+    return prepare_slow(node, thread, to_open);
+}
+
+void follow_told(Node* node) {
+    if (node->follows) return;
+    each_below(node, [](Node* below) {
+        below->follows = true;
+        below->own_version = 0;
+        below->args_generation = below->told_generation = below->plain_generation = 0;
+        return true;
+    });
+}
+
+void tell_followers(const Numbers& numbers) noexcept { put(told_to_followers, numbers); }
+
+void forget_told() noexcept { forget(told_to_followers); }
+
+void put_in_thread(const Numbers& numbers, bool everywhere) noexcept {
+    put(told_to_thread, numbers);
+    if (everywhere)
+        put(told_everywhere, numbers);
+    else
+        forget(told_everywhere);
+}
+
+void drop_in_thread(std::uint8_t key) noexcept {
+    for (Told* into : {&told_to_thread, &told_everywhere}) {
+        const Numbers before = into->numbers;
+        forget(*into);
+        for (std::size_t i = 0; i < before.count; ++i)
+            if (before.keys[i] != key) static_cast<void>(into->numbers.put(before.keys[i], before.values[i]));
+    }
+}
+
+void tell_by_default(Node* root, bool on) {
+    told_by_default = on;
+    each_below(root, [](Node* below) {
+        below->args_generation = below->told_generation = 0;
+        return true;
+    });
+}
+
+void tell_by_thread(bool on) noexcept {
+    by_thread = on;
+    if (on) return;
+    ++times_forgotten;
+    forget(told_everywhere);
 }
 
 namespace {
@@ -160,7 +371,7 @@ PyObject* node_rename(PyObject* self, PyObject* positional) {
     node->name = name;
     const Ref old_category(std::exchange(node->category, Py_NewRef(category)));
     const Ref old_label(std::exchange(node->label, Py_NewRef(label)));
-    node->args_generation = node->told_generation = 0;
+    node->args_generation = node->told_generation = node->plain_generation = 0;
     node->name_generation = 0;
     Py_RETURN_NONE;
 }
@@ -194,37 +405,10 @@ void node_dealloc(PyObject* self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-// Other arguments for a node, or none; the next span takes a snapshot of them. What goes may run code.
-void give_arguments(Node* node, const Carried& to) {
-    node->args_id = 0;
-    node->args_generation = node->told_generation = 0;
-    if (to.numbers) ++to.numbers->users;
-    drop_numbers(std::exchange(node->numbers, to.numbers));
-    if (to.arguments == node->arguments && !node->arguments_of_one) return;
-    PyObject* const before = std::exchange(node->arguments, Py_XNewRef(to.arguments));
-    PyObject* const of_one = std::exchange(node->arguments_of_one, nullptr);
-    Py_XDECREF(before);
-    Py_XDECREF(of_one);
-}
-
-// The node and everything below it; `visit` returns false to stop with an error set, and may run code.
-// References are counted by hand: `Ref` asks for the GIL each time, which costs more than all the rest.
-template <class Visit>
-bool each_below(Node* node, const Visit& visit) {
-    Py_INCREF(object_of(node));
-    bool well = visit(node);
-    for (Py_ssize_t i = 0; well && node->children && i < PyList_GET_SIZE(node->children); ++i)
-        well = each_below(as<Node>(PyList_GET_ITEM(node->children, i)), visit);
-    Py_DECREF(object_of(node));
-    return well;
-}
-
-Carried carried_by(const Node* node) noexcept { return {node->arguments, node->numbers}; }
-
-bool merge_into(Node* node, Merge& merge) {
-    return each_below(node, [&merge](Node* below) {
+bool merge_into(Node* node, Update& update) {
+    return each_below(node, [&update](Node* below) {
         Carried merged;
-        const bool well = merge.with(carried_by(below), merged);
+        const bool well = update.with(below, merged);
         if (well) give_arguments(below, merged);
         return well;
     });
@@ -234,13 +418,14 @@ PyObject* node_merge_args(PyObject* self, PyObject* updates) {
     if (!PyDict_Check(updates))
         return PyErr_Format(PyExc_TypeError, "args must be a dict, not %s", Py_TYPE(updates)->tp_name);
     if (PyDict_GET_SIZE(updates) == 0) Py_RETURN_NONE;
-    Merge merge(updates, {});
-    return merge_into(as<Node>(self), merge) ? Py_NewRef(Py_None) : nullptr;
+    Update update(updates, {});
+    return merge_into(as<Node>(self), update) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* node_take_args(PyObject* self, PyObject* other) {
     if (!PyObject_TypeCheck(other, &node_type))
         return PyErr_Format(PyExc_TypeError, "args are those of a Node");
+    if (!keep_told(as<Node>(other))) return nullptr;
     const Carried others = carried_by(as<Node>(other));
     const Ref arguments(Py_XNewRef(others.arguments));
     if (others.numbers) ++others.numbers->users;
@@ -272,14 +457,6 @@ PyObject* node_switch(PyObject* self, PyObject* value) {
     Py_RETURN_NONE;
 }
 
-void set_by_thread(Node* node, bool on) {
-    each_below(node, [on](Node* below) {
-        below->by_thread = on;
-        below->args_generation = below->told_generation = 0;
-        return true;
-    });
-}
-
 void set_takes_told(Node* node, bool on) {
     each_below(node, [on](Node* below) {
         below->takes_told = on && !below->has_own;
@@ -298,12 +475,15 @@ PyObject* node_add_child(PyObject* self, PyObject* child) {
     if (!PyObject_TypeCheck(child, &node_type)) return PyErr_Format(PyExc_TypeError, "a child is a Node");
     if (!node->children && !(node->children = PyList_New(0))) return nullptr;
     if (PyList_Append(node->children, child) != 0) return nullptr;
-    if (node->by_thread) set_by_thread(as<Node>(child), true);
+    if (node->follows) follow_told(as<Node>(child));
     if (node->takes_told) set_takes_told(as<Node>(child), true);
     Py_RETURN_NONE;
 }
 
-PyObject* node_copy_args(PyObject* self, PyObject*) { return values_of(carried_by(as<Node>(self))); }
+PyObject* node_copy_args(PyObject* self, PyObject*) {
+    Node* const node = as<Node>(self);
+    return keep_told(node) ? values_of(carried_by(node)) : nullptr;
+}
 
 PyObject* get_enabled(PyObject* self, void*) { return PyBool_FromLong(as<Node>(self)->enabled); }
 PyObject* get_category(PyObject* self, void*) { return Py_NewRef(as<Node>(self)->category); }
@@ -337,24 +517,12 @@ PyGetSetDef properties[] = {
 }  // namespace
 
 bool merge_numbers(Node* node, const Numbers& numbers) {
-    Merge merge(nullptr, numbers);
-    return merge_into(node, merge);
-}
-
-void tell_by_default(Node* root, bool on) {
-    told_by_default = on;
-    each_below(root, [](Node* below) {
-        below->args_generation = below->told_generation = 0;
-        return true;
-    });
-}
-
-void number_by_thread(Node* node, bool on) {
-    set_by_thread(node, on);
-    if (!on) ++times_forgotten;
+    Update update(nullptr, numbers);
+    return merge_into(node, update);
 }
 
 Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers) {
+    if (from->follows) return nullptr;
     Carried carried = carried_by(from);
     if (numbers.count) {
         if (!is_plain(as<Arguments>(carried.arguments))) return nullptr;
@@ -378,7 +546,6 @@ Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers) {
     node->vectorcall = from->vectorcall;
     node->name = from->name;
     node->enabled = from->enabled;
-    node->by_thread = from->by_thread;
     node->takes_told = from->takes_told;
     node->has_own = from->has_own;
     node->name_generation = from->name_generation;

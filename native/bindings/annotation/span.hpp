@@ -126,10 +126,6 @@ std::uint32_t error_of(PyObject* exception_type);
 void start_span(Node* node, Node* shown);
 bool stop_span(Node* node, std::uint32_t error = 0);
 
-// A span of the node, with its arguments, between two moments by the recorder's clock, on a track of that
-// name. `id` is its own, 0 for a new one.
-void put_between(Node* node, std::uint64_t start, std::uint64_t end, PyObject* track,
-                 std::uint64_t id) noexcept;
 // Number of the name of a track.
 std::uint32_t number_of_track(PyObject* track);
 

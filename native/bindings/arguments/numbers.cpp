@@ -213,11 +213,18 @@ bool is_plain(Arguments* arguments) {
 
 namespace {
 
+// `,"step":3`, of which each letter of the name may be six, and the end of it.
+constexpr std::size_t longest_number = 6 * static_cast<std::size_t>(longest_key) + 4 + 20;
+
+char* put_number(char* out, const Numbers& numbers, std::size_t i) noexcept {
+    const std::string& key = known_keys().known[numbers.keys[i]].text;
+    out += key.copy(out, key.size());
+    return std::to_chars(out, out + 20, numbers.values[i]).ptr;
+}
+
 void append_number(std::string& out, const Numbers& numbers, std::size_t i) {
-    char digits[24];
-    const auto end = std::to_chars(digits, digits + sizeof digits, numbers.values[i]).ptr;
-    out.append(known_keys().known[numbers.keys[i]].text);
-    out.append(digits, static_cast<std::size_t>(end - digits));
+    std::array<char, longest_number> text;
+    out.append(text.data(), put_number(text.data(), numbers, i));
 }
 
 // The members of `plain` with the numbers in their place, and those that it has not behind it.
@@ -240,30 +247,43 @@ void append_over(std::string& out, const PlainText& plain, const Numbers& number
         if (!put[i]) append_number(out, numbers, i);
 }
 
-}  // namespace
-
-std::optional<std::uint32_t> snapshot_of(NumberSet* set, Arguments* over, Thread* thread) {
-    const std::uint64_t generation = thread->generation;
-    if (set->stored && set->generation == generation) return set->snapshot;
+std::optional<std::uint32_t> put_over(Arguments& over, const Numbers& numbers, std::uint32_t& instead_of,
+                                      Thread* thread) {
     static std::string members;  // no code of the user runs between here and where it is stored
     std::uint64_t sanitised = 0;
     try {
         members.clear();
-        if (over)
-            append_over(members, plain_text(over, generation, sanitised), set->numbers);
-        else
-            append_over(members, PlainText{}, set->numbers);
+        append_over(members, plain_text(&over, thread->generation, sanitised), numbers);
     } catch (const std::bad_alloc&) {
         members.clear();
         sanitised = 1;
     }
-    Session* session = thread->session;
+    Session* const session = thread->session;
+    const std::optional<std::uint32_t> stored = session->put_arguments(members, instead_of);
+    if (stored) session->count_sanitised(sanitised);
+    return stored;
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> put_numbers(const Numbers& numbers, std::uint32_t& instead_of,
+                                         Thread* thread) noexcept {
+    std::array<char, Numbers::most * longest_number> text;
+    char* end = text.data();
+    for (std::size_t i = 0; i < numbers.count; ++i) end = put_number(end, numbers, i);
+    return thread->session->put_arguments({text.data(), static_cast<std::size_t>(end - text.data())},
+                                          instead_of);
+}
+
+std::optional<std::uint32_t> snapshot_of(NumberSet* set, Arguments* over, Thread* thread) {
+    const std::uint64_t generation = thread->generation;
+    if (set->stored && set->generation == generation) return set->snapshot;
     if (set->generation != generation) set->snapshot = 0;
     set->generation = generation;
     set->stored = false;
-    const std::optional<std::uint32_t> stored = session->put_arguments(members, set->snapshot);
+    const std::optional<std::uint32_t> stored = over ? put_over(*over, set->numbers, set->snapshot, thread)
+                                                     : put_numbers(set->numbers, set->snapshot, thread);
     if (!stored) return stored;
-    session->count_sanitised(sanitised);
     set->snapshot = *stored;
     set->stored = true;
     return stored;

@@ -62,6 +62,10 @@ inline void drop_numbers(NumberSet* set) noexcept {
 // Whether numbers can lie over these arguments (null: none): plain values alone, and few, of which the text
 // can be made at any time without the user's code.
 bool is_plain(Arguments* arguments);
+// Stores a snapshot of numbers alone in the session of `thread`. `instead_of` is released with it, and is 0
+// then. Nothing where there is no room for it by now.
+[[nodiscard]] std::optional<std::uint32_t> put_numbers(const Numbers& numbers, std::uint32_t& instead_of,
+                                                       Thread* thread) noexcept;
 // Number of the snapshot in the session of `thread`, stored there if need be. `over` is what the set says.
 // Nothing where there is no room for it by now.
 [[nodiscard]] std::optional<std::uint32_t> snapshot_of(NumberSet* set, Arguments* over, Thread* thread);

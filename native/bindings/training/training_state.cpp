@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "annotation/span.hpp"
@@ -15,7 +16,6 @@ namespace dftrace::py {
 
 namespace {
 
-bool resting = false;
 std::uint8_t microbatch_key, microbatches_key;
 PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name, *feeds_name, *alive_name,
     *failed_name, *of_thread_name, *tracks_name, *forget_name, *expects_name, *learner_name;
@@ -60,21 +60,20 @@ const TrainingState* only_training(const TrainingState* first) {
 }
 
 // Numbers reach all that carry those of the step. Where several threads train, those of this thread alone.
-bool give(const TrainingState* self, const Numbers& numbers) {
+void give(const TrainingState* self, const Numbers& numbers) noexcept {
     const int trainings = self->first->trainings;
-    if (trainings && !self->training)
-        return true;  // what it fetches and computes leads to no step of its own
+    if (trainings && !self->training) return;  // what it fetches and computes leads to no step of its own
     if (self->training) put_in_thread(numbers, trainings == 1);
     // Which microbatch a backward pass is of that nobody sees is not known.
     if (self->unseen && !self->microbatch.known && trainings == 1) drop_in_thread(microbatch_key);
-    return trainings > 1 || merge_numbers(self->everyone, numbers);
+    if (trainings < 2) tell_followers(numbers);
 }
 
-bool give_microbatch(const TrainingState* self, long long number) {
-    if (!self->gate->recording) return true;
+void give_microbatch(const TrainingState* self, long long number) noexcept {
+    if (!self->gate->recording) return;
     Numbers numbers;
     numbers.put(microbatch_key, number);
-    return give(self, numbers);
+    give(self, numbers);
 }
 
 // All numbers anew, as a step begins or none is on.
@@ -82,7 +81,8 @@ bool give_all(TrainingState* self) {
     if (!self->between) {
         Numbers numbers = numbers_of_step(self, step_on(self));
         numbers.put(microbatch_key, self->microbatch.known ? self->microbatch.value : 0);
-        return give(self, numbers);
+        give(self, numbers);
+        return true;
     }
     const TrainingState* const first = self->first;
     if (first->trainings && !self->training) return true;
@@ -91,7 +91,8 @@ bool give_all(TrainingState* self) {
     if (first->trainings < 2 && !call(self, forget_name)) return false;
     Numbers numbers;
     if (self->epoch.known) numbers.put(epoch_key, self->epoch.value);
-    return give(self, numbers);
+    give(self, numbers);
+    return true;
 }
 
 // This thread trains: something is learned from what it has fetched or cleared itself, or its optimizer
@@ -103,7 +104,7 @@ bool comes_to_train(TrainingState* self) {
     if (self->training == 2) {
         // From now on all spans carry what is said of their own thread.
         if (!call(first, forget_name)) return false;
-        number_by_thread(first->everyone, true);
+        tell_by_thread(true);
     }
     if (self->training > 1) {
         const Ref number(PyLong_FromLong(self->training));
@@ -113,7 +114,8 @@ bool comes_to_train(TrainingState* self) {
     }
     Numbers numbers = numbers_of_step(self, self->step);
     numbers.put(microbatch_key, std::max(self->backwards - 1, 0ll));
-    return give(self, numbers);
+    give(self, numbers);
+    return true;
 }
 
 void learn(TrainingState* self) {
@@ -134,23 +136,21 @@ bool pass_trains(TrainingState* self) {
 
 }  // namespace
 
-bool is_resting_here() noexcept { return resting; }
+bool resting = false;
 
-void rest_here() noexcept { resting = true; }
-
-TrainingState* state_here(TrainingState* first, bool made) {
+TrainingState* state_of_thread(TrainingState* first, bool made) {
     if (resting) return nullptr;
     const unsigned long me = _PyThreadState_UncheckedGet()->thread_id;
-    if (first->thread == me) [[likely]]
-        return first;
-    if (first->thread == 0) {
+    if (first->thread == 0 || first->thread == me) {
         first->thread = me;
+        first->here = &detail::this_thread;
         return first;
     }
     const Ref number(PyLong_FromUnsignedLong(me));
     if (!number) return nullptr;
     PyObject* const known = PyDict_GetItemWithError(first->others, number.get());
     if (known || !made || PyErr_Occurred()) return as<TrainingState>(known);
+    first->here = nullptr;
     // Kept by the first.
     const Ref fresh(PyObject_CallMethodOneArg(object_of(first), of_thread_name, number.get()));
     return as<TrainingState>(fresh.get());
@@ -174,8 +174,10 @@ bool numbers_here(TrainingState* first, MaybeNumber& step, MaybeNumber& epoch) {
 void forget_threads(TrainingState* first) {
     PyDict_Clear(first->others);
     first->thread = 0;
+    first->here = nullptr;
     first->trainings = first->training = 0;
-    number_by_thread(first->everyone, false);
+    tell_by_thread(false);
+    first->said = {};
 }
 
 void clear(TrainingState* self) {
@@ -199,16 +201,26 @@ bool tell(TrainingState* self) {
     return !gate->recording || give_all(self);
 }
 
-bool tell_epoch(TrainingState* self) {
+void tell_epoch(TrainingState* self) {
     Numbers numbers;
     numbers.put(epoch_key, self->epoch.value);
-    return !self->gate->recording || !self->epoch.known || give(self, numbers);
+    if (self->gate->recording && self->epoch.known) give(self, numbers);
 }
 
 namespace {
 
 // Where step and epoch stand until they are recorded, for who completes the trace of a process that dies.
 enum Awaited : std::uint8_t { the_step, the_epoch };
+
+// Asked for once in a session: it is found with a lock.
+std::uint32_t lane_of_steps(TrainingState* self, Thread* thread) {
+    if (self->lane_generation != thread->generation || self->lane_track != self->track) {
+        self->lane = thread->session->lane_named(*thread, number_of_track(self->track));
+        self->lane_generation = self->lane ? thread->generation : 0;
+        self->lane_track = self->track;
+    }
+    return self->lane;
+}
 
 // It is recorded, or never will be. The place may be another thread's by now.
 void forget(const TrainingState* self, Awaited which, std::uint64_t& id) {
@@ -220,15 +232,15 @@ void forget(const TrainingState* self, Awaited which, std::uint64_t& id) {
 
 // An optimizer has stepped: the process may die before the step and its epoch are recorded.
 void await(TrainingState* self) try {
-    if (!is_recorded(self) || !self->node->enabled || !run_is_on()) return;
+    if (!is_recorded(self) || !self->node->enabled) return;
     Thread* const thread = recording_thread();
     if (!thread) return;
     const bool told = self->epoch_is_told;
     const PassState* const pass = self->pass;
     const bool in_epoch = told || (pass && pass->trained && !pass->told);
     static const std::uint32_t epoch_name = intern_name("pipeline", "epoch");
-    thread->session->define_names(std::max(self->node->name, epoch_name));
     if (thread->block != self->awaited_in || thread->generation != self->awaited_generation) {
+        thread->session->define_names(std::max(self->node->name, epoch_name));
         forget(self, the_step, self->step_id);
         forget(self, the_epoch, self->epoch_id);
         self->awaited_in = thread->block;
@@ -236,10 +248,9 @@ void await(TrainingState* self) try {
     }
     if (!self->step_id) self->step_id = thread->new_id();
     const auto number = [](const MaybeNumber& one, std::uint32_t which) { return one.known ? which : 0u; };
-    const std::uint32_t step_lane = thread->session->lane_named(*thread, number_of_track(self->track));
     self->awaited_in->awaited[the_step].put(
         {self->step_id, static_cast<std::uint64_t>(self->begun), static_cast<std::uint64_t>(self->last),
-         self->node->name, step_lane, self->epoch.value, self->step,
+         self->node->name, lane_of_steps(self, thread), self->epoch.value, self->step,
          std::max({self->microbatches, self->backwards, 1ll}),
          number(self->epoch, awaited_epoch) | awaited_step | awaited_microbatches, 0});
     if (!in_epoch) return;
@@ -265,7 +276,7 @@ bool leave_step(TrainingState* self) {
     return tell(self);
 }
 
-bool enter_step(TrainingState* self) {
+bool enter_step_now(TrainingState* self) {
     PassState* const pass = self->pass;
     if (pass && !pass->trained && !pass->learns) {
         const Ref held(Py_NewRef(object_of(pass)));
@@ -276,14 +287,49 @@ bool enter_step(TrainingState* self) {
     return tell(self);
 }
 
-bool close_step(TrainingState* self, long long end) {
-    if (self->begun && is_recorded(self)) {
-        Numbers numbers = numbers_of_step(self, self->step);
-        numbers.put(microbatches_key, std::max({self->microbatches, self->backwards, 1ll}));
-        if (!merge_numbers(self->node, numbers)) return false;
-        put_between(self->node, static_cast<std::uint64_t>(self->begun), static_cast<std::uint64_t>(end),
-                    self->track, self->step_id);
+namespace {
+
+// Its numbers are stored without a set of them, for the next step has others; the snapshot is released with
+// that one's.
+void record_step(TrainingState* self, long long end) noexcept try {
+    if (!self->node->enabled) return;
+    Thread* const thread = recording_thread();
+    if (!thread) return count_event_without_thread();
+    Numbers& said = self->said;
+    if (self->epoch.known) said.put(epoch_key, self->epoch.value);
+    said.put(step_key, self->step);
+    said.put(microbatches_key, std::max({self->microbatches, self->backwards, 1ll}));
+    if (self->said_generation != thread->generation) {
+        thread->session->define_names(self->node->name);
+        self->said_snapshot = 0;
+        self->said_generation = thread->generation;
     }
+    const std::optional<std::uint32_t> arguments = put_numbers(said, self->said_snapshot, thread);
+    if (!arguments) return thread->session->count_dropped();
+    self->said_snapshot = *arguments;
+    const auto begun = static_cast<std::uint64_t>(self->begun);
+    const auto ended = std::max(static_cast<std::uint64_t>(end), begun + tick_source.min_step);
+    const std::uint32_t lane = lane_of_steps(self, thread);
+    Record* const record = thread->reserve();
+    if (!record) return;
+    *record = Record{};
+    record->start = begun;
+    record->end = ended;
+    record->id = self->step_id ? self->step_id : thread->new_id();
+    record->level = 1;
+    record->lane = lane;
+    record->node = self->node->name;
+    record->args = *arguments;
+    record->kind = Kind::span;
+    thread->commit();
+} catch (const std::bad_alloc&) {
+    if (Session* const session = current_session()) session->count_dropped();
+}
+
+}  // namespace
+
+bool close_step(TrainingState* self, long long end) {
+    if (self->begun && is_recorded(self)) record_step(self, end);
     forget(self, the_step, self->step_id);
     self->unfed = !self->fed;
     if (self->begun && self->epoch_is_told) {
@@ -377,7 +423,8 @@ bool decide(TrainingState* self, PyObject* optimizer) {
     self->trained = true;
     self->cleared = self->clears_first = cleared;
     self->backwards = backwards;
-    return backwards < 2 || give_microbatch(self, backwards - 1);
+    if (backwards > 1) give_microbatch(self, backwards - 1);
+    return true;
 }
 
 }  // namespace
@@ -417,9 +464,12 @@ bool forward(TrainingState* all, bool learns, const void* model) {
         }
     }
     if (model && self->model == model) ++self->forwards;
-    if (self->microbatch.known) return give_microbatch(self, self->microbatch.value);
     const long long before = self->backwards || !self->unseen ? self->backwards : self->forwards - 1;
-    return before <= 0 || give_microbatch(self, before);
+    if (self->microbatch.known)
+        give_microbatch(self, self->microbatch.value);
+    else if (before > 0)
+        give_microbatch(self, before);
+    return true;
 }
 
 bool at_microbatch(TrainingState* all, MaybeNumber number) {
@@ -428,7 +478,8 @@ bool at_microbatch(TrainingState* all, MaybeNumber number) {
     self->microbatch = number;
     if (number.known) self->scheduled = std::max(self->scheduled, number.value + 1);
     // The first of a step begins it, which has its number told.
-    return !number.known || self->between || give_microbatch(self, number.value);
+    if (number.known && !self->between) give_microbatch(self, number.value);
+    return true;
 }
 
 bool clears(TrainingState* all, PyObject* optimizer) {
@@ -511,9 +562,7 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer) {
     return fed > 0 || (!fed && close_step(self, now()));
 }
 
-bool settle(TrainingState* all) {
-    PyObject* const under_way = all->under_way;
-    if (!under_way || !PyDict_Check(under_way) || PyDict_GET_SIZE(under_way) == 0) return true;
+bool settle_now(TrainingState* all) {
     ErrorAside error;
     const Ref held(Py_NewRef(all->settle)), done(PyObject_CallNoArgs(held.get()));
     if (done || goes_on(all)) return true;

@@ -37,7 +37,7 @@ struct TrainingState {
     int trainings;         // of the first: threads that train
     int training;          // which one of those this is, from 1; 0 for none
     Node* node;            // the step's
-    Node* everyone;        // reaches those that carry what is said of the step
+    Node* everyone;        // reaches those that follow what is told of the step
     PyObject* track;
     PassState* pass;                 // that fed the step last; or null
     long long first_step, end_step;  // those to record
@@ -53,9 +53,16 @@ struct TrainingState {
     long long optimizers_ended;
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;
+    const detail::ThisThread* here;    // of the first: its thread, known without a call; or null
     ThreadBlock* awaited_in;           // where step and epoch stand until they are recorded; or null
     std::uint64_t awaited_generation;  // of the session that this belongs to
     std::uint64_t step_id, epoch_id;   // 0 while none stands there
+    Numbers said;                      // of the step that was recorded last, and their snapshot
+    std::uint64_t said_generation;
+    std::uint32_t said_snapshot;
+    std::uint32_t lane;  // of steps, in the session of that generation
+    std::uint64_t lane_generation;
+    const PyObject* lane_track;
     PyObject* epoch_track;
     PyObject* under_way;  // of the first: dict of collectives whose ends nobody has seen; or null
     PyObject* settle;     // ends those of them that are done
@@ -72,11 +79,13 @@ struct TrainingState {
 };
 
 // Whether this process works for one that trains, as a loader's worker does: it has no steps.
-bool is_resting_here() noexcept;
-void rest_here() noexcept;
+extern bool resting;
 
 // That of this thread, borrowed; null where it has none, or with an error set. `made`: it gets one.
-TrainingState* state_here(TrainingState* first, bool made);
+TrainingState* state_of_thread(TrainingState* first, bool made);
+inline TrainingState* state_here(TrainingState* first, bool made) {
+    return first->here == &detail::this_thread && !resting ? first : state_of_thread(first, made);
+}
 bool is_recorded(const TrainingState* self);
 // Numbers of the step and the epoch that this thread is in; false where nobody knows.
 bool numbers_here(TrainingState* first, MaybeNumber& step, MaybeNumber& epoch);
@@ -85,10 +94,15 @@ void forget_threads(TrainingState* first);
 void clear(TrainingState* self);
 // What comes by in a step, from `fetch` on in this thread. All that return bool: false with an error set.
 bool tell(TrainingState* self);
-bool tell_epoch(TrainingState* self);
+void tell_epoch(TrainingState* self);
 // What is recorded from now on belongs to no step; or to one again.
 bool leave_step(TrainingState* self);
-bool enter_step(TrainingState* self);
+bool enter_step_now(TrainingState* self);
+inline bool enter_step(TrainingState* self) {
+    const PassState* const pass = self->pass;
+    const bool expected = !pass || pass->trained || pass->learns;
+    return (expected && !self->between) || enter_step_now(self);
+}
 bool close_step(TrainingState* self, long long end);
 // The epoch is recorded, or none.
 void forget_epoch(TrainingState* self);
@@ -105,7 +119,12 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer);
 
 // A call of torch's has returned, maybe with an error set: collectives that it has waited for by itself end
 // in its span. False: somebody asks the training to stop, and the error is that.
-bool settle(TrainingState* all);
+bool settle_now(TrainingState* all);
+inline bool settle(TrainingState* all) {
+    PyObject* const under_way = all->under_way;
+    const bool none = !under_way || !PyDict_Check(under_way) || PyDict_GET_SIZE(under_way) == 0;
+    return none || settle_now(all);
+}
 
 // An error is set, which is of ours: whether the training goes on all the same, told once. It does not where
 // somebody asks it to stop, as by Ctrl-C.

@@ -94,12 +94,17 @@ PyObject* by_default(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
-PyObject* rest(PyObject*, PyObject*) {
-    rest_here();
+PyObject* forget_all_told(PyObject*, PyObject*) {
+    forget_told();
     Py_RETURN_NONE;
 }
 
-PyObject* is_resting(PyObject*, PyObject*) { return PyBool_FromLong(is_resting_here()); }
+PyObject* rest(PyObject*, PyObject*) {
+    resting = true;
+    Py_RETURN_NONE;
+}
+
+PyObject* is_resting(PyObject*, PyObject*) { return PyBool_FromLong(resting); }
 
 template <class Of, MaybeNumber Of::*number>
 PyObject* get_maybe(PyObject* self, void*) {
@@ -166,6 +171,7 @@ PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     self->gate = as<Gate>(Py_NewRef(gate));
     self->node = as<Node>(Py_NewRef(node));
     self->everyone = as<Node>(Py_NewRef(everyone));
+    follow_told(self->everyone);
     self->track = Py_NewRef(track);
     self->epoch_track = Py_NewRef(track);
     self->first_step = first;
@@ -279,6 +285,7 @@ PyMethodDef training_methods[] = {
      "Numbers of the step and the epoch that this thread is in, by name; those that are known."},
     {"_by_default", fast(by_default), METH_FASTCALL | METH_STATIC,
      "_by_default(root, on): numbers of the step are told of spans that the user annotates, too."},
+    {"forget_told", forget_all_told, METH_NOARGS | METH_STATIC, "Have no numbers of the step told."},
     {"_forget_threads", plainly<forget_threads>, METH_NOARGS, "No thread trains."},
     {"_is_recorded", is_step_recorded, METH_NOARGS, "Whether steps become spans now."},
     {"rest", rest, METH_NOARGS | METH_STATIC, "Have no steps told in this process."},
