@@ -44,6 +44,19 @@ class Ref {
     PyObject* object_ = nullptr;
 };
 
+// What a call has returned, as a truth or a number, and given up: by hand, since a `Ref` asks for the GIL,
+// which costs more than the rest. -1 with an error set.
+inline int truth_of_owned(PyObject* object) {
+    const int truth = object ? PyObject_IsTrue(object) : -1;
+    Py_XDECREF(object);
+    return truth;
+}
+inline long long number_of_owned(PyObject* object) {
+    const long long number = object ? PyLong_AsLongLong(object) : -1;
+    Py_XDECREF(object);
+    return number;
+}
+
 template <class T>
 T* as(PyObject* object) noexcept {
     return reinterpret_cast<T*>(object);

@@ -206,6 +206,7 @@ def test_every_event_says_the_epoch_and_the_step_that_it_belongs_to(
 
 PROGRAM = """
 import torch
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils.data import DataLoader, TensorDataset
 train, judge = (DataLoader(TensorDataset(torch.ones(n, 4)), batch_size=4) for n in (40, 8))
 model = torch.nn.Linear(4, 2)
@@ -221,7 +222,7 @@ for _ in range(2):
         for (x,) in judge:
             model(x)
 # Behind `auto` no step of an optimizer pays for hooks that hear of those which came before it.
-assert not torch.optim.optimizer._global_optimizer_pre_hooks
+assert not _global_optimizer_pre_hooks
 """
 
 

@@ -47,9 +47,8 @@ int is_outside_of_backward(const RecordedCall* self) {
         if (compiles) return compiles < 0 ? -1 : 0;
     }
     // Reentrant checkpointing calls it within a backward pass, on any thread.
-    const Ref graph(PyObject_CallNoArgs(self->running_graph));
-    if (!graph) return -1;
-    return PyLong_AsLong(graph.get()) == -1 && !PyErr_Occurred();
+    const long long graph = number_of_owned(PyObject_CallNoArgs(self->running_graph));
+    return PyErr_Occurred() ? -1 : graph == -1;
 }
 
 int is_fetch_meant(const RecordedCall* self, PyObject* iterator) {
@@ -76,8 +75,7 @@ bool leave_hooked(const RecordedCall* self) {
 
 // How many batches a loader's iterator has given; -1 where it does not say so, which is the loader's affair.
 long long batches_of(PyObject* iterator) {
-    const Ref yielded(PyObject_GetAttr(iterator, yielded_name));
-    const long long number = yielded ? PyLong_AsLongLong(yielded.get()) : -1;
+    const long long number = number_of_owned(PyObject_GetAttr(iterator, yielded_name));
     if (PyErr_Occurred()) forget_error();
     return number >= 0 && number < std::numeric_limits<long long>::max() ? number : -1;
 }
@@ -127,11 +125,14 @@ bool end(const RecordedCall* self, PyObject* const* arguments, bool raised) {
     }
     set_count(self->work == Work::optimizer ? Inside::optimizer : Inside::backward, 0);
     if (self->work == Work::gradients) return true;
+    const auto tell = [&] {
+        return heard(self, self->work == Work::optimizer
+                               ? optimizer_ends(self->training, arguments[0])
+                               : backward(self->training, count_of(Inside::optimizer) > 0));
+    };
+    if (!raised) return tell();
     ErrorAside error;
-    const bool told = self->work == Work::optimizer
-                          ? optimizer_ends(self->training, arguments[0])
-                          : backward(self->training, count_of(Inside::optimizer) > 0);
-    if (heard(self, told)) return true;
+    if (tell()) return true;
     error.forget();
     return false;
 }

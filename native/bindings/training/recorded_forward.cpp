@@ -29,8 +29,9 @@ namespace {
 PyObject *training_name, *judged_name, *compiling_name;
 
 bool is_known(const RecordedForward* self, PyObject* module) {
-    const Ref id(PyLong_FromVoidPtr(module));
-    PyObject* const found = id ? PyDict_GetItemWithError(self->known, id.get()) : nullptr;
+    PyObject* const id = PyLong_FromVoidPtr(module);
+    PyObject* const found = id ? PyDict_GetItemWithError(self->known, id) : nullptr;
+    Py_XDECREF(id);
 #if PY_VERSION_HEX >= 0x030D0000
     PyObject* there = nullptr;
     if (!found || PyWeakref_GetRef(found, &there) < 0) return false;
@@ -80,19 +81,13 @@ int is_meant(const RecordedForward* self, PyObject* const* arguments, Py_ssize_t
 
 // Null with an error set.
 Node* told(const RecordedForward* self, PyObject* module) {
-    const Ref graph(PyObject_CallNoArgs(self->running_graph));
-    if (!graph) return nullptr;
-    if (PyLong_AsLong(graph.get()) != -1) return self->recomputing;
+    if (number_of_owned(PyObject_CallNoArgs(self->running_graph)) != -1) return self->recomputing;
     if (PyErr_Occurred()) return nullptr;
-    const Ref mode(PyObject_GetAttr(module, training_name));
-    int learns = mode ? PyObject_IsTrue(mode.get()) : -1;
+    int learns = truth_of_owned(PyObject_GetAttr(module, training_name));
     // A property of the model's, which it may need nowhere itself; Ctrl-C goes on.
     if (learns < 0 && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
     if (learns < 0) PyErr_Clear();
-    if (learns) {
-        const Ref on(PyObject_CallNoArgs(self->grad_is_on));
-        learns = on ? PyObject_IsTrue(on.get()) : -1;
-    }
+    if (learns) learns = truth_of_owned(PyObject_CallNoArgs(self->grad_is_on));
     if (learns < 0 || !forward(self->training, learns != 0, module)) return nullptr;
     return learns ? self->learning : self->evaluating;
 }
@@ -153,8 +148,13 @@ using Owned = Owning<RecordedForward, &RecordedForward::wrapped, &RecordedForwar
 }  // namespace
 
 int is_compiling(PyObject* compiler) {
-    const Ref flag(PyObject_GetAttr(compiler, compiling_name));
-    return flag ? flag.get() != Py_False : -1;
+    PyObject* const there = PyModule_Check(compiler)
+                                ? PyDict_GetItemWithError(PyModule_GetDict(compiler), compiling_name)
+                                : nullptr;
+    if (there) return there != Py_False;
+    PyObject* const flag = PyErr_Occurred() ? nullptr : PyObject_GetAttr(compiler, compiling_name);
+    Py_XDECREF(flag);
+    return flag ? flag != Py_False : -1;
 }
 
 PyObject* recorded_forward(RecordedForward* self, PyObject* const* arguments, std::size_t count,
