@@ -139,7 +139,9 @@ def _recorded(options: AutoOptions, work: str, node: ProfilerNode, original: Any
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(self, *args, **kwargs)
-        return recorded(self, *args, **kwargs)
+        if args or kwargs:
+            return recorded(self, *args, **kwargs)
+        return recorded(self)  # without the list, tuple and dict that the other call takes
 
     return method
 
