@@ -133,6 +133,14 @@ def test_a_pipeline_that_fills_and_drains_is_told_as_that(
     assert (messages["name"], messages["imposed_ns_per_step"]) == ("send", None)
     table = lines(invoke("ranks", folder, "--table"))
     assert re.search(r"%  +-  +- *$", next(line for line in table if line.startswith("  send")))
+    even = answer(folder, "--without", "stage=0", command="whatif")
+    assert (even["cause"]["kind"], even["severity"]) == ("bubble", "critical")
+    assert even["bubble"]["share"] == pytest.approx(idle, abs=0.01)
+    assert even["next"] == bubble["next"]
+    told = lines(invoke("whatif", folder, "--without", "stage=0"))
+    assert told[0] == "PIPELINE BUBBLE  (critical)"
+    assert re.match(r"The run is .* with even work\. Even so all ranks wait ", told[1])
+    assert "  without   stage 0: the run would take as long" in told
     assert (bubble["evidence"]["stages"], bubble["evidence"]["passes"]) == (stages, micro_batches)
     assert {(one["kind"], one["cause"]) for one in of_why["findings"]} == {("late-rank", "bubble")}
     assert of_why["findings"][0]["next"].startswith("More micro-batches a step")
@@ -234,6 +242,9 @@ def test_what_if_a_rank_did_as_much_as_the_others(tmp_path: Path) -> None:
         job(tmp_path), "--without", "rank=2", "--without", "host=node0", command="whatif"
     )
     assert value["cause"]["ranks"] == [2]
+    # Even work has what it does more in it, dealt out to four.
+    faster = r"Did it as little as the others do now, the run would be 3\.\d+ times as fast\."
+    assert re.search(faster, value["what"])
     first, second = value["without"]
     assert (first["asked"], first["ranks"]) == ([["rank", "2"]], [2])
     assert first["saved_ns"] == pytest.approx(30 * MS, rel=0.1)

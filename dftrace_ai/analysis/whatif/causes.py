@@ -45,19 +45,21 @@ MOST_OF_IT: Final = 0.5
 """Of what ranks do longer, for one span to be told alone."""
 IN_BURSTS: Final = 1 / 3
 """Of the mean over steps the median is less where ranks are late in few of them."""
+FLOOR: Final = 0.03
+"""Of a step, as ranks has it: of who is late by less as a rule it is told that he is in bursts."""
 CALLED: Final = 3
 """So many kinds of communication are named."""
 
 
 class Changes(NamedTuple):
-    """What operations take with each change alone, and who are the few."""
+    """What operations take with each change alone, as `Shares` has them."""
 
     few: Integers
     rank: Integers
     stage: Integers
     within: Integers
     comm: Integers
-    few_ranks: Integers
+    both: Integers
 
 
 def changes_of(work: Work, few_ranks: Integers) -> Changes:
@@ -66,16 +68,15 @@ def changes_of(work: Work, few_ranks: Integers) -> Changes:
     to_stage = work.own * _ratio(work.by_level(levels.stage), work.by_level(levels.mean))
     slow = np.isin(work.rank, few_ranks)
     stage = work.own * _ratio(work.by_level(levels.job), work.by_level(levels.stage))
-    comm = work.times.copy()
     is_comm = work.operations.is_comm
-    comm[is_comm] = work.ideal[is_comm]
+    within = work.scaled(work.by_level(levels.mean))
     return Changes(
         few=work.scaled(np.where(slow, to_stage, work.own)),
         rank=work.scaled(to_stage),
         stage=work.scaled(stage),
-        within=work.scaled(work.by_level(levels.mean)),
-        comm=comm,
-        few_ranks=few_ranks,
+        within=within,
+        comm=np.where(is_comm, work.ideal, work.times),
+        both=np.where(is_comm, work.ideal, within),
     )
 
 
@@ -97,7 +98,7 @@ def shares_of(replay_ns: int, ideal_ns: int, with_change_ns: list[int]) -> Share
     """Return what each change recovers; with times in the order of `Shares`."""
     lost = replay_ns - ideal_ns
     if lost <= 0:
-        return Shares(0.0, 0.0, 0.0, 0.0, 0.0)
+        return Shares(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     return Shares(*((replay_ns - time) / lost for time in with_change_ns))
 
 
@@ -105,12 +106,13 @@ def cause_of(
     run: Run,
     work: Work,
     shares: Shares,
-    few_ranks: Integers,
+    excess: Integers,
     by_rank: Mapping[int, Figures],
     limits: Mapping[str, float],
     slowdown: float,
 ) -> Cause:
     """Return what the slowdown comes from, without what is to be said of communication."""
+    few_ranks = few_of(excess)
     if slowdown < limits["slowdown"]:
         # Of ranks that work one after the other one may have most to do; shared out it is as much.
         most = {number: figures.without or 1.0 for number, figures in by_rank.items()}
@@ -126,7 +128,7 @@ def cause_of(
     kind = max(candidates, key=lambda one: candidates[one])
     share = candidates[kind]
     if share < limits["share"]:
-        return Cause("several", share)
+        return _of_many(run, work, shares, excess, limits["share"])
     places = run.gathered.places
     of_stage = np.bincount(work.stage)
     if kind in ("worker", "stage") and len(of_stage) > 1 and of_stage.min() < 2:
@@ -140,22 +142,42 @@ def cause_of(
     if kind == "stage":
         return Cause("stage", share, stages=_slow_stages(run, work))
     if kind == "worker":
-        guilty = _guilty(run, few_ranks, by_rank)
-        hosts = sorted({place.host for place in places if place.rank in guilty})
-        whole = {place.rank for place in places if place.host in hosts}
-        several = len({place.host for place in places}) > 1 and len(guilty) > 1
-        if several and whole == set(guilty):
-            cause = Cause("node", share, ranks=guilty, hosts=tuple(hosts))
-        else:
-            cause = Cause("worker", share, ranks=guilty)
-        return _with_excess(run, work, cause)
-    if kind == "pauses" and _is_of_garbage(run, work):
+        return _of_ranks(run, work, share, _guilty(run, few_ranks, by_rank))
+    return _of_turns(run, work, share) if kind == "pauses" else Cause(kind, share)
+
+
+def _of_ranks(run: Run, work: Work, share: float, ranks: tuple[int, ...]) -> Cause:
+    """Return that ranks are to blame, or the hosts that they are."""
+    places = run.gathered.places
+    hosts = sorted({place.host for place in places if place.rank in ranks})
+    whole = {place.rank for place in places if place.host in hosts}
+    several = len({place.host for place in places}) > 1 and len(ranks) > 1
+    cause = Cause("worker", share, ranks=ranks)
+    if several and whole == set(ranks):
+        cause = Cause("node", share, ranks=ranks, hosts=tuple(hosts))
+    return _with_excess(run, work, cause)
+
+
+def _of_turns(run: Run, work: Work, share: float) -> Cause:
+    """Return what it is that ranks take now more and now less time."""
+    if _is_of_garbage(run, work):
         return Cause("garbage collection", share)
-    if kind == "pauses":
-        correlation = _correlation(work)
-        alike = correlation is not None and correlation >= ALIKE
-        return Cause("data" if alike else "pauses", share, correlation=correlation)
-    return Cause(kind, share)
+    correlation = _correlation(work)
+    alike = correlation is not None and correlation >= ALIKE
+    return Cause("data" if alike else "pauses", share, correlation=correlation)
+
+
+def _of_many(run: Run, work: Work, shares: Shares, excess: Integers, least: float) -> Cause:
+    """Return what comes from more than few ranks: that half of them are late, or turns."""
+    if shares.rank >= max(least, shares.both):
+        late = np.flatnonzero(excess >= MOST_OF_IT * excess.max())
+        ranks = tuple(run.gathered.places[at].rank for at in late.tolist())
+        if len(late) <= (len(excess) - 1) // 2:
+            return _of_ranks(run, work, shares.rank, ranks)
+        return _with_excess(run, work, Cause("split", shares.rank, ranks=ranks))
+    if shares.both >= least:
+        return Cause("jitter", shares.both)
+    return Cause("several", max(shares.few, shares.stage, shares.within, shares.comm))
 
 
 def _garbage(run: Run, ranks: int) -> Integers:
@@ -214,20 +236,27 @@ def _with_excess(run: Run, work: Work, cause: Cause) -> Cause:
         each = round(collected / (steps * len(cause.ranks)))
         told = [Excess(GARBAGE, each, round(min(float(collected / total), 1.0), 6))]
     first = onset_of(by_step)
+    usual_ns = float(np.median(by_step)) / max(len(cause.ranks), 1)
+    seldom = usual_ns < FLOOR * run.measured_ns / run.counted
+    in_bursts = not first and (seldom or np.median(by_step) < IN_BURSTS * by_step.mean())
+    is_once = by_step.max() >= MOST_OF_IT * np.maximum(by_step, 0).sum()
     return replace(
         cause,
         since=int(run.gathered.numbers[first]) if first else None,
         excess=tuple(told),
-        in_bursts=not first and bool(np.median(by_step) < IN_BURSTS * by_step.mean()),
+        in_bursts=bool(in_bursts),
+        once=int(run.gathered.numbers[by_step.argmax()]) if in_bursts and is_once else None,
     )
 
 
 def dearest_links(run: Run, work: Work, ideal_ns: int, slowdown: float) -> tuple[str, ...]:
     """Return the pair or group of ranks whose communication alone makes most of a slowdown."""
     one = run.operations
-    met = np.flatnonzero(one.meeting != ALONE)
-    met = met[np.lexsort((one.rank[met], one.meeting[met]))]
-    first = np.flatnonzero(np.diff(one.meeting[met], prepend=ALONE))
+    met = np.flatnonzero(one.is_comm)
+    # In a group of one a rank meets nobody.
+    meeting = np.where(one.meeting == ALONE, len(one) + np.arange(len(one)), one.meeting)
+    met = met[np.lexsort((one.rank[met], meeting[met]))]
+    first = np.flatnonzero(np.diff(meeting[met], prepend=ALONE))
     size = np.diff(np.append(first, len(met)))
     # Meetings of the same ranks are of one link, in both directions.
     members = [tuple(ranks.tolist()) for ranks in np.split(one.rank[met], first[1:])]
@@ -241,9 +270,12 @@ def dearest_links(run: Run, work: Work, ideal_ns: int, slowdown: float) -> tuple
     dearest = max(range(len(worst)), key=lambda at: times[at])
     if times[dearest] / ideal_ns - 1 < OF_LINKS * (slowdown - 1):
         return ()
-    mine = of == worst[dearest]
-    kind = int(np.bincount(one.kind[met[mine]], more[mine]).argmax())
     ranks = list(known)[worst[dearest]]
+    mine = of == worst[dearest]
+    always = MOST_OF_IT * more[mine].mean() <= np.median(more[mine])
+    if len(set(ranks)) == len(one.ranks) or not always:
+        return ()  # that is no link among others, or slow now and then
+    kind = int(np.bincount(one.kind[met[mine]], more[mine]).argmax())
     some = ", ".join(str(one.ranks[at]) for at in ranks[:RANKS_NAMED])
     return (f"{one.kinds[kind]} of ranks {some}{', ...' if len(ranks) > RANKS_NAMED else ''}",)
 

@@ -17,9 +17,10 @@ import numpy as np
 from dftrace_ai.analysis.ranks.matching import in_order, meetings_in
 from dftrace_ai.analysis.ranks.partials import MESSAGES, NOT_ANNOTATED, UNTIL, UNTOLD
 from dftrace_ai.analysis.steps.measuring import steady_times
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from dftrace_ai.analysis.ranks.clocks import Clocks
     from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
@@ -63,6 +64,7 @@ class Gathered:
     numbers: Integers  # what the steps are called, stretch by stretch
     stretch_of: Integers  # of each step its stretch
     stretches: int  # how many
+    pipeline: tuple[int, int] | None  # of how many stages, and of how many passes each
     all_steps: int  # how many steps the rank with the fewest has
     names: tuple[str, ...]  # of spans
     labels: tuple[str, ...]  # of calls: category and name, with the direction or group
@@ -119,8 +121,13 @@ class _Calls(NamedTuple):
     enqueued: Integers
 
 
-def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
+def gather(job: RanksOfJob, clocks: Clocks, odd: Collection[int] = ()) -> Gathered | None:
     """Gather what all ranks did in steps that are chosen evenly; None without common steps.
+
+    Args:
+        job: the ranks.
+        clocks: of their hosts.
+        odd: numbers of steps that are left out.
 
     Raises:
         TimesApartError: steps of one number are centuries apart.
@@ -140,7 +147,10 @@ def gather(job: RanksOfJob, clocks: Clocks) -> Gathered | None:
         meeting = np.where(met == UNTOLD, UNTOLD, met + (number << 32))
         edges = block.tables.calls.edges.tolist()
         of_ranks_calls = [meeting[low:high] for low, high in pairwise(edges)]
-        for low, high in _stretches(block.numbers, skipped, most):
+        kept = np.flatnonzero(~np.isin(block.numbers, [*odd]))
+        skipped = int(np.searchsorted(kept, skipped))
+        for first, behind in _stretches(block.numbers[kept], skipped, most):
+            low, high = int(kept[first]), int(kept[behind - 1]) + 1
             of_ranks = [
                 _part(block, rank, low, high, clocks, of_ranks_calls[rank], labels)
                 for rank in range(len(job.ranks))
@@ -250,7 +260,7 @@ class _Labels:
                 return "+".join(varying)
         if group.ranks and self._everyone <= set(group.ranks):
             return "all"
-        return f"{len(group.ranks)} ranks" if group.ranks else group.name
+        return counted(len(group.ranks), "rank") if group.ranks else group.name
 
 
 def _number(known: dict[str, int], name: str) -> int:
@@ -392,6 +402,7 @@ def _together(
         numbers=np.concatenate(numbers),
         stretch_of=np.repeat(np.arange(len(numbers)), [len(some) for some in numbers]),
         stretches=len(numbers),
+        pipeline=job.pipeline,
         all_steps=min(one.step_count for one in job.ranks),
         names=tuple(labels.names),
         labels=tuple(labels.calls),

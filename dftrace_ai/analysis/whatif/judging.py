@@ -9,7 +9,7 @@ import numpy as np
 
 from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
-from dftrace_ai.analysis.ranks.model import LIMITS
+from dftrace_ai.analysis.ranks.model import LIMITS, bubble_share
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.whatif.causes import (
@@ -28,6 +28,7 @@ from dftrace_ai.analysis.whatif.gathering import FEWEST_STEPS, TimesApartError, 
 from dftrace_ai.analysis.whatif.graph import CircleError
 from dftrace_ai.analysis.whatif.model import (
     DEFAULT_LIMITS,
+    Bubble,
     Cause,
     StepFigures,
     StepsJudged,
@@ -50,10 +51,16 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.whatif.gathering import Gathered
 
 MOST_ODD: Final = 0.1
+MOST_LEFT_OUT: Final = 0.5
+TRIES: Final = 3
+"""Of a long run other steps are looked at where some are left out, of which more may be."""
 MOST_NEGATIVE: Final = 0.01
 NAMED: Final = 5
 MOST_APART: Final = 0.02
 """Of a step: clocks that are known no better do not tell what waits for what."""
+BELOW_A_BUBBLE: Final = frozenset({"none", "several", "jitter", "pauses"})
+"""Which causes a bubble that costs more is told in place of."""
+LEAST_BUBBLE: Final = 0.01
 NS_PER_HOUR: Final = 3_600_000_000_000
 
 
@@ -131,27 +138,48 @@ def whatif_of(
 
     if len(job.ranks) < 2:
         return nothing(Unjudged("one rank"))
-    try:
-        gathered = gather(job, clocks)
-    except TimesApartError as error:
-        return nothing(Unjudged("clocks", names=error.hosts))
+    odd: frozenset[int] = frozenset()
+    tries = 0
+    while True:
+        try:
+            gathered = gather(job, clocks, odd)
+        except TimesApartError as error:
+            return nothing(Unjudged("clocks", names=error.hosts))
+        run = _run_of(gathered, clocks, held)
+        if isinstance(run, Unjudged):
+            return nothing(run, gathered=gathered)
+        more, tries = _to_be_left_out(run, held), tries + 1
+        if not more or tries == TRIES:
+            return _judged(run, len(odd), sets, held, progress)
+        odd |= more
+
+
+def _run_of(gathered: Gathered | None, clocks: Clocks, held: Mapping[str, float]) -> Run | Unjudged:
+    """Return the run as a graph, or why there is none."""
     count = 0 if gathered is None else len(gathered.numbers)
     if gathered is None or count < FEWEST_STEPS:
-        return nothing(Unjudged("few steps", count), gathered=gathered)
+        return Unjudged("few steps", count)
     usual_ns = int(np.median(gathered.steps.end - gathered.steps.at))
     uncertainty_ns, apart = _uncertainty(clocks, usual_ns)
     if apart:
-        return nothing(Unjudged("clocks", names=apart), gathered=gathered)
+        return Unjudged("clocks", names=apart)
     if not (gathered.call_meeting != UNTOLD).any():
-        return nothing(Unjudged("no collectives"), gathered=gathered)
+        return Unjudged("no collectives")
     if gathered.enqueued == len(gathered.calls.at):
-        return nothing(Unjudged("enqueued"), gathered=gathered)
+        return Unjudged("enqueued")
     try:
-        run = best_run(gathered, uncertainty_ns, held["replay"])
+        return best_run(gathered, uncertainty_ns, held["replay"])
     except CircleError as error:
-        names = tuple(error.names)
-        return nothing(Unjudged("circle", len(error.operations), names), gathered=gathered)
-    return _judged(run, sets, held, progress)
+        return Unjudged("circle", len(error.operations), tuple(error.names))
+
+
+def _to_be_left_out(run: Run, held: Mapping[str, float]) -> frozenset[int]:
+    """Return the numbers of steps with other operations, where the others are enough alone."""
+    odd = odd_steps(run)
+    some: Integers = np.asarray(odd.any(axis=0))
+    enough = len(some) - some.sum() >= held["steps"] and some.mean() <= MOST_LEFT_OUT
+    is_much = odd.mean() > MOST_ODD
+    return frozenset(run.gathered.numbers[some].tolist() if is_much and enough else ())
 
 
 def _uncertainty(clocks: Clocks, step_ns: int) -> tuple[int, tuple[str, ...]]:
@@ -170,6 +198,7 @@ def _uncertainty(clocks: Clocks, step_ns: int) -> tuple[int, tuple[str, ...]]:
 
 def _judged(
     run: Run,
+    odd: int,
     sets: list[tuple[tuple[tuple[str, str], ...], Integers]],
     held: dict[str, float],
     progress: Callable[[int, int], None] | None,
@@ -179,7 +208,7 @@ def _judged(
     steps = run.counted
     base = WhatIf(
         form=operations.form,
-        steps=_steps_judged(gathered, alone=run.alone),
+        steps=replace(_steps_judged(gathered, alone=run.alone), odd=odd),
         ranks=len(places),
         operations=len(operations),
         measured_ns=run.measured_ns // steps,
@@ -197,8 +226,7 @@ def _judged(
     excess = excess_of(work)
     few_ranks = few_of(excess)
     changes = changes_of(work, few_ranks)
-    order = ("few", "rank", "stage", "within", "comm")
-    ideal_ns, *with_change = run.times_ns([work.ideal, *(getattr(changes, name) for name in order)])
+    ideal_ns, *with_change = run.times_ns([work.ideal, *changes])
     slowdown = run.replay_ns / max(ideal_ns, 1)
     if slowdown < 1 - held["replay"]:
         unlike = Unjudged("unlike work", slowdown)
@@ -210,11 +238,22 @@ def _judged(
     if abstained:
         cause = Cause("abstained")
     else:
-        cause = cause_of(run, work, shares, few_ranks, by_rank, held, slowdown)
+        cause = cause_of(run, work, shares, excess, by_rank, held, slowdown)
     if cause.kind == "communication":
         dearest = [kind for kind in by_kind if kind.startswith("comm/")][:CALLED]
         links = dearest_links(run, work, ideal_ns, slowdown)
-        cause = Cause(cause.kind, cause.share, kinds=links or tuple(dearest))
+        # On one host there are no links: what now and then takes long there has not its processor.
+        apart = len({place.host for place in places}) > 1
+        if links or apart:
+            cause = Cause(cause.kind, cause.share, kinds=links or tuple(dearest))
+        else:
+            cause = Cause("jitter", max(cause.share, shares.both))
+    bubble = _bubble(run, work, ideal_ns)
+    if bubble is not None and cause.kind in BELOW_A_BUBBLE and not cause.ranks:
+        lost = max(1 - ideal_ns / max(run.replay_ns, 1), held["slowdown"] - 1)
+        if bubble.share * ideal_ns / max(run.replay_ns, 1) >= lost:
+            cause = Cause("bubble", bubble.share)
+    cause = replace(cause, without=_without_cause(run, work, cause))
     stages = figures.numbered("pp")
     layouts = {name for place in places for name, _ in place.layout} - {"pp"}
     lost = max(1 - ideal_ns / max(run.replay_ns, 1), 0.0)
@@ -222,6 +261,7 @@ def _judged(
         base,
         slowdown=slowdown,
         cause=cause,
+        bubble=bubble,
         shares=shares,
         ideal_ns=ideal_ns // steps,
         by_rank=by_rank,
@@ -241,6 +281,30 @@ def _judged(
         abstained=tuple(abstained),
     )
     return Answer(result, run, work.ideal)
+
+
+def _bubble(run: Run, work: Work, ideal_ns: int) -> Bubble | None:
+    """Return what a pipeline waits with even work; None where it waits as good as nothing."""
+    if run.gathered.pipeline is None:
+        return None
+    stages, passes = run.gathered.pipeline
+    rank = work.operations.rank[~work.operations.is_comm]
+    busy = np.bincount(rank, work.ideal[~work.operations.is_comm]).max() / len(run.gathered.numbers)
+    idle = max(1 - busy * run.counted / max(ideal_ns, 1), 0.0)
+    share = min(idle, bubble_share(stages, passes))
+    return Bubble(stages, passes, round(share, 6)) if share >= LEAST_BUBBLE else None
+
+
+def _without_cause(run: Run, work: Work, cause: Cause) -> float | None:
+    """Return how many times as fast a run would be without what the ranks of its cause have."""
+    places = run.gathered.places
+    out = np.array(
+        [place.rank in cause.ranks or place.stage in cause.stages for place in places], bool
+    )
+    if not out.any() or out.all():
+        return None
+    times = without(work, out, "pp" if cause.stages else "")
+    return None if times is None else run.replay_ns / max(run.time_ns(times), 1)
 
 
 def _unjudged(run: Run, held: Mapping[str, float]) -> list[Unjudged]:

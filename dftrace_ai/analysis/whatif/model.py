@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 
 CauseKind = Literal[
-    "none", "worker", "node", "stage", "stage or worker", "data", "pauses", "garbage collection",
-    "communication", "several", "abstained",
+    "none", "worker", "node", "stage", "stage or worker", "split", "data", "pauses",
+    "garbage collection", "jitter", "communication", "bubble", "several", "abstained",
 ]  # fmt: skip
-"""Why the work is uneven: whose it is, or what kind of work."""
+"""Why the work is uneven: whose it is, or what kind of work; or that a pipeline fills and drains,
+which costs more than that."""
 
 Form = Literal["operations", "host"]
 """What traces are of: of operations with communication beside them, each begun when what it needs
@@ -65,7 +66,8 @@ class Cause:
     Attributes:
         kind: what it is.
         share: how much of the slowdown goes with it.
-        ranks: who, of a worker or a node; where even work gains little, who alone has most of it.
+        ranks: who, of a worker, a node, a stage of one rank, or half of all; where even work gains
+            little, who alone has most of it.
         hosts: which, of a node.
         stages: which are slower than the others, of a stage.
         kinds: of communication: the kind and ranks of one link that alone makes half of it, or
@@ -76,6 +78,9 @@ class Cause:
             was from the beginning.
         excess: in what the ranks of a worker or node work longer, one or two spans.
         in_bursts: they do so in few of the steps.
+        once: the number of the step in which they do most of that; null for none.
+        without: how many times as fast the run would be if they did as little as the others, as
+            far as there are any; even work has what they do more dealt out to all.
     """
 
     kind: CauseKind
@@ -88,6 +93,23 @@ class Cause:
     since: int | None = None
     excess: tuple[Excess, ...] = ()
     in_bursts: bool = False
+    once: int | None = None
+    without: float | None = None
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """What a pipeline waits while it fills and drains.
+
+    Attributes:
+        stages: how many it has.
+        passes: how many forward passes each makes in a step.
+        share: of a step with even work, how much every rank waits for it.
+    """
+
+    stages: int
+    passes: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -100,6 +122,7 @@ class Shares:
         stage: stages have the same work.
         within: on a rank each operation takes always the same.
         comm: communication takes what it usually does.
+        both: the last two together, which is all that differs from step to step.
     """
 
     few: float
@@ -107,6 +130,7 @@ class Shares:
     stage: float
     within: float
     comm: float
+    both: float
 
 
 @dataclass(frozen=True)
@@ -172,6 +196,7 @@ class StepsJudged:
         alone: each step begins anew, as those that a profiler took now and then.
         first: number of the first.
         last: number of the last.
+        odd: so many are left out, since other operations are done in them.
     """
 
     common: int
@@ -180,6 +205,7 @@ class StepsJudged:
     alone: bool
     first: int
     last: int
+    odd: int = 0
 
 
 @dataclass(frozen=True)
@@ -189,6 +215,7 @@ class WhatIf:
     Attributes:
         slowdown: how much slower it is than with even work; null where nothing is said.
         cause: what that comes from.
+        bubble: what a pipeline waits even so; null where there is none.
         shares: what each change alone would bring; null where nothing is lost or said.
         form: what the traces are of.
         steps: which are judged; null where there are none.
@@ -222,6 +249,7 @@ class WhatIf:
 
     slowdown: float | None = None
     cause: Cause = Cause("abstained")
+    bubble: Bubble | None = None
     shares: Shares | None = None
     form: Form | None = None
     steps: StepsJudged | None = None

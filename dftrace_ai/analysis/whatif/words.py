@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.model import is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE
+from dftrace_ai.analysis.ranks.words import NEXT as RANKS_NEXT
 from dftrace_ai.analysis.ranks.words import (
     NEXT_OF_GARBAGE,
     NEXT_OF_SPANS,
     OF_A_STAGE,
+    bubble_text,
+    more_passes,
     span_text,
 )
 from dftrace_ai.analysis.texts import (
@@ -29,7 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dftrace_ai.analysis.limits import Limit
-    from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Reason, Unjudged, WhatIf, Without
+    from dftrace_ai.analysis.whatif.model import (
+        Bubble,
+        Cause,
+        CauseKind,
+        Reason,
+        Unjudged,
+        WhatIf,
+        Without,
+    )
 
 TITLES: Final[dict[CauseKind, str]] = {
     "none": "EVEN WORK GAINS LITTLE",
@@ -37,10 +48,13 @@ TITLES: Final[dict[CauseKind, str]] = {
     "node": "SLOW NODE",
     "stage": "SLOW STAGE",
     "stage or worker": "SLOW STAGE OR RANK",
+    "split": "TWO KINDS OF RANKS",
     "data": "UNEVEN DATA",
     "pauses": "PAUSES",
     "garbage collection": "GARBAGE COLLECTION",
+    "jitter": "JITTER",
     "communication": "SLOW COMMUNICATION",
+    "bubble": "PIPELINE BUBBLE",
     "several": "SEVERAL CAUSES",
     "abstained": "NO VERDICT",
 }
@@ -50,10 +64,14 @@ NEXT: Final[dict[CauseKind, str]] = {
     "node": "the machine: clocks and temperature of {who}, other jobs on it",
     "stage": "move layers from {who} to the others",
     "stage or worker": "the machine of {who} first; if it is as the others', move layers away",
+    "split": RANKS_NEXT["split"].replace("{ranks}", "{who}"),
     "data": "deal out the data by length, so that micro-batches have as much to do",
     "pauses": "what stops a rank now and then: saving, logging, other load on its host",
     "garbage collection": NEXT_OF_GARBAGE,
     "communication": "the links of {who}; then overlap, larger buckets, fewer synchronisations",
+    "jitter": "cores for each rank of its own, and threads pinned to them: whoever shares one is "
+    "let wait, in what it computes and in its transfers; then overlap",
+    "bubble": RANKS_NEXT["bubble"],
     "several": "dftrace ranks for who is late; then the greatest of these shares",
 }
 IN_ONE_SPAN: Final = (
@@ -64,10 +82,6 @@ IN_BURSTS: Final = (
     "what {who} alone does then: saving, logging, its loader. dftrace ranks tells in which steps"
 )
 IN_SERIES: Final = "ONE RANK HAS MOST OF THE WORK"
-NEXT_ON_ONE_HOST: Final = (
-    "cores for each rank of its own: on one host whoever shares one is let wait; then overlap, "
-    "larger buckets, fewer synchronisations"
-)
 NEXT_IN_SERIES: Final = (
     "what {who} does so long: dftrace ranks tells in which span; or smaller micro-batches, so that "
     "ranks work at the same time"
@@ -83,6 +97,18 @@ SHARES: Final = {
 UNNAMED: Final = frozenset({"none", "abstained"})
 # Fewer are not told of beside the cause.
 LEAST_SLOWDOWN: Final = 1.01
+MEAN: Final = "each operation of a rank takes its mean"
+GOES_WHEN: Final[dict[CauseKind, str]] = {
+    "data": MEAN,
+    "pauses": MEAN,
+    "garbage collection": MEAN,
+    "jitter": f"{MEAN}, and communication what it usually does",
+    "communication": "communication takes what it usually does",
+}
+# Less than that is nothing.
+NOTABLE: Final = 1.005
+# By so much has what is without somebody to be more than with even work.
+MORE: Final = 1.1
 MOST_RANKS, MOST_KINDS, MOST_ASKED = 4, 3, 4
 # From here on the words tell how much the graph misses.
 MISSES: Final = 0.02
@@ -121,10 +147,16 @@ def in_words(found: WhatIf, limit: Limit) -> WhatIf:
         found,
         abstained=silences,
         unseen=(GPU_UNSEEN,) if found.form == "host" else (),
-        severity=None if cause.kind in UNNAMED else severity(limit, found.slowdown - 1),
+        severity=None if cause.kind in UNNAMED else severity(limit, _cost(found)),
         what=_what(found, found.slowdown),
-        next=_next(cause, on_one_host=not found.by_host),
+        next=_next(cause, found.bubble),
     )
+
+
+def _cost(found: WhatIf) -> float:
+    if found.cause.kind == "bubble":
+        return found.cause.share
+    return (found.slowdown or 1.0) - 1
 
 
 def _why(one: Unjudged, found: WhatIf) -> str:
@@ -135,7 +167,8 @@ def _why(one: Unjudged, found: WhatIf) -> str:
 
 def _what(found: WhatIf, slowdown: float) -> str:
     cause = found.cause
-    run = f"The run is {slowdown:.3g} times slower than with even work."
+    by = f"{slowdown:.3g} times slower than" if slowdown >= NOTABLE else "as fast as"
+    run = f"The run is {by} with even work."
     if cause.kind == "none" and cause.ranks:
         without = found.by_rank[cause.ranks[0]].without or 1.0
         return (
@@ -150,27 +183,32 @@ def _what(found: WhatIf, slowdown: float) -> str:
     # What a change brings may be more than all: then others would be faster than the mean, too.
     share = "All" if cause.share >= 0.995 else percent(cause.share)
     since = "" if cause.since is None else f" since step {cause.since:,}"
+    if cause.kind == "bubble" and found.bubble is not None:
+        told = bubble_text(found.bubble.stages, found.bubble.passes)
+        return f"{run} Even so all ranks wait {percent(found.bubble.share)} of a step {told}."
     if cause.kind == "several":
         return f"{run} No single cause makes half of that."
-    if cause.kind in {"data", "pauses", "garbage collection"}:
+    if cause.kind in GOES_WHEN:
         together = (
             ""
-            if cause.correlation is None
+            if cause.correlation is None or cause.kind == "jitter"
             else " (forward and backward of one micro-batch go together, at "
             f"{cause.correlation:.2f})"
         )
-        return f"{run} {share} of that goes when each operation of a rank takes its mean{together}."
-    if cause.kind == "communication":
-        return f"{run} {share} of that goes when communication takes what it usually does."
-    who = _who(cause)
-    return f"{run} {share} of that goes when {who} does as much as the others{since}."
+        return f"{run} {share} of that goes when {GOES_WHEN[cause.kind]}{together}."
+    are_several = len(cause.ranks) > 1 and not (cause.hosts or cause.stages)
+    they, do = ("they", "do") if are_several else ("it", "does")
+    told = f"{run} {share} of that goes when {_who(cause)} {do} as much as the others{since}."
+    if cause.without is None or cause.without < slowdown * MORE:
+        return told
+    # Even work has what they do more in it, dealt out to all.
+    faster = f"the run would be {cause.without:.3g} times as fast"
+    return f"{told} Did {they} as little as the others do now, {faster}."
 
 
-def _next(cause: Cause, *, on_one_host: bool) -> str:
+def _next(cause: Cause, bubble: Bubble | None) -> str:
     text, span = NEXT.get(cause.kind, ""), cause.excess[0].name if cause.excess else ""
-    if cause.kind == "communication" and on_one_host:
-        text = NEXT_ON_ONE_HOST
-    elif cause.kind == "none" and cause.ranks:
+    if cause.kind == "none" and cause.ranks:
         text = NEXT_IN_SERIES
     elif cause.kind == "stage" and is_in_one_span(cause.excess):
         text = f"{OF_A_STAGE}; or {text}"
@@ -178,6 +216,8 @@ def _next(cause: Cause, *, on_one_host: bool) -> str:
         of_span = NEXT_OF_SPANS.get(span.partition("/")[0])
         if span == GARBAGE:
             text = NEXT["garbage collection"]
+        elif cause.once is not None:
+            text = RANKS_NEXT["once"].replace("{ranks}", "{who}")
         elif cause.in_bursts:
             text = IN_BURSTS
         elif of_span:
@@ -185,7 +225,17 @@ def _next(cause: Cause, *, on_one_host: bool) -> str:
         elif is_in_one_span(cause.excess):
             text = IN_ONE_SPAN
     who = _who(cause)
-    return text.format(who=who, stages=who, span=span_text(span), place=f"the host of {who}")
+    more = "" if bubble is None else more_passes(bubble.stages, bubble.passes)
+    once = cause.once or 0
+    return text.format(
+        who=who,
+        stages=who,
+        more=more,
+        step=once,
+        behind=once + 1,
+        span=span_text(span),
+        place=f"the host of {who}",
+    )
 
 
 def _who(cause: Cause) -> str:
@@ -221,7 +271,7 @@ def _head(found: WhatIf) -> Iterator[str]:
     elif found.cause.kind == "none" and found.cause.ranks:
         title = IN_SERIES
     elif found.cause.kind == "worker" and found.cause.in_bursts:
-        title = "ONE RANK PAUSES"
+        title = "ONE RANK PAUSES" if found.cause.once is None else "ONE RANK WAS LATE ONCE"
     yield f"{title}{severe}"
     if found.what:
         yield from (found.what, "")
@@ -249,6 +299,9 @@ def _figures(found: WhatIf) -> Iterator[tuple[str, str]]:
     error = abs(found.replay_error or 0.0)
     misses = f"; the model misses {error:.1%} of it" if error >= MISSES else ""
     yield "step", told + misses
+    if found.bubble is not None and found.cause.kind != "bubble":
+        told = bubble_text(found.bubble.stages, found.bubble.passes)
+        yield "bubble", f"{percent(found.bubble.share)} of a step with even work all wait {told}"
     if found.shares is not None:
         shares = {name: getattr(found.shares, field) for field, name in SHARES.items()}
         ordered = sorted(shares.items(), key=lambda item: -item[1])
@@ -270,8 +323,10 @@ def _figures(found: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _without(asked: Without) -> str:
+    if asked.ratio < NOTABLE:
+        return f"{_asked(asked)}: the run would take as long"
     faster = f"the run would be {asked.ratio:.3g} times as fast"
-    return f"{_asked(asked)}: {faster}, {time_text(max(asked.saved_ns, 0))} a step less"
+    return f"{_asked(asked)}: {faster}, {time_text(asked.saved_ns)} a step less"
 
 
 def _alone(found: WhatIf) -> str:
@@ -291,4 +346,5 @@ def _judged(found: WhatIf) -> str:
         return ranks
     of = f"{counted(steps.judged, 'step')} of {steps.common:,} of {ranks}"
     alone = ", each step by itself" if steps.alone else ""
-    return f"{of}, {counted(found.operations, 'operation')}{alone}"
+    odd = f", without {steps.odd:,} in which other things are done" if steps.odd else ""
+    return f"{of}{odd}, {counted(found.operations, 'operation')}{alone}"

@@ -55,6 +55,10 @@ def _links(made: MadeHosts) -> None:
     made.transfer[::3] *= 30
 
 
+def _half(made: MadeHosts) -> None:
+    made.own[8:, :, 1:5] += 12 * MS
+
+
 def _nothing(made: MadeHosts) -> None:
     del made
 
@@ -63,7 +67,8 @@ def _nothing(made: MadeHosts) -> None:
     ("plant", "cause", "ranks"),
     [
         (_slow, "worker", (SLOW,)),
-        (_host, "several", ()),
+        (_host, "node", (4, 5, 6, 7)),
+        (_half, "split", (*range(8, 16),)),
         (_pauses, "pauses", ()),
         (_data, "data", ()),
         (_links, "communication", ()),
@@ -93,12 +98,15 @@ def test_what_a_rank_does_longer_and_when_says_what_to_try() -> None:
         lambda own: own[SLOW].__imul__(2),
         lambda own: own[SLOW, ::8, 1].__iadd__(400 * MS),
         lambda own: own[SLOW, 100:, 1].__iadd__(40 * MS),
+        lambda own: own[SLOW, 120:121, 1].__iadd__(9000 * MS),
     ):
         made = MadeHosts(8, 200)
         plant(made.own)
         found.append(whatif(made.job()))
         assert (found[-1].cause.kind, found[-1].cause.ranks) == ("worker", (SLOW,))
-    span, machine, bursts, since = found
+    span, machine, bursts, since, once = found
+    assert verdict_lines(once)[0].startswith("ONE RANK WAS LATE ONCE")
+    assert once.next.startswith("what rank 3 did in step 120: dftrace view --steps 120:121")
     assert span.next.startswith("what rank 3 does in backward and the others do not")
     assert machine.next.startswith("the machine of rank 3: clocks and temperature")
     assert bursts.cause.in_bursts
@@ -107,6 +115,17 @@ def test_what_a_rank_does_longer_and_when_says_what_to_try() -> None:
     assert since.cause.since == 100
     assert "since step 100" in since.what
     assert [one.cause.in_bursts for one in (span, machine, since)] == [False] * 3
+    assert all(one.cause.without == one.by_rank[SLOW].without for one in found)
+
+
+def test_on_one_host_transfers_that_take_now_more_and_now_less_are_no_slow_links() -> None:
+    """As of processors that several ranks share; of a slow link all transfers are slow."""
+    draw = np.random.default_rng(2)
+    made = MadeHosts(4, STEPS)
+    made.transfer = (made.transfer * draw.lognormal(1, 1.5, made.transfer.shape)).astype(np.int64)
+    found = whatif(made.job())
+    assert (found.cause.kind, found.cause.kinds) == ("jitter", ())
+    assert found.next.startswith("cores for each rank of its own")
 
 
 def test_a_message_that_was_there_before_it_was_asked_for_took_no_longer() -> None:
@@ -239,8 +258,8 @@ def _without_calls(_: RankPartial, chunk: StepsChunk) -> StepsChunk:
     )
 
 
-def _other_steps(_: RankPartial, chunk: StepsChunk) -> StepsChunk:
-    kept = (chunk.calls.step % 5 != 0) | (chunk.calls.nth % BUCKETS != 1)
+def _other_steps(every: int, _: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    kept = (chunk.calls.step % every != 0) | (chunk.calls.nth % BUCKETS != 1)
     row = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
     return chunk._replace(
         calls=CallRows(*(column[kept] for column in chunk.calls)),
@@ -301,7 +320,17 @@ def test_where_nothing_can_be_said_the_reason_is() -> None:
     assert _unsaid(whatif(RanksOfJob.of(job.ranks[:1]))) == ["one rank"]
     assert _unsaid(whatif(MadeHosts(4, 5).job())) == ["few steps"]
     assert _unsaid(whatif(_with(job, _without_calls))) == ["no collectives"]
-    assert "structure" in _unsaid(whatif(_with(job, _other_steps)))
+    assert "structure" in _unsaid(whatif(_with(job, partial(_other_steps, 2))))
+    # Those that are few are left out: a trainer logs every so many steps.
+    some = whatif(_with(job, partial(_other_steps, 5)))
+    assert some.steps is not None
+    assert (some.abstained, some.steps.odd, some.steps.judged) == ((), 5, STEPS - 1 - 5)
+    assert ", without 5 in which other things are done" in verdict_lines(some)[-2]
+    alike = MadeHosts(4, STEPS)
+    alike.own[:] = alike.own[:1]
+    even = whatif(alike.job(), without=[{"rank": "1"}])
+    assert even.what.startswith("The run is as fast as with even work. ") == (even.slowdown < 1.005)
+    assert "  without   rank 1: the run would take as long" in verdict_lines(even)
     apart = whatif(_with(MadeHosts(8, STEPS).job(), _long_before))
     assert (_unsaid(apart), apart.abstained[0].names) == (["clocks"], ("node0",))
 
