@@ -16,6 +16,7 @@ from dftrace_ai.analysis.ranks.matching import Matching, both
 from dftrace_ai.analysis.ranks.meetings import SURE, Meetings
 from dftrace_ai.analysis.ranks.model import CollectiveRow, Quantiles, RankShare, Unmatched
 from dftrace_ai.analysis.ranks.ordering import sorted_by
+from dftrace_ai.analysis.ranks.own_work import part_in_steps
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.ranks.roots import Roots
 
@@ -265,6 +266,7 @@ class _Collecting:
             for link, values in here.items():
                 longer[link].append(values[judged])
         whole = np.concatenate(steps)
+        whole = whole / part_in_steps(self._job, whole)
         return tuple(
             self._links.told(link, figures, np.concatenate(longer[link]), whole)
             for link, figures in sorted(odd.items())

@@ -135,7 +135,7 @@ class OwnWork:
             own_ns=own,
             excess_ns=excess_of(own, peers),
             time_ns=time[steady],
-            in_steps=_in_steps(job, time),
+            in_steps=part_in_steps(job, time),
             waited_ns=waited[steady],
             stages=stages,
             peers=peers,
@@ -299,7 +299,7 @@ class _Totals(NamedTuple):
         return cls(none, np.zeros((ranks, 0), np.int64), none, none)
 
 
-def _in_steps(job: RanksOfJob, time_ns: Integers) -> float:
+def part_in_steps(job: RanksOfJob, time_ns: Integers) -> float:
     """Return the part of the time that lies in steps: of the rank that has least between them."""
     whole = float(time_ns.sum())
     apart = min((one.apart_ns / max(one.step_count, 1) for one in job.ranks), default=0.0)

@@ -324,6 +324,11 @@ def test_a_slow_link_among_others_is_found():
     assert link.usual_ns == pytest.approx(6 * MS, rel=0.03)
     assert link.cost == pytest.approx(0.2, rel=0.05)
     assert link.low > 0.15
+    # What lies between steps is time as well: here as much as they are.
+    whole = job(told)
+    apart = [replace(one, apart_ns=40 * STEP) for one in whole.ranks]
+    (of_all,) = collectives_of(replace(whole, ranks=tuple(apart))).links
+    assert of_all.cost == pytest.approx(link.cost / 2, rel=0.01)
     # What it costs is held against its limit.
     for low, found in ((0.15, ["warning"]), (0.01, [])):
         judged = Judged(job(told), lateness_of(job(told)), LIMITS)
