@@ -107,7 +107,7 @@ def test_rows_of_several_come_side_by_side_and_none_goes_beyond_its_room() -> No
     # Pieces that lie where a column is written to are what they were when it was called.
     given = (b"front" + content,) * 20
     room = np.zeros(100, np.int64)
-    room.reshape(20, 5)[:] = [*piece, 0]
+    room.reshape(20, 5)[:] = [[*piece, 5 * (at + 1) % 100] for at in range(20)]
     assert unpack_rows(given, room, (room, None), np.zeros((20, 2, 4), np.int64)) == 20
     given = given[:2]
     for wrong in (pieces[:1], pieces[:, :4].copy()):
