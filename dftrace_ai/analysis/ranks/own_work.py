@@ -242,17 +242,18 @@ class OwnWork:
         start = int(np.searchsorted(self.numbers, block.numbers[inside][0]))
         own = np.zeros((len(names), self.ranks, int(inside.sum())), np.int64)
         spans, steps = block.tables.spans, block.tables.steps
-        # Of each step where it is among those of its rank that are judged, if it is.
-        place = np.full(len(steps.rows.number), UNTOLD)
-        place[block.at[:, inside]] = np.arange(own.shape[2])
-        rank = np.repeat(np.arange(self.ranks), spans.counts)
-        step = np.where(spans.rows.step == UNTOLD, 0, steps.edges[rank] + spans.rows.step)
-        chosen = np.flatnonzero((spans.rows.step != UNTOLD) & (place[step] != UNTOLD))
-        rank = rank[chosen]
-        name = number[self._first_name[rank] + spans.rows.name[chosen]]
-        at = (name * self.ranks + rank) * own.shape[2] + place[step[chosen]]
+        # Of each step its place among those that are judged, if it is; the last is in none.
+        cells = np.full(len(steps.rows.number) + 1, UNTOLD)
+        cells[block.at[:, inside]] = np.arange(own[0].size).reshape(own[0].shape)
+        row = np.repeat(steps.edges[:-1], spans.counts) + spans.rows.step
+        row[spans.rows.step == UNTOLD] = len(cells) - 1
+        cell = cells.take(row)
+        name = number.take(np.repeat(self._first_name, spans.counts) + spans.rows.name)
+        at = name * own[0].size + cell
         took = spans.rows.end_ns - spans.rows.start_ns - spans.rows.blocked_ns
-        np.add.at(own.reshape(-1), at, took[chosen])
+        if (left_out := cell == UNTOLD).any():
+            at, took = at[~left_out], took[~left_out]
+        np.add.at(own.reshape(-1), at, took)
         blocked = block.blocked_ns[:, inside]
         rest = block.time_ns[:, inside] - blocked - own.sum(0)
         own[names.index(NOT_ANNOTATED)] = np.maximum(rest, 0)
