@@ -122,6 +122,7 @@ def diff_lines(
     else:
         word = {"none": "no clear change"}.get(found.verdict, found.verdict).upper()
         yield f"{word}: a step took {_times(found.step)}"
+        yield from (shown(line.text) for line in found.lines)
         rows = found.rows(by.value)
         told = [row for row in rows if row.change.kind in TOLD]
         if told:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from dftrace_ai.analysis.diff.model import Change, Diff, Judged, Row, RunFacts
+from dftrace_ai.analysis.diff.model import Change, Diff, GrownLine, Judged, Row, RunFacts
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.statistics import LONG, Figure, alike, difference, steps_needed
@@ -308,7 +308,28 @@ def compare(
         rows_left_out=before.left_out + after.left_out,
         conditions=found,
         notes=(*notes, *_notes(before, after, step)),
+        lines=_lines(before, after, step),
     )
+
+
+def _lines(before: SampledRun, after: SampledRun, step: Change) -> tuple[GrownLine, ...]:
+    """Return the line that surely has half of what steps take longer or shorter."""
+    if step.kind not in _VERDICTS or before.functions is None or after.functions is None:
+        return ()
+    # Late: most traces hold no samples of stacks.
+    from dftrace_ai.analysis.lines.rank_stacks import more_than
+    from dftrace_ai.analysis.lines.words import place_text
+
+    old, new = before.functions, after.functions
+    long, short = (new, old) if step.kind == "slower" else (old, new)
+    more = more_than(long, [short], MOST_OF_IT * abs(step.added_ns))
+    if more is None:
+        return ()
+    called = more.name, more.file
+    times = old.ns(called)[0], new.ns(called)[0]
+    in_a, in_b = (time_text(ns) if ns else "none" for ns in times)
+    text = f"most of it lies in {place_text(*called, more.line)}: {in_a} a step in A, {in_b} in B"
+    return (GrownLine(*called, more.line, *times, more.low_ns, text),)
 
 
 _VERDICTS: Final[dict[Kind, Literal["slower", "faster"]]] = {"slower": "slower", "faster": "faster"}

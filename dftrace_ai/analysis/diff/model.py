@@ -81,6 +81,29 @@ class Row:
 
 
 @dataclass(frozen=True)
+class GrownLine:
+    """A line of the program that has most of what a step takes longer or shorter.
+
+    Attributes:
+        function: that it is in, with its class.
+        file: that it is in, relative; empty where files are left out.
+        line: its number: of the function that which was at work most often.
+        before_ns: how long a step of the first run was in the function, by samples of stacks.
+        after_ns: one of the second.
+        low_ns: by how much these differ, at least.
+        text: it in a sentence.
+    """
+
+    function: str
+    file: str
+    line: int
+    before_ns: float
+    after_ns: float
+    low_ns: float
+    text: str
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """A run that is compared.
 
@@ -140,6 +163,8 @@ class Diff:
         conditions: what became of those that were given.
         abstained: why nothing is said; empty where something is.
         notes: what a reader has to know beside.
+        lines: the line of the program that has most of what steps take longer or shorter; none
+            where runs hold no samples of stacks, or none surely has half of it.
     """
 
     verdict: Literal["slower", "faster", "none", "abstained"]
@@ -153,6 +178,7 @@ class Diff:
     conditions: tuple[Judged, ...] = ()
     abstained: str = ""
     notes: tuple[str, ...] = ()
+    lines: tuple[GrownLine, ...] = ()
     kind: Literal["dftrace diff"] = "dftrace diff"
     format: Literal[1] = FORMAT
 

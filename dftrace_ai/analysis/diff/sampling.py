@@ -12,6 +12,7 @@ import numpy as np
 
 from dftrace_ai.analysis.diff.model import RunFacts
 from dftrace_ai.analysis.reading.event_columns import Label
+from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.steps import Process, measure
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import steady_of
@@ -23,6 +24,7 @@ from dftrace_ai.analysis.tracks import own_ns, parents_of, places_of, track_orde
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Rank, Steps
     from dftrace_ai.analysis.steps.blocking import Standstill
@@ -67,6 +69,8 @@ class SampledRun:
     labels: frozenset[Label]  # names that are in the run, in judged steps or not
     left_out: int  # places beyond those with most time, which are in no row
     _cells: tuple[_Cells, ...]
+    # How often threads that train were in each function of the program, by samples of stacks.
+    functions: FunctionTimes | None = None
 
     def __len__(self) -> int:
         return len(self.step_ns)
@@ -260,6 +264,7 @@ class Sampling:
         self._tree = _Tree()
         self._labels = {IN_NO_SPAN}
         self._by_length: dict[int, _Alike] = {}
+        self._functions: list[FunctionTimes] = []
 
     def add(self, member: Rank | Process) -> None:
         """Take in a rank, or another process, of which the names alone count."""
@@ -271,6 +276,12 @@ class Sampling:
                 _label_codes(process, {}, self._labels)
             return
         steady, tree = steady_of(steps).mask, _Tree()
+        if has_samples(member.process.spans.columns):
+            # Late: most traces hold none.
+            from dftrace_ai.analysis.lines.rank_stacks import RankStacks
+
+            if stacks := RankStacks.of(member, steps):
+                self._functions.append(stacks.functions(steady))
         cells = _cells_of(member, steps, tree, self._labels)
         alike = _Alike(member.order, steps.found_by, steady, steps.time_ns, steps.parts, cells)
         del steps, cells
@@ -280,6 +291,7 @@ class Sampling:
         """Take in the ranks of another."""
         self.lost += other.lost
         self._labels |= other._labels
+        self._functions += other._functions
         self._take(other._tree, other._by_length)
 
     def _take(self, tree: _Tree, by_length: dict[int, _Alike]) -> None:
@@ -330,7 +342,16 @@ class Sampling:
             labels=frozenset(self._labels),
             left_out=left_out,
             _cells=kept,
+            functions=_together(self._functions),
         )
+
+
+def _together(found: Sequence[FunctionTimes]) -> FunctionTimes | None:
+    """Return what some ranks have; None where none has samples."""
+    whole: FunctionTimes | None = None
+    for one in found:
+        whole = one if whole is None else whole.merged(one)
+    return whole
 
 
 def _mean_of(part: Part, groups: Sequence[_Alike], judged: Sequence[Integers]) -> float:

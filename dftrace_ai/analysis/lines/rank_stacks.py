@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.lines.carrying import (
+    HOLDS_ALL,
+    MODULE,
     Sampled,
     Times,
     carrier_of,
@@ -18,17 +21,21 @@ from dftrace_ai.analysis.lines.carrying import (
 )
 from dftrace_ai.analysis.lines.stack_samples import StackReader
 from dftrace_ai.analysis.reading.stack_lines import has_samples
+from dftrace_ai.analysis.statistics import NORMAL_975
 from dftrace_ai.analysis.steps.spans import places, union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai.analysis.lines.carrying import Carrier, NotRun, Silence
     from dftrace_ai.analysis.lines.stack_samples import StackSamples, StackTree
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
     from dftrace_ai.analysis.steps.roles import Role
+
+WORK: Final[tuple[Role, ...]] = ("item", "collate", "io", "data")
+"""Roles of work on data; reading files lies within items, as a rule."""
 
 OUTSIDE: Final = -1
 """The part of samples that lie in no step, and in no span."""
@@ -96,6 +103,19 @@ class RankStacks:
             chosen &= (self.step >= 0) & steps[np.maximum(self.step, 0)]
         return self.sampled(chosen)
 
+    def phases(self, *, once: bool = False) -> Iterator[tuple[Part | Role, Sampled]]:
+        """Yield the parts of the steps that have samples, and the kinds of work on data.
+
+        With `once` no sample is of two: of the thread that trains work on data is no phase.
+        """
+        for code in np.unique(self.part[self.step >= 0]).tolist():
+            part = PARTS[code]
+            chosen = (self.step >= 0) & (self.part == code)
+            yield part, self.sampled(chosen)
+        for role in WORK:
+            if (sampled := self.of_work(role, beside=once)) is not None:
+                yield role, sampled
+
     def between_steps(self) -> Sampled:
         """Return those of the thread between steps, in nothing that is annotated."""
         begun, ended = self.steps.start_ns[0], self.steps.end_ns[-1]
@@ -113,16 +133,19 @@ class RankStacks:
         group = np.where(self.step >= 0, 2 * self.step + 1, 2 * behind)
         return Sampled(self.main.at(chosen), group[chosen], len(self.main))
 
-    def of_work(self, *roles: Role, least_ns: int = 0) -> Sampled | None:
+    def of_work(self, *roles: Role, least_ns: int = 0, beside: bool = False) -> Sampled | None:
         """Return the samples in work on data, by whoever loads; None without any.
 
-        Each stretch of it belongs together; shorter ones are left out.
+        Each stretch of it belongs together; shorter ones are left out. With `beside` those of the
+        thread that trains are, too.
         """
         found: list[Sampled] = []
         groups = 0
         for process, samples in self.loading:
             spans = process.spans.of(*roles)
             for tid in np.unique(spans.tid).tolist():
+                if beside and (samples.pid, tid) == (self.main.pid, self.steps.tid):
+                    continue
                 own = spans.at(spans.tid == tid)
                 own = own.at(own.end_ns - own.start_ns >= least_ns)
                 start, end = union(own.start_ns, own.end_ns)
@@ -175,12 +198,66 @@ class FunctionTime:
 
 
 class FunctionTimes(NamedTuple):
-    """How often a rank was in each function, by name and file, in so many steps."""
+    """How often threads were in each function, by name and file, in so many steps."""
 
     functions: dict[tuple[str, str], FunctionTime]
     steps: int
     samples: int
     period_ns: float
+
+    def merged(self, other: FunctionTimes) -> FunctionTimes:
+        """Return both together: of steps of two ranks."""
+        found = {
+            called: FunctionTime(of.samples, of.depth, dict(of.lines))
+            for called, of in self.functions.items()
+        }
+        for called, more in other.functions.items():
+            of = found.setdefault(called, FunctionTime())
+            of.samples += more.samples
+            of.depth = max(of.depth, more.depth)
+            for line, count in more.lines.items():
+                of.lines[line] = of.lines.get(line, 0) + count
+        steps, samples = self.steps + other.steps, self.samples + other.samples
+        return FunctionTimes(found, steps, samples, max(self.period_ns, other.period_ns))
+
+    def holds(self, called: tuple[str, str]) -> bool:
+        """Return whether all else happens in a function: it holds the loop."""
+        of = self.functions.get(called)
+        return of is not None and of.samples >= HOLDS_ALL * self.samples
+
+    def ns(self, called: tuple[str, str]) -> tuple[float, float]:
+        """Return how long a function took in a step, and how far off that may be."""
+        of = self.functions.get(called)
+        samples, each = (of.samples if of else 0), self.period_ns / max(1, self.steps)
+        return samples * each, NORMAL_975 * sqrt(samples + 1) * each
+
+
+class More(NamedTuple):
+    """A function in which steps are longer than others are, nanoseconds of a step."""
+
+    name: str
+    file: str
+    line: int
+    depth: int
+    own_ns: float
+    others_ns: float
+    low_ns: float  # what they have more, at least
+
+
+def more_than(own: FunctionTimes, others: Sequence[FunctionTimes], least_ns: float) -> More | None:
+    """Return the deepest function that surely takes so much longer than in most of the others."""
+    found: list[More] = []
+    for called, of in own.functions.items():
+        if called[0] == MODULE or any(one.holds(called) for one in others):
+            continue
+        own_ns, error = own.ns(called)
+        theirs = sorted(one.ns(called) for one in others if one.steps)
+        others_ns, others_error = theirs[len(theirs) // 2] if theirs else (0.0, 0.0)
+        low_ns = own_ns - others_ns - error - others_error
+        if theirs and low_ns > least_ns:
+            line = min(of.lines, key=lambda one: (-of.lines[one], one))
+            found.append(More(*called, line, of.depth, own_ns, others_ns, low_ns))
+    return max(found, key=lambda one: (one.depth, one.own_ns, one.name), default=None)
 
 
 def _parts_of(at_ns: Integers, step: Integers, steps: Steps) -> Integers:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PHASES: Final = {
     "wait": "the wait for data",
-    "data": "data work in the loop",
+    "data": "work on data",
     "transfer": "copies to the device",
     "comm": "communication",
     "compute": "other computation",
@@ -24,6 +24,7 @@ PHASES: Final = {
     "launch": "launching kernels",
     "other": "other work",
     "none": "what is not annotated",
+    "io": "reading files",
 }
 """What people are told of the samples of a part of a step; others have its name."""
 

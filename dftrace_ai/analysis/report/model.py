@@ -395,11 +395,13 @@ class FlameGraph:
         frames: parents before their children, and of these the greatest first.
         paths_left_out: paths that take too little to be shown; their time is in their parents'.
         deepest: how many spans lie inside of each other at most.
+        counts: what `count` of a frame counts.
     """
 
     frames: list[FlameFrame]
     paths_left_out: int
     deepest: int
+    counts: Literal["span", "sample"] = "span"
 
 
 @dataclass(frozen=True)
@@ -471,6 +473,8 @@ class ReportFigures:
         ranks_left_out: ranks that are not in the list.
         slowest: the slowest steps of all ranks.
         flame: where the time goes.
+        stacks: the stacks of the rank that is shown and of who loads for it, by part of its steps,
+            a frame a line of the program or a function of a library; null without samples.
         loader: null where no wait for data is annotated.
         counters: the counters that are drawn.
         counters_left_out: those that are not.
@@ -503,6 +507,7 @@ class ReportFigures:
     processes_left_out: int = 0
     phases: PhaseFigures | None = None
     rank_maps: list[HeatMap] = field(default_factory=list)
+    stacks: FlameGraph | None = None
     kind: Literal["dftrace report"] = "dftrace report"
     format: Literal[2] = FORMAT
 

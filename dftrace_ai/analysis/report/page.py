@@ -136,6 +136,8 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         yield "slowest", "Slowest steps", _slowest(figures) + _drawn(plots.slowest)
     yield "ranks", "Ranks", _drawn(plots.ranks) + _drawn(plots.rank_maps) + _ranks(figures)
     yield "flame", "Where the time goes", _drawn(plots.flame) + _names(figures)
+    if plots.lines:
+        yield "lines", "Lines of the program", _drawn(plots.lines)
     if figures.loader is None:
         loader = "<p>No wait for data was recorded.</p>"
     else:

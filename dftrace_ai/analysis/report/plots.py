@@ -145,6 +145,8 @@ class Plots:
         self.ranks = [at_both_widths(partial(ranks_plot, ranks))] if len(ranks) > 1 else []
         some = any(frame.total_ns for frame in figures.flame.frames)
         self.flame = [flame_plot(figures.flame)] if some else []
+        stacks = figures.stacks
+        self.lines = [flame_plot(stacks)] if stacks is not None and stacks.frames else []
         loader = figures.loader
         self.loader = [] if loader is None else [at_both_widths(partial(loader_plot, loader))]
         self.rank_maps = _heat_plots(figures.rank_maps)
@@ -159,7 +161,7 @@ def plots_of(figures: ReportFigures) -> list[Plot]:
     plots = Plots(figures)
     return [
         *(*plots.parts, *plots.phases, *plots.steps, *plots.slowest, *plots.ranks),
-        *(*plots.rank_maps, *plots.flame, *plots.loader),
+        *(*plots.rank_maps, *plots.flame, *plots.lines, *plots.loader),
         *(*plots.tensors, *plots.layers, *plots.counters),
     ]
 
@@ -573,8 +575,21 @@ def _ranks_told(ranks: list[RankFigures], odd: list[RankFigures]) -> str:
     )
 
 
+SPANS_SAID: Final = (
+    "Width is time, summed over all tracks of all processes; what is inside is below."
+)
+STACKS_SAID: Final = (
+    "Of the rank that is shown, and of who loads for it: width is the time that samples stand for, "
+    "colour the part of the step; what is called is below. Calls within libraries are not shown."
+)
+
+
 def flame_plot(flame: FlameGraph) -> Plot:
-    """Draw spans merged by path: what lies inside of another is below it."""
+    """Draw spans, or samples, merged by path: what lies inside of another is below it."""
+    of_spans = flame.counts == "span"
+    name, title = (
+        ("flame", "Where the time goes") if of_spans else ("lines", "Lines of the program")
+    )
     box = Box(4, 6, WIDTH - 4, 0)
     whole = sum(frame.total_ns for frame in flame.frames if frame.parent < 0) or 1
     left: list[float] = []
@@ -597,18 +612,17 @@ def flame_plot(flame: FlameGraph) -> Plot:
         if row >= MOST_FLAME_ROWS or width < LEAST_WIDTH:
             hidden += 1
             continue
+        colour = of_span(one.cat, one.name) if of_spans else f"var(--part-{one.part})"
         parts.append(
-            _frame(x, box.top + row * FLAME_ROW, width, one.cat, one.name, _told(flame, left))
+            _frame(x, box.top + row * FLAME_ROW, width, one.name, colour, _told(flame, left))
         )
     deepest = min(max(depth, default=0) + 1, MOST_FLAME_ROWS)
-    notes = ["Width is time, summed over all tracks of all processes; what is inside is below."]
+    notes = [SPANS_SAID if of_spans else STACKS_SAID]
     if hidden:
         notes.append(f"{counted(hidden, 'path')} too narrow or too deep to be seen before a zoom.")
     if flame.paths_left_out:
         notes.append(f"{counted(flame.paths_left_out, 'path')} of least time left out.")
-    return plot_of(
-        "flame", "Where the time goes", " ".join(notes), box.top + deepest * FLAME_ROW + 6, parts
-    )
+    return plot_of(name, title, " ".join(notes), box.top + deepest * FLAME_ROW + 6, parts)
 
 
 def _told(flame: FlameGraph, so_far: list[float]) -> str:
@@ -622,13 +636,12 @@ def _told(flame: FlameGraph, so_far: list[float]) -> str:
     )
     said = [f"total {time_text(frame_.total_ns)}"]
     if frame_.parent >= 0:
-        said.append(f"self {time_text(frame_.self_ns)}, {counted(frame_.count, 'span')}")
+        said.append(f"self {time_text(frame_.self_ns)}, {counted(frame_.count, flame.counts)}")
     name = f"{frame_.cat}: {frame_.name}" if frame_.cat else frame_.name
     return tip(name, *said, of_above)
 
 
-def _frame(x: float, y: float, width: float, cat: str, name: str, attribute: str) -> str:
-    colour = of_span(cat, name)
+def _frame(x: float, y: float, width: float, name: str, colour: str, attribute: str) -> str:
     edge = ' class="edge"' if width > 2 else ""
     shape = (
         f'<rect{edge} x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{FLAME_ROW - 1:g}" '
@@ -661,7 +674,9 @@ def slow_step_plot(number: int, step: SlowStepFigures, width: float, *, several:
             time_text(span.dur_ns),
             f"{time_text(span.after_ns)} after the beginning",
         )
-        parts.append(_frame(x, box.top + span.depth * FLAME_ROW, wide, span.cat, span.name, said))
+        colour = of_span(span.cat, span.name)
+        y = box.top + span.depth * FLAME_ROW
+        parts.append(_frame(x, y, wide, span.name, colour, said))
     left_out = (
         f"{counted(step.spans_left_out, 'shorter span')} not drawn." if step.spans_left_out else ""
     )

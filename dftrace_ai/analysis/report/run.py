@@ -18,7 +18,7 @@ from dftrace_ai.analysis.report.figures.facts import (
     losses_of,
     turns_of,
 )
-from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree
+from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree, stack_graph
 from dftrace_ai.analysis.report.figures.phases import phase_figures
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
@@ -310,6 +310,7 @@ class Run:
             ranks=sorted(shown_ranks, key=lambda one: one.rank),
             ranks_left_out=len(ranks) - len(shown_ranks),
             slowest=gathered.slowest.figures,
+            stacks=None if shown is None else stack_graph(shown.rank, shown.steps),
             flame=_one_or_several(gathered.flame.graph(), len(gathered.judged)),
             loader=None if shown is None else loader_figures(shown, first_ns),
             counters=charts,

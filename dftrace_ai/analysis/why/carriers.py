@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.lines.carrying import Carrier, NotRun
+from dftrace_ai.analysis.lines.carrying import Carrier, NotRun, wilson
+from dftrace_ai.analysis.lines.rank_stacks import WORK, more_than
 from dftrace_ai.analysis.lines.words import carrier_text, phase_name, place_text
-from dftrace_ai.analysis.statistics import NORMAL_975
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.analysis.why.findings.patterns import rhythm_of
 from dftrace_ai.analysis.why.findings.shares import HOST_PARTS, LONG_ITEM
 from dftrace_ai.analysis.why.model import DriftSince, FindingLine, Input, figures_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from dftrace_ai.analysis.lines.carrying import Sampled, Silence
-    from dftrace_ai.analysis.lines.rank_stacks import FunctionTime, FunctionTimes, RankStacks
+    from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes, RankStacks
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part
-    from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding, Kind
 
@@ -37,12 +36,6 @@ OF_PARTS: Final[Mapping[Kind, tuple[Part, ...]]] = {
     "not-annotated": ("none",),
     "host-bound": HOST_PARTS,
 }
-WORK: Final[tuple[tuple[Role, str], ...]] = (
-    ("item", "item"),
-    ("collate", "collate"),
-    ("io", "reading files"),
-    ("data", "work on data"),
-)
 # Phases of fewer samples are not listed.
 LEAST_LISTED: Final = 0.02
 # A rank is in a function for so much of a step longer than the others.
@@ -65,21 +58,11 @@ def with_line(finding: Finding, evidence: Evidence, stacks: RankStacks) -> tuple
 
 def all_lines(stacks: RankStacks) -> tuple[FindingLine, ...]:
     """Return the lines that carry the phases of a rank, or why none does, the longest first."""
-    parts = dict.fromkeys(np.unique(stacks.part[stacks.step >= 0]).tolist())
-    phases = [(stacks.of_parts(part), phase_name(part)) for part in _parts(parts)]
-    for role, name in WORK:
-        if (sampled := stacks.of_work(role)) is not None:
-            phases.append((sampled, name))
+    phases = [(sampled, phase_name(phase)) for phase, sampled in stacks.phases()]
     total = sum(len(sampled.samples) for sampled, _ in phases)
     some = [one for one in phases if len(one[0].samples) >= LEAST_LISTED * total]
     some.sort(key=lambda one: -len(one[0].samples))
     return tuple(_line(_Found(stacks.carrier(sampled), name)) for sampled, name in some)
-
-
-def _parts(codes: Collection[int]) -> Iterator[Part]:
-    from dftrace_ai.analysis.steps.timeline import PARTS
-
-    yield from (PARTS[code] for code in codes if code >= 0)
 
 
 def _line(found: _Found) -> FindingLine:
@@ -125,7 +108,7 @@ def _of_input(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Foun
         figures = figures_of(finding, Input)
         slow = stacks.of_work("item", least_ns=LONG_ITEM * figures["median_ns"])
         return _Found(stacks.carrier(slow), "these items")
-    work = [(stacks.of_work(role), name) for role, name in WORK]
+    work = [(stacks.of_work(role), phase_name(role)) for role in WORK]
     some = [(sampled, name) for sampled, name in work if sampled is not None]
     if some and finding.cause != "idle-workers":
         # Reading files lies within items, as a rule.
@@ -209,39 +192,19 @@ def line_of_late_rank(
     """
     own = functions.get(number)
     others = [one for of, one in functions.items() if of not in late and one is not None]
-    if own is None or not own.steps or not others:
+    if own is None or not own.steps:
         return ()
-    found: list[tuple[int, tuple[str, str], FunctionTime, float]] = []
-    for called, of in own.functions.items():
-        theirs = float(
-            np.median([_count(one, called) / one.steps for one in others if one.steps] or [0.0])
-        )
-        mine = of.samples / own.steps
-        error = _error(of.samples, own.steps) + _error(theirs * own.steps, own.steps)
-        step = own.samples / own.steps
-        if mine - theirs - error > LEAST_MORE * step:
-            found.append((of.depth, called, of, theirs))
-    if not found:
+    step_ns = own.samples * own.period_ns / own.steps
+    more = more_than(own, others, LEAST_MORE * step_ns)
+    if more is None:
         return ()
-    _, (name, file), of, theirs = max(found, key=lambda one: (one[0], one[2].samples, one[1]))
-    line = min(of.lines, key=lambda one: (-of.lines[one], one))
-    each = of.samples / own.steps * own.period_ns, theirs * own.period_ns
-    only = " only" if not theirs else ""
+    only = "" if more.others_ns else " only"
+    theirs = time_text(more.others_ns) if more.others_ns else "0"
     text = (
-        f"on rank {number}{only}: {place_text(name, file, line)} {time_text(each[0])} a step, "
-        f"{time_text(each[1]) if theirs else '0'} on the others"
+        f"on rank {number}{only}: {place_text(more.name, more.file, more.line)} "
+        f"{time_text(more.own_ns)} a step, {theirs} on the others"
     )
-    share = min(1.0, of.samples / own.samples)
-    error = _error(of.samples, own.samples)
-    ends = max(0.0, share - error), min(1.0, share + error)
-    carrier = Carrier(name, file, line, share, *ends, own.samples)
+    of = own.functions[more.name, more.file]
+    share = of.samples / own.samples, *wilson(of.samples, own.samples)
+    carrier = Carrier(more.name, more.file, more.line, *share, own.samples)
     return (FindingLine(f"steps of rank {number}", text, carrier),)
-
-
-def _count(of: FunctionTimes, called: tuple[str, str]) -> int:
-    found = of.functions.get(called)
-    return found.samples if found else 0
-
-
-def _error(samples: float, steps: int) -> float:
-    return float(NORMAL_975 * np.sqrt(samples + 1)) / steps

@@ -2,7 +2,7 @@
 //
 // A plain script; it needs words.js before it, and palette.css and pieces.css:
 //
-//   const graph = dftrace.flameGraph(holder, frames, {all: 'all tracks', zoomed: (index) => ...})
+//   const graph = dftrace.flameGraph(holder, frames, {all: 'all tracks', noun: 'span', zoomed: (index) => ...})
 //   graph.zoomTo(index)      -1 is all of it
 //   graph.search(text)       as if it had been typed
 //   graph.focusSearch()
@@ -54,9 +54,11 @@
   class FlameGraph {
     constructor(holder, frames, options) {
       this.all = options.all || 'all tracks';
+      this.noun = options.noun || 'span';
       this.zoomed = options.zoomed || (() => {});
-      this.input = element('input', {type: 'search', placeholder: 'Search spans',
-        'aria-label': 'Search spans of the flame graph', autocomplete: 'off', spellcheck: 'false'});
+      const what = this.noun === 'span' ? 'spans' : 'lines';
+      this.input = element('input', {type: 'search', placeholder: `Search ${what}`,
+        'aria-label': `Search ${what} of the flame graph`, autocomplete: 'off', spellcheck: 'false'});
       this.back = element('button', {type: 'button'}, 'Show all');
       this.found = element('span', {class: 'flame-found', role: 'status'});
       this.told = element('p', {class: 'flame-told'});
@@ -192,7 +194,8 @@
       if (node.cat) {
         said.push(`self ${time(node.self_ns)}`);
         const mean = node.count > 1 ? ` of ${time(node.total_ns / node.count)} on average` : '';
-        said.push(dftrace.counted(node.count, 'span') + mean);
+        said.push(this.noun === 'span' ? dftrace.counted(node.count, 'span') + mean :
+            dftrace.counted(node.count, this.noun));
       }
       return said.join('; ');
     }

@@ -92,6 +92,14 @@
     dftrace.flame = dftrace.flameGraph(holder, figures.flame.frames, {all: 'all processes'});
   }
 
+  const lines = document.getElementById('plot-lines');
+  if (lines) {
+    const holder = document.createElement('div');
+    lines.before(holder);
+    lines.classList.add('paper');
+    dftrace.lines = dftrace.flameGraph(holder, figures.stacks.frames, {all: 'all samples', noun: 'sample'});
+  }
+
   // On paper all of them are seen.
   for (const select of document.querySelectorAll('select[data-of]')) {
     const shown = [...document.getElementById(select.dataset.of).children];

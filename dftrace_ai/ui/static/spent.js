@@ -14,6 +14,7 @@ const FIGURES = [
 export class Spent {
   constructor() {
     this.flame = h('div');
+    this.lines = h('div');
     this.body = h('tbody');
     this.table = h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'span'),
         FIGURES.map(([title]) => h('th', {className: 'r'}, title)))), this.body);
@@ -21,14 +22,21 @@ export class Spent {
     this.element = h('div', {},
         h('section', {}, h('h2', {}, 'Where the time goes ',
             h('small', {}, 'width is time, summed over all tracks; a click zooms')), this.flame),
+        this.ofLines = h('section', {hidden: true}, h('h2', {}, 'Lines of the program ',
+            h('small', {}, 'width is the time that samples of stacks stand for')), this.lines),
         this.names = h('section', {}, h('h2', {}, 'By name'), h('div', {className: 'wide'}, this.table), this.more));
   }
 
   take(told) {
-    const {flame, summary} = told.figures;
+    const {flame, stacks, summary} = told.figures;
     this.element.firstChild.hidden = !flame.frames.length;
     if (this.graph) this.graph.update(flame.frames);
     else if (flame.frames.length) this.graph = window.dftrace.flameGraph(this.flame, flame.frames, {all: 'all tracks'});
+    this.ofLines.hidden = !stacks?.frames.length;
+    if (this.graphOfLines && stacks) this.graphOfLines.update(stacks.frames);
+    else if (stacks?.frames.length) {
+      this.graphOfLines = window.dftrace.flameGraph(this.lines, stacks.frames, {all: 'all samples', noun: 'sample'});
+    }
     this.spans = [...summary.spans].sort((a, b) => b.self_us - a.self_us);
     this.names.hidden = !this.spans.length;
     this.rows(FIRST_ROWS);
@@ -49,5 +57,6 @@ export class Spent {
 
   end() {
     this.graph?.end();
+    this.graphOfLines?.end();
   }
 }

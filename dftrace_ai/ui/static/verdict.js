@@ -49,6 +49,7 @@ function rows(told, finding, show) {
         verdict.ranks > 1 ? [' on ', ranksAsButtons([bad.rank], show)] : ''));
   }
   if (finding?.because) made.push(row('because', finding.because));
+  for (const line of finding?.lines ?? []) if (line.text) made.push(row('because', line.text));
   const late = told.card.late_ranks || [];
   const other = verdict.of_some_ranks.find((one) => one.ranks.length <= 3);
   if (late.length) made.push(row('who differs', ranksAsButtons(late, show)));

@@ -16,7 +16,8 @@ from safety.commands import invoke
 from dftrace_ai.analysis.why import Verdict, verdict_lines, why
 from dftrace_ai.analysis.why.words import NO_SAMPLES, phase_lines
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "why.schema.json").read_text("utf-8"))
+SCHEMAS = Path(__file__).parents[3] / "schemas"
+SCHEMA = json.loads((SCHEMAS / "why.schema.json").read_text("utf-8"))
 SPIN: Called = ("spin", "train.py", 9)
 NORM: Called = ("Tensor.norm", "torch/_tensor.py", 0, True)
 
@@ -229,3 +230,31 @@ def test_without_samples_nothing_is_told_but_how_to_have_them(tmp_path: Path) ->
     verdict = why([tmp_path])
     assert (verdict.lines, verdict.findings[0].lines) == ((), ())
     assert NO_SAMPLES in " ".join(invoke("why", tmp_path, "--lines").out.split())
+
+
+def test_a_comparison_names_the_line_that_grew(tmp_path: Path) -> None:
+    programs = {
+        "clean": Program(steps=80),
+        "grown": Program(steps=80, loop=[(15, 1, [at("on_step_end", 70), SPIN])]),
+        "half": Program(steps=80, loop=[(8, 1, [at("a", 71)]), (8, 1, [at("b", 72)])]),
+        "unsampled": Program(steps=80, loop=[(15, 1, [at("on_step_end", 70)])], hz=0),
+    }
+    for name, program in programs.items():
+        program.write(tmp_path / name)
+    told = json.loads(invoke("diff", tmp_path / "clean", tmp_path / "grown", "--json").out)
+    jsonschema.validate(told, json.loads((SCHEMAS / "diff.schema.json").read_text("utf-8")))
+    (line,) = told["lines"]
+    assert (line["function"], line["file"], line["line"]) == SPIN
+    assert line["before_ns"] == 0
+    assert line["after_ns"] == pytest.approx(15e6, rel=0.15)
+    assert 7.5e6 < line["low_ns"] < line["after_ns"]
+    there, back = (
+        invoke("diff", *(tmp_path / one for one in pair)).out.splitlines()[1]
+        for pair in (("clean", "grown"), ("grown", "clean"))
+    )
+    where = r"most of it lies in spin \(train.py:9\): "
+    assert re.fullmatch(where + r"none a step in A, 1\d(\.\d)? ms in B", there)
+    assert re.fullmatch(where + r"1\d(\.\d)? ms a step in A, none in B", back)
+    for other in ("half", "unsampled", "clean"):
+        silent = json.loads(invoke("diff", tmp_path / "clean", tmp_path / other, "--json").out)
+        assert silent["lines"] == []

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 from zlib import crc32
 
 import numpy as np
 
+from dftrace_ai.analysis.lines.words import phase_name, place_text
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
 from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
+from dftrace_ai.analysis.steps.timeline import PART_CODE
 from dftrace_ai.analysis.track_order import FIRST_LANE
 from dftrace_ai.analysis.tracks import may_be_frames, parents_of, places_of, track_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dftrace_ai.analysis.lines.carrying import Sampled
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.steps import Process
+    from dftrace_ai.analysis.steps import Process, Rank, Steps
     from dftrace_ai.analysis.steps.roles import Role
 
 MOST_FRAMES: Final = 1500
@@ -43,6 +47,9 @@ MAIN: Final = -1
 BESIDE: Final = -2
 BESIDE_RANKS: Final = "beside the ranks' main threads"
 NOT_ANNOTATED: Final = ("", "not annotated")
+
+NO_TURN: Final = Turn(0, (0, 0, 0), (0, 0))
+"""In place of a turn, of what is of one rank alone."""
 
 Seen: TypeAlias = tuple[Turn, int]
 """In which process a path was first, and the number of its name there: the order of siblings."""
@@ -73,6 +80,7 @@ class _Path:
     count: int = 0
     total: int = 0
     own: int = 0
+    part: str | None = None  # where it is not known by its names
 
 
 def _joined(pieces: list[Integers]) -> Integers:
@@ -162,6 +170,23 @@ class _Spans:
         inner = np.flatnonzero(found >= 0)
         around[order[inner]] = rows[order[found[inner]]]
         return around
+
+
+def stack_graph(rank: Rank, steps: Steps) -> FlameGraph | None:
+    """Return the stacks of a rank and its workers by part of the steps; None without samples."""
+    if not has_samples(rank.process.spans.columns):
+        return None
+    # Late: most traces hold none.
+    from dftrace_ai.analysis.lines.rank_stacks import RankStacks
+
+    stacks = RankStacks.of(rank, steps)
+    if stacks is None:
+        return None
+    tree = FlameTree()
+    for phase, sampled in stacks.phases(once=True):
+        part = phase if phase in PART_CODE else "data"
+        tree.add_samples(part, phase_name(phase), sampled)
+    return replace(tree.graph(), counts="sample")
 
 
 class FlameTree:
@@ -262,6 +287,29 @@ class FlameTree:
         self._paths[number].seen = min(self._paths[number].seen, seen)
         return number
 
+    def add_samples(self, part: str, name: str, sampled: Sampled) -> None:
+        """Add the stacks of a phase below a frame that is called so; the part is its colour."""
+        tree = sampled.samples.tree
+        root = self._path(-1, "", name, (NO_TURN, len(self._paths)))
+        nodes, which = np.unique(sampled.samples.stack, return_inverse=True)
+        times = np.bincount(which), np.bincount(which, sampled.samples.period_ns)
+        columns = (each.astype(np.int64).tolist() for each in (nodes, *times))
+        for node, count, ns in zip(*columns, strict=True):
+            at, in_library = root, False
+            for frame in tree.stack(node):
+                function = tree.functions[frame.function]
+                # Of libraries that call each other the first is what the program has called.
+                if not (in_library and function.is_library):
+                    called = place_text(function.name, function.file, frame.line)
+                    cat = "library" if function.is_library else "program"
+                    at = self._path(at, cat, called, (NO_TURN, len(self._paths)))
+                    path = self._paths[at]
+                    path.part = part
+                    path.count += count
+                    path.total += ns
+                in_library = function.is_library
+            self._paths[at].own += ns
+
     def graph(self) -> FlameGraph:
         """Return the paths with most time, from the outermost inwards."""
         paths = self._paths
@@ -295,7 +343,8 @@ class FlameTree:
                         path.count,
                         min(totals[at], MOST_NS),
                         min(max(0, path.own), MOST_NS),
-                        part_of_span(path.cat, path.name) if path.parent >= 0 else "none",
+                        path.part
+                        or (part_of_span(path.cat, path.name) if path.parent >= 0 else "none"),
                     )
                 )
             waiting += reversed(inner)
