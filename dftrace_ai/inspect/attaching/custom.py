@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.attaching.dumping import TensorFiles
+from dftrace_ai.inspect.config.features import DUMP_TENSORS
 from dftrace_ai.inspect.config.names import GEMMS, OPERANDS, RESULTS, TENSORS
 from dftrace_ai.inspect.errors import InspectAssertionError
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from dftrace_ai.inspect.config import CustomUse
+    from dftrace_ai.inspect.numerics.fp8 import Quantised
 
 _QUERIES = tuple((gemm, tensor) for gemm in GEMMS for tensor in (*OPERANDS[gemm], RESULTS[gemm]))
 
@@ -39,9 +42,10 @@ class Implementation:
     _named: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, use: CustomUse, tp_group: Any) -> Implementation:
-        """Make the object of a feature that a section uses."""
-        return cls(use, use.feature.implementation(), tp_group)
+    def of(cls, use: CustomUse, tp_group: Any, files: TensorFiles) -> Implementation:
+        """Make the object of a feature that a section uses; that of DumpTensors is given."""
+        is_ours = use.feature is DUMP_TENSORS
+        return cls(use, files if is_ours else use.feature.implementation(), tp_group)
 
     @property
     def name(self) -> str:
@@ -235,9 +239,12 @@ class CustomCalls:
             return tensor
         return found.to(tensor.dtype)
 
-    def inspect(self, tensor_name: str, tensor: Tensor) -> None:
-        """Show a tensor to those who inspect it."""
+    def inspect(
+        self, tensor_name: str, tensor: Tensor, quantised: Callable[[], Quantised | None]
+    ) -> None:
+        """Show a tensor to those who inspect it, and to our own what FP8 makes of it."""
         for one in self.inspectors.get(tensor_name, ()):
+            more = {"quantised": quantised} if isinstance(one.feature, TensorFiles) else {}
             try:
                 with torch.no_grad():
                     one.call(
@@ -247,6 +254,7 @@ class CustomCalls:
                         tensor_name=tensor_name,
                         tensor=tensor.detach(),
                         iteration=self.iteration,
+                        **more,
                     )
-            except Exception as error:  # noqa: BLE001, PERF203 - it must not end the training
+            except Exception as error:  # noqa: BLE001 - it must not end the training
                 self._tell(one, "inspect_tensor", error)

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
+from dftrace_ai.inspect.attaching.dumping import TensorFiles
 from dftrace_ai.inspect.attaching.fp8 import LISTENERS, AmaxSharing, Recipe, recipe_in_force
 from dftrace_ai.inspect.attaching.layer import LiveLayer, PlannedLayer
 from dftrace_ai.inspect.attaching.modules.attention import FAST_PATH
@@ -95,6 +96,7 @@ class _Plans:
         infos = [layer.info for layer in layers]
         selector = session.config.selector(infos)
         made: dict[int, Implementation] = {}
+        files = TensorFiles(session.log_dir, session.rank)
         weights: dict[int, Any] = {}
         planned = []
         for layer, info in zip(layers, infos, strict=True):
@@ -113,7 +115,7 @@ class _Plans:
             observers = self._observers(layer, plan.observe, weights)
             for use in plan.custom:
                 if id(use) not in made:
-                    made[id(use)] = Implementation.of(use, self._tp_group)
+                    made[id(use)] = Implementation.of(use, self._tp_group, files)
             uses = [made[id(use)] for use in plan.custom]
             custom = CustomCalls(
                 layer.name, uses, plan.modify, session.broke, has_gemms=info.has_gemms

@@ -14,10 +14,17 @@ from dftrace_ai.inspect.attaching.fp8 import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
 from dftrace_ai.inspect.collecting.observer import FP8_FEATURE, amax_of
 from dftrace_ai.inspect.collecting.rings import Asked
+from dftrace_ai.inspect.config.features import DUMP_TENSORS
 from dftrace_ai.inspect.nonfinite import CAUSES, MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import fake_quantise, fake_quantise_in_blocks, scale_of
+from dftrace_ai.inspect.numerics.fp8 import (
+    Quantised,
+    fake_quantise,
+    fake_quantise_in_blocks,
+    quantised,
+    scale_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +123,7 @@ class Pass:
                 record, amax = found, amax_of(found)
             for feature in observer.features:
                 layer.tell(feature, "look_at_tensor_before_process", tensor_name)
-        layer.custom.inspect(tensor_name, tensor)
+        layer.custom.inspect(tensor_name, tensor, partial(self._quantised, tensor_name, tensor))
         changed = any(name == tensor_name for _, name in self._table)
         if amax is not None and (is_operand or not changed):
             self._keep(tensor_name, amax)
@@ -170,6 +177,21 @@ class Pass:
             )
         format_ = recipe.format_of(tensor_name) if recipe else hybrid_format(tensor_name)
         return format_, _scale_of(amax, format_)
+
+    def _quantised(self, tensor_name: str, tensor: Tensor) -> Quantised | None:
+        """Return what FP8 makes of a tensor here; None where it stays out of it."""
+        for (_, name), treatment in self._table.items():
+            if name != tensor_name or treatment.format is None or not tensor.numel():
+                continue
+            if treatment.in_blocks:
+                return quantised(tensor, treatment.format, None, treatment.margin)
+            amax = self._amax.get(tensor_name)
+            scale = self._scale_under(
+                treatment, treatment.format, _amax(tensor) if amax is None else amax
+            )
+            return quantised(tensor, treatment.format, scale)
+        self._layer.tell_idle(DUMP_TENSORS.name, f"has no FP8 of {tensor_name}: it is not rounded")
+        return None
 
     def _scale_under(
         self, treatment: Treatment, format_: Format, amax: float | Tensor

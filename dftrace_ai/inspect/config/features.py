@@ -76,6 +76,12 @@ Runs GEMMs in high precision with operands or results rounded to FP8.
   quant_format: FP8E4M3 or FP8E5M2, with one scale for the tensor; MXFP8E4M3 or MXFP8E5M2,
     with a power of two for each 32 neighbours of the last dimension
   as tensors, also output, dgrad and wgrad: the result of the GEMM is rounded""",
+    "transformer_engine.DumpTensors": f"""\
+Writes tensors to files: LOG_DIR/tensor_dumps/rank_0/LAYER_TENSOR_iter_000000.pt.
+{_TENSORS}
+  high_precision_tensor: true for the tensor as it is seen
+  quantized_tensor: true for what FP8 makes of it, with the scale
+{_SCHEDULE}""",
 }
 
 
@@ -92,6 +98,9 @@ class CustomFeature:
         """Namespace and name: ``transformer_engine.Clip``."""
         return f"{self.namespace}.{self.name}"
 
+
+DUMP_TENSORS = CustomFeature("DumpTensors", names.NAMESPACE, object)
+"""Built in, and asked as those of users are; what it does is made where layers are attached."""
 
 _custom: dict[tuple[str, str], CustomFeature] = {}
 

@@ -321,6 +321,15 @@ class _Fp8StatsItem(_Fp8StatsKeys):
     tensor: Tensor
 
 
+class _DumpKeys(_Scheduled):
+    high_precision_tensor: StrictBool = Field(default=False, description="As it is seen.")
+    quantized_tensor: StrictBool = Field(default=False, description="As FP8 makes it.")
+
+
+class _DumpItem(_DumpKeys):
+    tensor: Tensor
+
+
 class _BareGemmItem(_Mapping):
     gemm: Gemm
 
@@ -392,6 +401,15 @@ class LogFp8TensorStats(_Fp8StatsKeys, Feature):
     tensors_struct: tuple[_Fp8StatsItem, ...] = ()
 
 
+class DumpTensors(_DumpKeys, Feature):
+    """Tensors that are written to files, before and after quantisation."""
+
+    needs_one_of = ("tensors", "tensors_struct")
+
+    tensors: Tensors = ()
+    tensors_struct: tuple[_DumpItem, ...] = ()
+
+
 class DisableFp8Gemm(Feature):
     """GEMMs that stay in high precision."""
 
@@ -435,5 +453,6 @@ FEATURE_MODELS: dict[str, type[Feature]] = {
         DisableFp8Layer,
         PerTensorScaling,
         FakeQuant,
+        DumpTensors,
     )
 }

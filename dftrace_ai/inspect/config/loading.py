@@ -19,6 +19,7 @@ from dftrace_ai.inspect.config.grammar import (
     BaseLogTensorStats,
     DisableFp8Gemm,
     DisableFp8Layer,
+    DumpTensors,
     FakeQuant,
     Feature,
     Layers,
@@ -40,6 +41,7 @@ from dftrace_ai.inspect.config.sections import (
     listed_names,
     modified,
     schedule_of,
+    use_of_dumps,
 )
 from dftrace_ai.inspect.errors import InspectError, InspectTypeError, InspectValueError
 from dftrace_ai.wording import in_short
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+    from dftrace_ai.inspect.config.schedule import Schedule
     from dftrace_ai.inspect.config.sections import Keys
     from dftrace_ai.trace_format.json_types import Json
 
@@ -182,6 +185,8 @@ class _Reader:
         if _check_feature(read, where, self.problems, base=base):
             if isinstance(read, BaseLogTensorStats):
                 self.base = read
+            elif isinstance(read, DumpTensors):
+                self.custom.append(use_of_dumps(read))
             else:
                 self.features[name] = read
 
@@ -346,6 +351,8 @@ def _check_feature(keys: Feature, where: str, problems: Problems, *, base: bool 
         _check_log(keys, where, problems)
         if base and keys.said("freq") is None and not _every(keys.said("tensors_struct"), "freq"):
             problems.warning(where, "freq is not given; every iteration is taken")
+    elif isinstance(keys, DumpTensors):
+        _check_dumps(keys, where, problems)
     elif not isinstance(keys, DisableFp8Layer):
         _check_gemms(keys, where, problems)
     return len(problems.errors) == before
@@ -370,13 +377,28 @@ def _check_log(keys: LogKeys, where: str, problems: Problems) -> None:
     for tensor, found in in_force(keys, "tensor"):
         if not found.stats:
             problems.error(where, f"stats is needed for {tensor}, a list of statistics")
-        schedule = schedule_of(found)
-        if schedule.disordered:
-            problems.warning(
-                where, f"start_end_list of {tensor} overlaps or is not in order; all of it counts"
-            )
-        if schedule.next_due(-1) is None:
-            problems.warning(where, f"{tensor} is never logged: no iteration is due")
+        _check_schedule(schedule_of(found), tensor, "logged", where, problems)
+
+
+def _check_dumps(keys: DumpTensors, where: str, problems: Problems) -> None:
+    if not _selects(keys, "tensor", where, problems):
+        return
+    for tensor, found in in_force(keys, "tensor"):
+        if not (found.high_precision_tensor or found.quantized_tensor):
+            lacking = "neither high_precision_tensor nor quantized_tensor is true"
+            problems.warning(where, f"nothing is written of {tensor}: {lacking}")
+        _check_schedule(schedule_of(found), tensor, "written", where, problems)
+
+
+def _check_schedule(
+    schedule: Schedule, tensor: str, done: str, where: str, problems: Problems
+) -> None:
+    if schedule.disordered:
+        problems.warning(
+            where, f"start_end_list of {tensor} overlaps or is not in order; all of it counts"
+        )
+    if schedule.next_due(-1) is None:
+        problems.warning(where, f"{tensor} is never {done}: no iteration is due")
 
 
 def _check_gemms(keys: Feature, where: str, problems: Problems) -> None:

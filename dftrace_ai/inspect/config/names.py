@@ -21,7 +21,7 @@ BASE_FEATURES = ("LogTensorStats",)
 
 GEMM_FEATURES = ("DisableFp8Gemm", "DisableFp8Layer", "PerTensorScaling", "FakeQuant")
 LOG_FEATURES = ("LogTensorStats", "LogFp8TensorStats")
-FEATURES = (*LOG_FEATURES, *GEMM_FEATURES)
+FEATURES = (*LOG_FEATURES, *GEMM_FEATURES, "DumpTensors")
 # Beside these, DisableFP8GEMM and the like are the same name in another case.
 FEATURE_ALIASES = {
     "DisableQuantizationGEMM": "DisableFp8Gemm",

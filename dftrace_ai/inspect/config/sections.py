@@ -10,9 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dftrace_ai.inspect.config import names
+from dftrace_ai.inspect.config.features import DUMP_TENSORS
 from dftrace_ai.inspect.config.grammar import (
     DisableFp8Gemm,
     DisableFp8Layer,
+    DumpTensors,
     FakeQuant,
     LogFp8TensorStats,
     LogTensorStats,
@@ -167,6 +169,31 @@ class CustomUse:
         return self.config | said | own
 
 
+@dataclass(frozen=True)
+class Dump:
+    """What DumpTensors writes of a tensor."""
+
+    high_precision: bool  # the tensor as it is seen
+    quantised: bool  # what FP8 makes of it
+    schedule: Schedule  # when
+
+
+def use_of_dumps(keys: DumpTensors) -> CustomUse:
+    """Return DumpTensors as a section uses it; its keys for a tensor are a `Dump`."""
+    items = tuple(
+        Choosing(
+            {
+                "tensor": tensor,
+                "dump": Dump(
+                    found.high_precision_tensor, found.quantized_tensor, schedule_of(found)
+                ),
+            }
+        )
+        for tensor, found in in_force(keys, "tensor")
+    )
+    return CustomUse(DUMP_TENSORS, {}, Choosing({"tensors_struct": items}))
+
+
 @dataclass(frozen=True, eq=False)
 class Section:
     """An enabled section."""
@@ -224,7 +251,7 @@ def observed(feature: str, keys: LogKeys, tensor: str) -> Observe | None:
     return None if found is None else Observe(feature, tensor, found.stats, schedule_of(found))
 
 
-def schedule_of(keys: LogKeys) -> Schedule:
+def schedule_of(keys: LogKeys | DumpTensors) -> Schedule:
     """Return when the keys of a logging feature have it log."""
     return Schedule(keys.freq, keys.start_step, keys.end_step, keys.start_end_list)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from ctypes import c_float
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, overload
 
 import torch
 from torch import Tensor
@@ -129,6 +129,22 @@ def fake_quantise_in_blocks(tensor: Tensor, format: Format, margin: int = 0) -> 
     # As `fake_quantise` otherwise; blocks are those of the last dimension, and an infinity stays.
     _check_numbers(tensor)
     return plain.fake_quantise_in_blocks(tensor.detach(), format, margin)
+
+
+class Quantised(NamedTuple):
+    """A tensor in an 8-bit format."""
+
+    numbers: Tensor  # of one of torch's types
+    scale_inv: Tensor  # what they are multiplied by: one number, or one for each block of a row
+
+
+def quantised(
+    tensor: Tensor, format: Format, scale: float | Tensor | None, margin: int = 0
+) -> Quantised:
+    """Return a tensor in an 8-bit format; without a scale in blocks of MXFP8."""
+    _check_numbers(tensor)
+    local = local_part(tensor).detach()
+    return Quantised(*plain.quantised(local, format, scale, margin))
 
 
 def _check_numbers(tensor: Tensor) -> None:

@@ -241,15 +241,41 @@ def _in_blocks(tensor: Tensor, format: Format, margin: int) -> Tensor:
     # no number is clipped. A row's last block may be shorter.
     if not tensor.numel():
         return tensor.clone()
+    blocks, factor = _blocks(tensor, format, margin)
+    return _of_blocks(_there_and_back(blocks, format, factor), tensor)
+
+
+def _of_blocks(blocks: Tensor, tensor: Tensor) -> Tensor:
+    """Return the numbers of blocks in the shape of the tensor that they were made of."""
+    row = tensor.shape[-1] if tensor.dim() else 1
+    return blocks.flatten(-2)[:, :row].reshape(tensor.shape)
+
+
+def _blocks(tensor: Tensor, format: Format, margin: int) -> tuple[Tensor, Tensor]:
+    """Return blocks of each row, zeros behind the last number, and what they are scaled by."""
     rows = tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
     short = -rows.shape[-1] % BLOCK
     blocks = torch.nn.functional.pad(rows, (0, short)).reshape(len(rows), -1, BLOCK)
     amax = blocks.abs().to(torch.float32).nan_to_num(0.0, FP32_MAX).amax(-1, keepdim=True)
     fraction, power = torch.frexp(amax / format.fmax)
     power = (power - (fraction == 0.5).to(power.dtype) + margin).clamp(-127, 120)
-    factor = ((127 - power) << 23).view(torch.float32)
-    output = _there_and_back(blocks, format, factor).flatten(-2)
-    return output[:, : rows.shape[-1]].reshape(tensor.shape)
+    return blocks, ((127 - power) << 23).view(torch.float32)
+
+
+def quantised(
+    tensor: Tensor, format: Format, scale: float | Tensor | None, margin: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return a tensor in one of torch's 8-bit types, and what its numbers are multiplied by."""
+    kind = torch.float8_e4m3fn if format.mantissa_bits == 3 else torch.float8_e5m2
+    if scale is not None:
+        numbers, factor = tensor, _factor(scale, tensor.device)
+    else:
+        numbers, factor = _blocks(tensor, format, margin)
+    scaled = (numbers.to(torch.float32) * factor).clamp(-format.fmax, format.fmax).to(kind)
+    reciprocal = (1.0 / factor).clamp(max=FP32_MAX)
+    if scale is not None:
+        return scaled, reciprocal
+    return _of_blocks(scaled, tensor), reciprocal.reshape(*tensor.shape[:-1], -1)
 
 
 def neutral_row(device: torch.device) -> Tensor:

@@ -83,6 +83,7 @@ class Session:
     ) -> None:
         self.iteration = iteration
         self.rank = rank_of_process()
+        self.log_dir = log_dir
         self.config = load(config_file)
         self._said = ToldOnce()
         names = LogNames(log_dir, self.rank)

@@ -9,6 +9,7 @@ from typing import Any
 FEATURES = [
     *("LogTensorStats", "LogFp8TensorStats", "DisableFp8Gemm", "DisableFp8Layer"),
     *("PerTensorScaling", "FakeQuant", "DisableQuantizationGEMM", "logfp8tensorstats"),
+    "DumpTensors",
 ]
 TENSORS = ["activation", "weight", "gradient", "output", "dgrad", "wgrad", "Weight"]
 GEMMS = ["fprop", "dgrad", "wgrad", "FPROP"]
@@ -64,6 +65,12 @@ class _Writer:
         key = "type" if self.happens(0.1) else "stats"
         return ({key: self.names(STATS)} if self.happens(0.85) else {}) | self.schedule()
 
+    def dumped(self) -> dict[str, Any]:
+        asked = ("high_precision_tensor", "quantized_tensor")
+        return {
+            key: self.one([True, False]) for key in asked if self.happens(0.5)
+        } | self.schedule()
+
     def format(self) -> dict[str, Any]:
         keys: dict[str, Any] = {}
         if self.happens(0.5):
@@ -101,6 +108,8 @@ class _Writer:
             keys["enabled"] = self.mostly(self.happens(0.93), 0.03)
         if kind.startswith("log"):
             keys |= self.statistics() | self.struct("tensor", tensors, self.statistics)
+        elif kind.startswith("dump"):
+            keys |= self.dumped() | self.struct("tensor", tensors, self.dumped)
         elif kind in {"pertensorscaling", "fakequant"}:
             own = self.format if kind == "fakequant" else self.margin
 

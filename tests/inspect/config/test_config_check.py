@@ -369,6 +369,7 @@ def test_features_are_listed_and_explained() -> None:
         "transformer_engine.DisableFp8Layer",
         "transformer_engine.PerTensorScaling",
         "transformer_engine.FakeQuant",
+        "transformer_engine.DumpTensors",
     ]
     _, out, _ = run("features", "torch.FakeQuantFp8", "LogTensorStats")
     names = [line for line in out.splitlines() if "." in line and " " not in line]
@@ -378,7 +379,7 @@ def test_features_are_listed_and_explained() -> None:
         "transformer_engine.LogTensorStats",
     ]
     assert "quant_format: FP8E4M3 or FP8E5M2, with one scale" in out
-    assert len(checked(run("features", "all", "--json")[1], "inspect-features")["features"]) == 7
+    assert len(checked(run("features", "all", "--json")[1], "inspect-features")["features"]) == 8
     status, _, err = run("features", "FakeQuan\x1b[2J")
     assert status == 2
     assert "transformer_engine.FakeQuant" in err
