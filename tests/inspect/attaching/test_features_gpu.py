@@ -38,6 +38,7 @@ FEATURES: dict[str, dict[str, Any]] = {
             for tensor, format_ in zip(OPERANDS, ("FP8E4M3", "MXFP8E4M3", "MXFP8E5M2"), strict=True)
         ],
     },
+    "DumpTensors": {"tensors": ALL, "high_precision_tensor": True, "quantized_tensor": True},
 }
 CHANGES_OUTSIDE = {"FakeQuant"}
 OBSERVES = ("LogTensorStats", "LogFp8TensorStats")
