@@ -16,7 +16,11 @@ from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.texts import GPU_UNSEEN
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
-from dftrace_ai.analysis.why.findings.counters import is_number, machine_notes
+from dftrace_ai.analysis.why.findings.counters import (
+    is_number,
+    machine_notes,
+    waiting_processors,
+)
 from dftrace_ai.analysis.why.findings.phases import start_notes
 from dftrace_ai.analysis.why.findings.registry import findings_of
 from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
@@ -163,6 +167,8 @@ class JudgedSteps:
     findings: tuple[Finding, ...] = ()
     slowest: tuple[SlowStep, ...] = ()
     notes: tuple[str, ...] = ()
+    # So many processors of its host waited for disks.
+    disk_waiting: float = 0.0
     start_notes: tuple[str, ...] = ()
     misses_loader: bool = False
     unnamed_is_little: bool = False
@@ -286,6 +292,7 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         findings=tuple(findings),
         slowest=_slowest(evidence),
         notes=(*((told,) if waits else ()), *machine_notes(evidence)),
+        disk_waiting=waiting_processors(evidence),
         start_notes=() if evidence.is_short else tuple(start_notes(evidence)),
         misses_loader=not evidence.signals.loader,
         unnamed_is_little=is_usual_for_frameworks(evidence),

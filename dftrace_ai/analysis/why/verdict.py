@@ -30,7 +30,7 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.analysis.why.sentences import because_of, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
@@ -155,18 +155,26 @@ class _JudgedJob:
         of_rank = tuple(replace(finding, rank=rank.number) for finding in findings)
         return _Of(rank.number, steps, of_rank, others)
 
-    def crowds(self, found: Iterable[_Of]) -> Iterable[str]:
-        """Yield of each host that others crowd how much these used, by the rank in the middle."""
+    def host_notes(self, found: Iterable[_Of]) -> Iterator[str]:
+        """Yield what is known of each host by its ranks: the figure of the one in the middle."""
         hosts = {rank.number: rank.host for rank in self.ranks}
-        crowded: dict[str, dict[int, float]] = defaultdict(dict)
+        used: dict[str, dict[int, float]] = defaultdict(dict)
+        waited: dict[str, dict[int, float]] = defaultdict(dict)
         for one in found:
             if one.others_percent is not None:
-                crowded[hosts[one.number]][one.number] = one.others_percent
-        for percents in crowded.values():
-            of = "the host's processors"
-            if len(self._of_host) > 1:
-                of = f"the processors of the host of ranks {few(percents)}"
-            yield f"other programs used {np.median([*percents.values()]):.0f} % of {of} meanwhile"
+                used[hosts[one.number]][one.number] = one.others_percent
+            if one.steps.disk_waiting:
+                waited[hosts[one.number]][one.number] = one.steps.disk_waiting
+
+        def of(ranks: Iterable[int]) -> str:
+            return f"the host of ranks {few(ranks)}" if len(self._of_host) > 1 else "the host"
+
+        for percents in used.values():
+            middle = f"{np.median([*percents.values()]):.0f} %"
+            yield f"other programs used {middle} of the processors of {of(percents)} meanwhile"
+        for counts in waited.values():
+            middle = f"{np.median([*counts.values()]):.1f}"
+            yield f"{middle} processors of {of(counts)} waited for disks meanwhile (I/O wait)"
 
     def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
         figures = Input(**figures_of(finding, Input))
@@ -253,7 +261,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
-    of_ranks = [*job.crowds(found), *(note for one in found for note in one.steps.notes)]
+    of_ranks = [*job.host_notes(found), *(note for one in found for note in one.steps.notes)]
     # Of the notes few are shown: what times cannot be comes first.
     notes = dict.fromkeys(
         [*facts.notes[: facts.first_notes], *of_ranks, *shown.steps.start_notes, *facts.notes]

@@ -182,7 +182,7 @@ def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
     verdict = verdict_of(Training(**slow, crowded=True), 1)
     (unsure,) = verdict.findings
     assert (sure.confidence, unsure.confidence) == ("high", "low")
-    assert "other programs used 78 % of the host's processors meanwhile" in verdict.notes
+    assert "other programs used 78 % of the processors of the host meanwhile" in verdict.notes
     # Shares of all steps are more sure; but the first thing to do is to have the machine alone.
     (waiting,) = verdict_of(Training(item_ms=20, crowded=True), 1).findings
     assert waiting.confidence == "medium"
@@ -197,15 +197,20 @@ def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
 
 
 def test_what_others_use_is_told_once_of_each_host(tmp_path: Path) -> None:
-    write_ranks(tmp_path, [Training(steps=20, crowded=True)] * 2)
+    write_ranks(tmp_path, [Training(steps=20, crowded=True, io_wait=10.0)] * 2)
     begin = "other programs used 78 % of the processors of the host of ranks"
-    apart = [note for note in why([tmp_path]).notes if "other programs" in note]
-    assert apart == [f"{begin} {rank} meanwhile" for rank in (0, 1)]
+    apart = [note for note in why([tmp_path]).notes if "processors" in note]
+    waited = "waited for disks meanwhile (I/O wait)"
+    assert apart == [
+        *(f"{begin} {rank} meanwhile" for rank in (0, 1)),
+        *(f"1.6 processors of the host of ranks {rank} {waited}" for rank in (0, 1)),
+    ]
     for file in tmp_path.glob("*/*.pfw"):
         text = file.read_text().replace(f"{1:016x}", f"{0:016x}").replace('"h1"', '"h0"')
         file.write_text(text)
-    (one,) = [note for note in why([tmp_path]).notes if "other programs" in note]
-    assert re.fullmatch(r"other programs used \d\d % of the host's processors meanwhile", one)
+    used, waiting = [note for note in why([tmp_path]).notes if "processors" in note]
+    assert re.fullmatch(r"other programs used \d\d % of the processors of the host meanwhile", used)
+    assert waiting == f"1.6 processors of the host {waited}"
 
 
 def test_what_the_counters_say_of_disks_and_gpus_is_noted() -> None:

@@ -51,8 +51,26 @@ def memory_creep(evidence: Evidence) -> Finding | None:
     return max(found, key=lambda finding: figures_of(finding, Memory)["grown_bytes"], default=None)
 
 
+def waiting_processors(evidence: Evidence) -> float:
+    """Return how many processors of the host waited for disks; 0 where they were too few."""
+    percent_of_all = _means(evidence).get(("cpu %", "io wait"), 0.0)
+    waiting = percent_of_all / 100 * (evidence.rank.process.header.cpus or 0)
+    return waiting if waiting >= WAITING_PROCESSORS else 0.0
+
+
 def machine_notes(evidence: Evidence) -> Iterator[str]:
-    """Yield what the counters say of disks and GPUs while the rank trained."""
+    """Yield what the counters say of GPUs while the rank trained."""
+    for (counter, name), mean in sorted(_means(evidence).items()):
+        what, _, device = name.rpartition(" ")
+        if counter == "GPU %" and what == "busy" and mean < IDLE_GPU_PERCENT:
+            yield f"GPU {device} was in use for {mean:.0f} % of the time, as its driver counts"
+        if counter == "GPU throttled" and mean >= THROTTLED:
+            limit = "its power limit" if what == "power" else "heat"
+            yield f"GPU {device} was slowed down by {limit} in {percent(mean)} of the samples"
+
+
+def _means(evidence: Evidence) -> dict[tuple[str, str], float]:
+    """Return the mean of each series of each counter while the rank trained."""
     process, steps = evidence.rank.process, evidence.steps
     low, high = int(steps.start_ns[0]), int(steps.end_ns[-1])
     series: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -61,17 +79,7 @@ def machine_notes(evidence: Evidence) -> Iterator[str]:
             for name, value in sample.values.items():
                 if is_number(value):
                     series[sample.name, name].append(float(value))
-    means = {key: float(np.mean(v)) for key, v in series.items() if len(v) >= FEWEST_LOOKS}
-    waiting = means.get(("cpu %", "io wait"), 0.0) / 100 * (process.header.cpus or 0)
-    if waiting >= WAITING_PROCESSORS:
-        yield f"{waiting:.1f} processors of the host waited for disks meanwhile (I/O wait)"
-    for (counter, name), mean in sorted(means.items()):
-        what, _, device = name.rpartition(" ")
-        if counter == "GPU %" and what == "busy" and mean < IDLE_GPU_PERCENT:
-            yield f"GPU {device} was in use for {mean:.0f} % of the time, as its driver counts"
-        if counter == "GPU throttled" and mean >= THROTTLED:
-            limit = "its power limit" if what == "power" else "heat"
-            yield f"GPU {device} was slowed down by {limit} in {percent(mean)} of the samples"
+    return {key: float(np.mean(v)) for key, v in series.items() if len(v) >= FEWEST_LOOKS}
 
 
 def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:
