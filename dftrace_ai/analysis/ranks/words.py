@@ -56,6 +56,8 @@ IN_ONE_SPAN: Final = (
     "clocks and temperature of {place}"
 )
 OF_A_STAGE: Final = "what {stages} does in {span} and the others do not"
+# Less than so many times as fast is as fast.
+NOTABLE: Final = 1.005
 # Of what others wait, so much is all of it.
 NEARLY_ALL: Final = 0.95
 UNNAMED: Final = {NOT_ANNOTATED: "time in no span", GARBAGE: "garbage collection"}
@@ -383,7 +385,8 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
         )
     if finding.cost:
         faster = f"; without it the run would be {finding.without:.3g} times as fast"
-        yield "costs", f"{_cost(finding.cost)} of the time{faster}"
+        is_much = finding.without >= NOTABLE
+        yield "costs", f"{_cost(finding.cost)} of the time{faster if is_much else ''}"
     if finding.since is not None:
         yield "since", f"step {finding.since:,} (before: like the others)"
     if (waiting := figures.waited_in) is not None:

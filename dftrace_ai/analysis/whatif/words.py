@@ -12,6 +12,7 @@ from dftrace_ai.analysis.ranks.words import NEXT as RANKS_NEXT
 from dftrace_ai.analysis.ranks.words import (
     NEXT_OF_GARBAGE,
     NEXT_OF_SPANS,
+    NOTABLE,
     OF_A_STAGE,
     bubble_text,
     more_passes,
@@ -105,8 +106,6 @@ GOES_WHEN: Final[dict[CauseKind, str]] = {
     "jitter": f"{MEAN}, and communication what it usually does",
     "communication": "communication takes what it usually does",
 }
-# Less than that is nothing.
-NOTABLE: Final = 1.005
 # By so much has what is without somebody to be more than with even work.
 MORE: Final = 1.1
 MOST_RANKS, MOST_KINDS, MOST_ASKED = 4, 3, 4

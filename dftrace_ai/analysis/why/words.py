@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from dftrace_ai.analysis.limits import silences, sureness
-from dftrace_ai.analysis.ranks.words import title
+from dftrace_ai.analysis.ranks.words import NOTABLE, title
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -162,7 +162,8 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "do next", finding.next
     if finding.kind == "late-rank":
         times = figures_of(finding, Lateness)["without"]
-        yield "at best", f"{times:.3g} times as fast, without it"
+        if times >= NOTABLE:
+            yield "at best", f"{times:.3g} times as fast, without it"
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
         times = 1 / (1 - finding.share)
         # Where steps are not all of the training, it is not the training.

@@ -250,6 +250,11 @@ def test_a_finding_has_a_title_a_sentence_and_what_to_try(name: str) -> None:
         checked(orjson.dumps(verdict).decode(), "ranks")
 
 
+def test_what_brings_nothing_is_not_once_as_fast() -> None:
+    cheap = replace(told("once"), cost=0.003, without=1.003)
+    assert "  costs     0.3 % of the time" in verdict_lines(verdict_of(cheap))
+
+
 def test_the_words_are_those_of_the_guide() -> None:
     clocks = "clocks of 8 hosts agree within 300 us"
     assert verdict_lines(verdict_of(told("since"))) == [
