@@ -26,8 +26,8 @@ HOLDS_ALL: Final = 0.95
 ONE_CALLER: Final = 0.8
 SECOND_CALLER: Final = 0.1
 # A thread that uses so little of a processor meanwhile waits.
-MOST_WAITING_CPU: Final = 0.2
-FEWEST_IN_ROW: Final = 8
+MOST_WAITING_CPU: Final = 0.1
+FEWEST_IN_ROW: Final = 16
 MODULE: Final = "<module>"
 
 FEWEST_GROUPS, MOST_GROUPS = 5, 20
@@ -374,7 +374,8 @@ def _cpu_of(sampled: Sampled, mine: Integers) -> tuple[float | None, float]:
     inside[1:] &= mine[:-1] & (group[1:] == group[:-1])
     inside[1:] &= samples.at_ns[1:] - samples.since_ns[1:] == samples.at_ns[:-1]
     inside[:1] = False
-    if int(inside.sum()) >= FEWEST_IN_ROW:
+    # Few of many follow each other where the machine did not let it run.
+    if 2 * int(inside.sum()) >= max(FEWEST_IN_ROW, int(mine.sum())):
         return _cpu(samples.at(inside)), MOST_WAITING_CPU
     part = int(mine.sum()) / max(1, sampled.of_threads)
     return _cpu(samples.at(mine)), min(MOST_WAITING_CPU, part / 2)

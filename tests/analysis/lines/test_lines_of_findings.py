@@ -258,3 +258,14 @@ def test_a_comparison_names_the_line_that_grew(tmp_path: Path) -> None:
     for other in ("half", "unsampled", "clean"):
         silent = json.loads(invoke("diff", tmp_path / "clean", tmp_path / other, "--json").out)
         assert silent["lines"] == []
+
+
+def test_work_between_waits_is_not_said_to_wait(tmp_path: Path) -> None:
+    # What a sample says of processor time holds the waiting before it, too.
+    worker_waits = [(18, 0, [at("read_file", 30, "data.py")])]
+    Program(
+        steps=100, hz=20, item=worker_waits, step_ms=1, loop=[(15, 1, [at("on_step_end", 70)])]
+    ).write(tmp_path)
+    told = {line.phase: line.text for line in why([tmp_path]).lines}
+    assert "lies in on_step_end (train.py:70), called by main" in told["what is not annotated"]
+    assert "lies in read_file (data.py:30), and waits there (" in told["item"]
