@@ -164,6 +164,12 @@ def _calls(
     waits = spans.called(None, WAIT)
     rows, spans = rows[~waits], spans.at(~waits)
     told = calls_of(spans)
+    # What the host enqueued is the same call as the interval of the stream beside it.
+    on_gpu = spans.has("gpu_comm")
+    twice = np.isin(spans.id, told.numbers["p_idx"][on_gpu]) & told.ends("enqueued") & ~on_gpu
+    if twice.any():
+        rows, spans = rows[~twice], spans.at(~twice)
+        told = calls_of(spans)
     group, groups = _groups(process, spans, told.group, told.texts)
     until = np.where(told.until < 0, UNTIL["end"], UNTIL["none"])
     for name in ("waited", "enqueued"):

@@ -22,7 +22,7 @@ from dftrace_ai.errors import TraceError
 
 MS = 1_000_000
 BEGIN = 1_000_000_000
-COLLECTIVES, STEP_TRACK = 1_342_177_280, 1_073_741_825
+COLLECTIVES, STEP_TRACK, STREAM = 1_342_177_280, 1_073_741_825, 1_342_177_281
 RANKS = 4
 STEPS = 300
 
@@ -139,6 +139,38 @@ def test_work_is_of_the_innermost_span_of_another_part(tmp_path: Path) -> None:
     }
     for chunk in rank.chunks.values():
         assert (chunk.spans.end_ns[:-1] <= chunk.spans.start_ns[1:]).all()
+
+
+def test_a_call_and_the_interval_of_the_stream_beside_it_are_one(tmp_path: Path) -> None:
+    """With a time on the device that of the device counts; waits of a stream are no calls."""
+    lines = TraceLines(100, host="node1", rank=0, world_size=1, local_rank=0, cpus=8)
+    for number in range(20):
+        at = BEGIN + number * 100 * MS
+        lines.span("step", "pipeline", at, 100 * MS, tid=STEP_TRACK, step=number)
+        lines.span("forward", "compute", at + 5 * MS, 20 * MS)
+        told = {"group": "0", "nth": number, "bytes": 4096}
+        lines.span("all_reduce", "comm", at + 30 * MS, MS, COLLECTIVES, until="enqueued", **told)
+        beside = {"device": 0, "stream": 0, "error_us": 20, "p_idx": lines.last_id}
+        lines.span("bcast", "comm", at + 32 * MS, MS, COLLECTIVES, until="enqueued", **told)
+        lines.span(
+            "all_reduce",
+            "gpu.comm",
+            at + 40 * MS,
+            25 * MS,
+            STREAM,
+            **told,
+            **beside,
+        )
+        lines.span("wait", "gpu.comm", at + 70 * MS, 5 * MS, STREAM, **beside)
+    lines.footer()
+    (rank,) = read_ranks(open_traces([written(tmp_path, lines)])).ranks
+    calls = [chunk.calls for chunk in rank.chunks.values()]
+    name = np.concatenate([one.name for one in calls])
+    lasted = np.concatenate([one.end_ns - one.start_ns for one in calls])
+    found = [
+        (rank.names[at], ns // MS) for at, ns in zip(name.tolist(), lasted.tolist(), strict=True)
+    ]
+    assert found == [("bcast", 1), ("all_reduce", 25)] * 20
 
 
 def test_ranks_that_are_missing_twice_or_of_other_runs(tmp_path: Path) -> None:
