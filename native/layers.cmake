@@ -12,8 +12,8 @@ set(reading/traces_sources argument_columns call_sets checking event_table gener
                            narrow_column nested_tracks packed_columns passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)
 set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)
-set(stacks_sources code_names own_memory stack_reader)
-set(recording_sources blob_store drain dump_signal flight_recorder record_flow retention runtime session
+set(stacks_sources code_names own_memory profile stack_reader)
+set(recording_sources blob_store drain dump_signal flight_recorder record_flow retention runtime sampler session
                       thread thread_registry)
 set(tensor_sources careful_sums collect fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
                    record statistics worker_pool)

@@ -224,6 +224,21 @@ class Config(Settings):
         most=86400.0,
         about="Seconds between samples of CPU, memory, disk, network, GPUs; none takes none.",
     )
+    lines_hz: int = setting(
+        default=0,
+        least=0,
+        most=1000,
+        core="lines_hz",
+        about=(
+            "Samples a second of where each thread stands in the program, by function and line; "
+            "0 takes none."
+        ),
+    )
+    lines_files: bool = setting(
+        default=True,
+        core="lines_files",
+        about="Have samples of `lines_hz` tell files and lines; when false, functions alone.",
+    )
     rank: int | None = setting(
         default=None,
         least=0,

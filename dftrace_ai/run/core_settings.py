@@ -7,9 +7,10 @@ Among it are facts of the header: of the host, the job and the process. `HeaderF
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai._version import __version__
@@ -28,10 +29,12 @@ from dftrace_ai.run.run import (
     launch_of,
 )
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
+from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from types import FrameType
 
     from dftrace_ai.run.native_types import CoreSettings, Fact, RunSettings
 
@@ -266,6 +269,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     if settings["layout"]:
         title += f" {settings['layout']}"
     command = command_line(mask_secrets=settings["mask_secrets"])
+    lines = _lines(settings)
     settings["made_in"] = os.getpid()
     settings["of_process"] = {
         "host": host,
@@ -274,12 +278,97 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
         "process_name_json": json_text(f"{title} · {host}"),
         "header_json": "".join(
             f",{json_text(key)}:{json_text(value)}"
-            for key, value in process_facts(settings, command).items()
+            for key, value in (process_facts(settings, command) | lines.facts).items()
         ),
+        **lines.told_to_core,
         "cwd_json": json_text(short_text(_current_directory())),
         "command_json": json_text(" ".join(command)),
     }
     return settings
+
+
+class _Lines(NamedTuple):
+    """What a process is told of the sampling of lines, and what its header says of it."""
+
+    told_to_core: CoreSettings
+    facts: dict[str, Fact]
+
+
+def _lines(settings: RunSettings) -> _Lines:
+    wanted = settings["core"]["lines_hz"]
+    if not wanted:
+        return _Lines({"lines_roots": ""}, {})
+    refused = _why_refused()
+    if refused:
+        tell(logging.WARNING, "lines_hz: no lines of the program are recorded: %s", refused)
+        return _Lines({"lines_hz": 0, "lines_roots": ""}, {"lines_refused": refused})
+    return _Lines({"lines_roots": _roots()}, {"lines_hz": int(wanted)})
+
+
+# Whose code lies below a directory, as lines of a trace tell it.
+PROGRAM, LIBRARY, STANDARD_LIBRARY, RECORDER = range(4)
+
+_OF_LIBRARIES = ("/site-packages", "/dist-packages")
+
+
+def _why_refused() -> str:
+    """Try it on this thread: why stacks cannot be read here, empty where they are read right."""
+    try:
+        reader = _native.StackReader()
+    except RuntimeError as error:
+        return str(error)
+    samples, known = reader.sample(1, True), _stack_of(sys._getframe())
+    if len(samples) != 1:
+        return "a stack that stands still was not read"
+    names, nodes = reader.names(), reader.nodes()
+    read = []
+    node = samples[0][2]
+    while node >= 0:
+        node, code, line = nodes[node]
+        read.append((*names[code][:2], line))
+    # Of a stack that is deeper the outer part is read.
+    return (
+        ""
+        if read == known[-_FRAMES:]
+        else "the interpreter is not as it is known: stacks are read wrong"
+    )
+
+
+def _stack_of(frame: FrameType | None) -> list[tuple[str, str, int]]:
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        name = code.co_name
+        if sys.version_info >= (3, 11):
+            name = code.co_qualname
+        found.append((_as_read(name), _as_read(code.co_filename), frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+_LETTERS = 1000  # of a name or a path, as much as is read of them
+_FRAMES = 1000
+
+
+def _as_read(text: str) -> str:
+    known = text[:_LETTERS]
+    if known.isascii():
+        return known
+    return "".join("\ufffd" if "\ud800" <= one <= "\udfff" else one for one in known)
+
+
+def _roots() -> str:
+    """Return the directories below which files are told, each after the digit of its owner."""
+    found = {
+        os.path.dirname(os.path.dirname(__file__)): RECORDER,
+        os.path.dirname(os.__file__): STANDARD_LIBRARY,
+    }
+    for entry in ("", *sys.path):
+        # Links are meant, and a directory that was deleted has no files.
+        place = (entry or _current_directory()).rstrip("/")
+        if place:
+            found.setdefault(place, LIBRARY if place.endswith(_OF_LIBRARIES) else PROGRAM)
+    return "\n".join(f"{owner}{place}" for place, owner in found.items() if "\n" not in place)
 
 
 def _current_directory() -> str:

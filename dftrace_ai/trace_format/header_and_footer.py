@@ -163,6 +163,8 @@ class HeaderFacts(NamedTuple):
     memory_bytes: int | None = None
     cores: int | None = None
     torch: str | None = None
+    lines_hz: Annotated[int | None, Said("Samples of stacks a second.", least=1)] = None
+    lines_refused: Annotated[str | None, Said("Why asked for samples were not taken.")] = None
     boot_id: Text = None
     pid_namespace: Number = None
     # Ticks since the host began.

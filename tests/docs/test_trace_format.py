@@ -57,8 +57,8 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def test_a_trace_holds_the_listed_kinds_with_the_listed_members(every_line: Trace) -> None:
     listed = members_by_kind()
     lines = lines_of(every_line.path)
-    # Only a large trace has an index.
-    assert {kind_of(line) for line in lines} == set(listed) - {("M", "index")}
+    # Only a large trace has an index, and one that asks for it samples.
+    assert {kind_of(line) for line in lines} == set(listed) - {("M", "index"), ("P", "*")}
     for line in lines:
         assert list(line) == listed[kind_of(line)]
 
@@ -79,6 +79,7 @@ def test_the_header_is_described(every_line: Trace) -> None:
     assert set(every_line.header) <= described
     rare = {"local_rank", "launcher", "cores", "torch", "part", "layout"}
     rare |= {"scheduler", "job_id", "run_id", "node", "restarts", "launch"}
+    rare |= {"lines_hz", "lines_refused"}
     assert described - set(every_line.header) <= rare
     (shown,) = [b for b in blocks(PAGE, "json") if '"time_base_us"' in b.text]
     assert set(json.loads(shown.text)["args"]) <= described

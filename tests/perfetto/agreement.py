@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from perfetto import engine, model
 from perfetto.engine import Scalar, Slice, View
-from perfetto.trace_file import LANE, Event, Trace
+from perfetto.trace_file import LANE, Event, Sample, Trace
 
 REAL_TOLERANCE = 1e-15  # its decimal reader may miss the last binary place of a double
 TINY = 2.3e-308  # and takes subnormal numbers for 0
@@ -34,6 +35,8 @@ def agree(traces: Trace | Sequence[Trace]) -> View:
             _same_arrows(trace, view, shown)
     _same_counters(view, [e for t in many for e in t.of("C")])
     _same_names(view, many)
+    if samples := [sample for t in many for sample in t.samples]:
+        _same_samples([t.path for t in many], samples)
     return view
 
 
@@ -151,6 +154,19 @@ def _same_counters(view: View, samples: Iterable[Event]) -> None:
     assert [sample[:3] for sample in got] == [sample[:3] for sample in want]
     for (*_, drawn), (*place, value) in zip(got, want, strict=True):
         assert math.isclose(drawn, value, rel_tol=REAL_TOLERANCE), (place, drawn, value)
+
+
+# Threads, times and innermost functions of samples of stacks.
+SAMPLES = """
+    SELECT t.tid tid, s.ts ts, f.name name FROM cpu_profile_stack_sample s
+    JOIN thread t USING (utid) JOIN stack_profile_callsite c ON s.callsite_id = c.id
+    JOIN stack_profile_frame f ON c.frame_id = f.id"""
+
+
+def _same_samples(paths: Sequence[Path], samples: Iterable[Sample]) -> None:
+    shown = Counter((r["tid"], r["ts"], r["name"]) for r in engine.query(paths, SAMPLES).rows())
+    want = Counter((s.tid, s.ts_us * 1000, s.frames[0].shown) for s in samples)
+    assert shown == want
 
 
 def _same_names(view: View, traces: Iterable[Trace]) -> None:

@@ -7,11 +7,11 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import zstandard
 
@@ -20,6 +20,7 @@ KEYS = {
     "X": ("id", "name", "cat", "pid", "tid", "ts", "dur", "ph", "args"),
     "B": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
     "C": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
+    "P": ("name", "cat", "id", "pid", "tid", "ts", "ph", "args"),
     "s": ("id", "name", "cat", "pid", "tid", "ts", "ph"),
     "f": ("id", "name", "cat", "pid", "tid", "ts", "ph", "bp"),
 }
@@ -85,6 +86,31 @@ class Event:
         return {k: v for k, v in self.args.items() if k not in ("hhash", "p_idx", "level")}
 
 
+class SampledFrame(NamedTuple):
+    """A frame of a stack: whose it is (0 for the program's), function, file and line."""
+
+    owner: int
+    shown: str
+    file: str
+    line: int
+
+    @property
+    def function(self) -> str:
+        """Without file and line."""
+        return self.shown.partition(" (")[0]
+
+
+class Sample(NamedTuple):
+    """Where a thread stood, innermost frame first."""
+
+    pid: int
+    tid: int
+    ts_us: int
+    cpu_us: int
+    cut: int
+    frames: tuple[SampledFrame, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """One process's trace file."""
@@ -96,6 +122,11 @@ class Trace:
         """Events of these phases, in time order where they have a time."""
         found = [e for e in self.events if e.ph in phs]
         return sorted(found, key=lambda e: -1 if e.ts_ns is None else e.ts_ns)
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """Samples of stacks, as they stand in the file, by its own lines alone."""
+        return list(_samples(self))
 
     @cached_property
     def spans(self) -> list[Event]:
@@ -338,7 +369,7 @@ def _framing(trace: Trace, bytes_before_footer: int) -> None:
     require(len(trace.meta("dftrace")) == 1, f"{where}: header lines")
     require(len({e.pid for e in trace.events}) == 1, f"{where}: several pids")
     have = Counter("CM" if e.name == "CM" else e.ph for e in trace.events)
-    del have["M"]
+    del have["M"], have["P"]
     footer = trace.footer
     want = {
         "events": sum(have.values()),
@@ -353,11 +384,40 @@ def _framing(trace: Trace, bytes_before_footer: int) -> None:
     said = {k: footer[k] for k in want}
     require(said == want, f"{where}: the footer says {said}, the file holds {want}")
     require(0 <= footer["file_bytes"] <= trace.path.stat().st_size, f"{where}: file_bytes")
+    sampled = footer.get("samples", 0)
+    require(sampled == len(trace.samples), f"{where}: {sampled} samples")
     hosts = {e.args["name"]: e.args["hhash"] for e in trace.meta("HH")}
     require(trace.header["host"] in hosts, f"{where}: no HH line for the host")
     for e in trace.events:
         if "hhash" in e.args and e.name not in HASHES:
             require(e.args["hhash"] in hosts.values(), f"{where}: hhash {e.args['hhash']}")
+
+
+def _samples(trace: Trace) -> Iterator[Sample]:
+    """By V8's rules: a profile before its chunks, each of its nodes once, times by differences."""
+    nodes: dict[int | None, dict[int, tuple[SampledFrame, ...]]] = {}
+    now: dict[int | None, int] = {}
+    for at, e in enumerate(e for e in trace.events if e.ph == "P"):
+        where, data = f"{trace.path.name}: samples {at}", e.args["data"]
+        if e.name == "Profile":
+            require(e.id not in nodes, f"{where}: profile {e.id} twice")
+            require(e.args["hz"] == trace.header["lines_hz"], f"{where}: {e.args}")
+            nodes[e.id], now[e.id] = {}, data["startTime"]
+            continue
+        require(e.name == "ProfileChunk" and e.id in nodes, f"{where}: {e.line[:200]}")
+        stacks = nodes[e.id]
+        for node in data["cpuProfile"].get("nodes", ()):
+            call = node["callFrame"]
+            own = SampledFrame(
+                call["scriptId"], call["functionName"], call["url"], call["lineNumber"]
+            )
+            require(node["id"] not in stacks, f"{where}: node {node['id']} twice")
+            outer = stacks[node["parent"]] if "parent" in node else ()
+            stacks[node["id"]] = (own, *outer)
+        columns = (data["cpuProfile"]["samples"], data["timeDeltas"], data["cpu"], data["cut"])
+        for stack, after_us, cpu_us, cut in zip(*columns, strict=True):
+            now[e.id] += after_us
+            yield Sample(e.pid, e.tid, now[e.id], cpu_us, cut, stacks[stack])
 
 
 def _references(trace: Trace) -> None:

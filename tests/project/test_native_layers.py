@@ -18,7 +18,16 @@ LAYERS = {
     "spool": {"system", "text"},
     "writing": {"system", "text", "index", "deflating", "spool"},
     "reading": {"system", "text", "index", "deflating", "spool", "writing"},
-    "recording": {"system", "text", "index", "deflating", "spool", "writing", "reading"},
+    "recording": {
+        "system",
+        "text",
+        "index",
+        "deflating",
+        "stacks",
+        "spool",
+        "writing",
+        "reading",
+    },
     "tensor": {"system"},
 }
 # What reads traces becomes a module of its own, in which nothing records.

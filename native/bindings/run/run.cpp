@@ -16,6 +16,7 @@
 #include "arguments/json_args.hpp"
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/recording/runtime.hpp"
+#include "dftrace/recording/sampler.hpp"
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/system/children.hpp"
 #include "dftrace/system/held_file.hpp"
@@ -24,6 +25,7 @@
 #include "dftrace/writing/codec.hpp"
 #include "dftrace/writing/outcome.hpp"
 #include "parts.hpp"
+#include "stacks/interpreter_layout.h"
 #include "told.hpp"
 
 namespace dftrace::py {
@@ -92,6 +94,8 @@ PyObject* start(PyObject*, PyObject* dict) {
     if (!PyDict_Check(dict)) return PyErr_Format(PyExc_TypeError, "settings must be a dict");
     try {
         const TraceSettings settings = settings_from(dict);
+        InterpreterLayout layout;
+        if (settings.lines_hz && !dftrace_interpreter_layout(&layout)) set_interpreter_layout(layout);
         make_codec(settings.compression, settings.compression_level);  // refuses a level that does not exist
         return PyLong_FromUnsignedLongLong(start_run(settings));
     } catch (const std::logic_error& error) {

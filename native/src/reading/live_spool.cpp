@@ -207,7 +207,7 @@ class Window {
     bool take(const std::vector<Record>& records, Look& look) {
         for (std::size_t i = records.size(); i-- > 0;) {
             const Record& r = records[i];
-            if (!has_tick(r) || r.kind == Kind::lane_name) continue;
+            if (!has_tick(r) || !is_event(r.kind)) continue;
             const std::uint64_t end = clock_.to_ns(time_of(r));
             if (!look.thread.last_ns) look.thread.last_ns = std::min(end, to_);
             note_arguments(r, end, look);
@@ -447,7 +447,7 @@ std::uint64_t unwritten_events(const std::string& path) {
         if (!now) continue;
         const auto first = records.begin() + now->consumed;
         events += static_cast<std::uint64_t>(
-            std::count_if(first, records.end(), [](const Record& r) { return r.kind != Kind::lane_name; }));
+            std::count_if(first, records.end(), [](const Record& r) { return is_event(r.kind); }));
     }
     return events;
 }

@@ -42,7 +42,7 @@ std::uint64_t count(SpoolView& spool) {
     const ClockMap clock = spool.clock();
     const std::uint64_t first_tick = first_wanted_tick(spool, units, spool.settings(), clock);
     const auto wanted = [&](const Record& r) {
-        if (r.kind == Kind::lane_name) return false;
+        if (!is_event(r.kind)) return false;
         const bool absolute = r.flags & RecordFlag::absolute_time;
         const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
         return !first_tick || ended >= (absolute ? clock.to_ns(first_tick) : first_tick);

@@ -38,7 +38,7 @@ std::uint64_t events_in(UnitHeader* unit, std::uint32_t from, std::uint32_t to) 
     if (from >= to) return 0;
     const Record* records = records_of(unit);
     return static_cast<std::uint64_t>(std::count_if(
-        records + from, records + to, [](const Record& record) { return record.kind != Kind::lane_name; }));
+        records + from, records + to, [](const Record& record) { return is_event(record.kind); }));
 }
 
 namespace {

@@ -116,6 +116,7 @@ void after_fork_in_child() {
     new (&r.sessions_mutex) std::mutex;
     new (&r.stopped) Run::Stopped;
     names_after_fork();
+    Sampler::after_fork_in_child();
     // Among them one whose end is under way in the parent.
     for (Listed* parents = r.sessions; parents; parents = parents->next) parents->session->abandon_in_child();
     r.sessions = nullptr;
@@ -160,7 +161,7 @@ void prepare_runtime() {
         if (mapped != MAP_FAILED && madvise(mapped, page, MADV_WIPEONFORK) == 0)
             detail::live_generation = static_cast<std::uint64_t*>(mapped);
         pthread_key_create(&thread_end_key, thread_ended);
-        pthread_atfork(nullptr, nullptr, after_fork_in_child);
+        pthread_atfork(Sampler::hold_ticks, Sampler::go_on, after_fork_in_child);
         return true;
     }();
     static_cast<void>(done);

@@ -1,8 +1,10 @@
 // A session from its beginning to its end.
 #include "dftrace/recording/session.hpp"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +33,19 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
     // The marker tells where the spool is: who dies without one may not be found. A busy machine takes its
     // time for it; a file system that is slow to take it must not hold up the training for long.
     drain_.wait_for_marker(std::chrono::milliseconds(500));
+    if (settings_.lines_hz) begin_sampling();
+}
+
+// Events are recorded without samples just as well.
+void Session::begin_sampling() {
+    const InterpreterLayout* layout = interpreter_layout();
+    if (!layout) return;
+    std::string refused = "the kernel refuses each way of reading this process's memory";
+    if (const MemoryWay way = find_memory_way(); way != MemoryWay::none)
+        refused = sampler_.emplace(settings_, *layout, way, threads_, blobs_, *retention_).start();
+    if (refused.empty()) return;
+    sampler_.reset();
+    std::fprintf(stderr, "dftrace: process %d records no lines of code: %s\n", getpid(), refused.c_str());
 }
 
 Session::~Session() = default;
@@ -125,13 +140,13 @@ std::optional<std::uint32_t> Session::put_arguments(std::string_view json_member
 }
 
 void Session::finish(Ending ending, Outcome& outcome) {
+    if (sampler_) sampler_->stop();
     outcome.abandoned = !drain_.finish(std::move(ending));
     outcome.spool_bytes = spool_bytes_used();
     outcome.losses = header().losses();
     // A write that hangs has a mark already, and may never land.
     const WriteMark& mark = header().marks[header().landed.load() % 2];
-    outcome.events = std::accumulate(mark.lines.begin(), mark.lines.end(), std::uint64_t{0}) +
-                     std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
+    outcome.events = events_of(mark.lines) + events_of(mark.earlier_lines);
     const TraceWriter& writer = flow_.writer();
     if (!outcome.abandoned) {
         outcome.events = writer.blocks().lines_written();

@@ -39,12 +39,16 @@ void Thread::remove(std::uint64_t id) noexcept {
 bool Thread::next_unit() noexcept {
     UnitHeader* fresh = session->next_unit(*this);
     if (!fresh) return false;
+    go_on_in(fresh);
+    return true;
+}
+
+void Thread::go_on_in(UnitHeader* fresh) noexcept {
     unit = fresh;
     cursor = records_of(fresh);
     limit = cursor + fresh->capacity;
     committed = &fresh->committed;
     count = 0;
-    return true;
 }
 
 void Thread::announce_lane(std::uint32_t lane, std::uint32_t name) noexcept {

@@ -71,6 +71,18 @@ std::size_t ThreadRegistry::living() noexcept {
         threads_, [](const auto& one) { return one->block->ended.load(std::memory_order_relaxed) == 0; }));
 }
 
+void ThreadRegistry::living(std::vector<LivingThread>& into) {
+    into.clear();
+    std::lock_guard lock(mutex_);
+    for (const auto& one : threads_) {
+        const ThreadBlock& block = *one->block;
+        if (block.ended.load(std::memory_order_relaxed) || is_track_apart(block.tid)) continue;
+        const bool in_step = std::ranges::any_of(
+            block.awaited, [](const AwaitedSlot& slot) { return slot.mark.load(std::memory_order_relaxed); });
+        into.push_back({block.tid, in_step || block.depth.load(std::memory_order_relaxed) != 0});
+    }
+}
+
 void ThreadRegistry::remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept {
     std::lock_guard lock(mutex_);
     for (auto& other : threads_)

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace dftrace {
 
@@ -74,6 +75,7 @@ void StackReader::sample(const Wanted& wanted, std::vector<StackSample>& into) {
 }
 
 void StackReader::sample_all(const Wanted& wanted, std::vector<StackSample>& into) {
+    unread_.clear();
     OwnMemory memory(way_);
     std::uint64_t state = 0;
     if (!memory.is_open() || !memory.read(state, layout_.interpreter + layout_.threads)) return;
@@ -83,17 +85,17 @@ void StackReader::sample_all(const Wanted& wanted, std::vector<StackSample>& int
         if (!can_be_object(state) || !memory.read(state_.data(), state, state_.size()) ||
             word_at(state_.data(), layout_.thread.interpreter) != layout_.interpreter)
             return;
-        const std::uint64_t next = word_at(state_.data(), layout_.thread.next);
+        const std::uint64_t at = std::exchange(state, word_at(state_.data(), layout_.thread.next));
         const auto thread = static_cast<pid_t>(word_at(state_.data(), layout_.thread.native_id));
-        if (thread && wanted(thread)) {
-            Reading reading = Reading::torn;
-            for (int tries = 1; tries <= most_tries && reading == Reading::torn; ++tries) {
-                if (tries > 1 && !memory.read(state_.data(), state, state_.size())) break;
-                reading = read_thread(memory, state, thread, tries == most_tries, into);
-            }
-            counts_.unread += reading == Reading::torn;
+        if (!thread || !wanted(thread)) continue;
+        Reading reading = Reading::torn;
+        for (int tries = 1; tries <= most_tries && reading == Reading::torn; ++tries) {
+            if (tries > 1 && !memory.read(state_.data(), at, state_.size())) break;
+            reading = read_thread(memory, at, thread, tries == most_tries, into);
         }
-        state = next;
+        if (reading != Reading::torn) continue;
+        ++counts_.unread;
+        unread_.push_back(thread);
     }
 }
 

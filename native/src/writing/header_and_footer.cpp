@@ -127,6 +127,7 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
     member("flows", flows);
     member("metadata", count(Kind::metadata));
     member("unfinished", lines[0]);
+    if (lines[samples_slot]) member("samples", lines[samples_slot]);
     member("dropped", losses.dropped);
     member("waits", losses.waits);
     member("unmatched_stops", losses.unmatched_stops);

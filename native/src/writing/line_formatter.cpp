@@ -175,7 +175,8 @@ void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view trac
             out.commit_line(at);
             return;
         case Kind::metadata:
-        case Kind::lane_name: return;
+        case Kind::lane_name:
+        case Kind::profile: return;
     }
     at = put(at, args_open_);
     if (settings_.ids) {
@@ -196,6 +197,29 @@ void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view trac
     at = put(at, text.args);
     at = put(at, "}}\n");
     out.commit_line(at);
+}
+
+void LineFormatter::profile(ByteBuffer& out, const Record& r, std::string_view args,
+                            std::uint64_t start_ns) const {
+    const std::string at = track(r.lane);
+    const auto tell = [&](std::string_view name, std::string_view members) {
+        char* put_at = out.reserve(fixed_bytes + at.size() + args_open_.size() + members.size());
+        put_at = put(put_at, "{\"name\":\"");
+        put_at = put(put_at, name);
+        put_at = put(put_at, "\",\"cat\":\"stack\",\"id\":");
+        put_at = put_number(put_at, r.id);
+        put_at = put(put_at, at);
+        put_at = put_time(put_at, start_ns);
+        put_at = put(put_at, ",\"ph\":\"P\",");
+        put_at = put(put_at, args_open_);
+        put_at = put(put_at, members);
+        put_at = put(put_at, "}}\n");
+        out.commit_line(put_at);
+    };
+    if (r.flags & RecordFlag::begins_profile)
+        tell("Profile", ",\"hz\":" + std::to_string(settings_.lines_hz) +
+                            ",\"data\":{\"startTime\":" + std::to_string(r.value) + "}");
+    tell("ProfileChunk", args);
 }
 
 }  // namespace dftrace

@@ -36,10 +36,7 @@ TraceBlocks::TraceBlocks(const TraceSettings& settings, SpoolHeader& header, std
       index_(settings.max_file_bytes != 0) {}
 
 std::uint64_t TraceBlocks::lines_written() const noexcept {
-    std::uint64_t lines = 0;
-    for (const LineCounts* counts : {&parts_.lines(), &parts_.earlier_lines()})
-        for (const std::uint64_t count : *counts) lines += count;
-    return lines;
+    return events_of(parts_.lines()) + events_of(parts_.earlier_lines());
 }
 
 void TraceBlocks::enter(TraceStage stage) noexcept {

@@ -6,7 +6,8 @@
 
 #include <atomic>
 #include <cerrno>
-#include <numeric>
+
+#include "dftrace/writing/line_formatter.hpp"
 
 namespace dftrace {
 
@@ -147,7 +148,7 @@ void TraceParts::go_on() {
 }
 
 std::uint64_t TraceParts::give_up_part() noexcept {
-    const std::uint64_t gone = std::accumulate(lines_.begin(), lines_.end(), std::uint64_t{0});
+    const std::uint64_t gone = events_of(lines_);
     lines_ = {};  // not among those of earlier parts, which are there
     go_on();
     return gone;

@@ -128,10 +128,23 @@ std::string TraceWriter::line_of(const Record& r, Track& track, const BlobTables
     return std::string(out.view());
 }
 
+// Samples are no events: neither an index nor the reach of a block knows them. False where it is none.
+[[gnu::noinline]] bool TraceWriter::profile(const Record& r, const BlobTables& tables,
+                                            const ClockMap& clock) {
+    if (r.kind != Kind::profile || !r.lane || r.lane >= first_task_lane) return false;
+    if (latest_ns_ && (clock.to_ns(r.end) > latest_ns_ || r.end < r.start)) return false;
+    const std::string_view args = tables.arguments(r.args);
+    if (args.empty()) return false;
+    if (r.end < first_tick_) return true;
+    formatter_.profile(blocks_.text(), r, args, clock.to_ns(r.start));
+    blocks_.count_samples(r.level);
+    return true;
+}
+
 void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
     // A crash of the machine can leave pages of a spool unwritten.
     if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
-        ++unreadable_;
+        unreadable_ += !profile(r, tables, clock);
         return;
     }
     const bool absolute = r.flags & RecordFlag::absolute_time;

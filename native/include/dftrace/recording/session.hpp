@@ -35,6 +35,7 @@
 #include "dftrace/recording/drain.hpp"
 #include "dftrace/recording/record_flow.hpp"
 #include "dftrace/recording/retention.hpp"
+#include "dftrace/recording/sampler.hpp"
 #include "dftrace/recording/thread_registry.hpp"
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/spool/spool.hpp"
@@ -126,6 +127,8 @@ class Session {
     // Has the drain thread write out, once for what was refused while so many units had come back.
     void ask_for_room(std::uint64_t given_back) noexcept;
 
+    void begin_sampling();
+
     // Takes the spool away again where its session does not come about.
     struct UnlessBegun {
         Spool& spool;
@@ -146,6 +149,7 @@ class Session {
     BlobStore blobs_;
     RecordFlow flow_;
     Drain drain_;
+    std::optional<Sampler> sampler_;
     std::vector<std::pair<std::uint32_t, Thread*>> tracks_apart_;  // by number of the name
     std::atomic<std::size_t> too_many_threads_{SIZE_MAX};  // so many live ones left no room for one more
     std::atomic<std::uint64_t> asked_for_room_{0};         // when the drain thread was asked for it

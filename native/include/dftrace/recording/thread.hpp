@@ -100,6 +100,8 @@ struct Thread {
         committed->store(++count, std::memory_order_release);
     }
 
+    // Stores in this unit from now on.
+    void go_on_in(UnitHeader* fresh) noexcept;
     void refill_ids() noexcept;
     OpenSpan* push_deep() noexcept;
     void remove(std::uint64_t id) noexcept;

@@ -31,6 +31,12 @@ struct Source {
     std::atomic<bool> overwritten{false};
 };
 
+// What is asked of a thread from outside.
+struct LivingThread {
+    std::uint32_t tid;
+    bool in_span;  // or in a step
+};
+
 class ThreadRegistry {
   public:
     // `session` and its generation stand in the threads' states.
@@ -41,6 +47,8 @@ class ThreadRegistry {
     Thread* attach(UnitSupply& units, std::uint32_t tid, std::string_view name) noexcept;
     // How many threads are not over.
     std::size_t living() noexcept;
+    // Which these are, without tracks that are no thread's.
+    void living(std::vector<LivingThread>& into);
     // Takes an open span off the stack of whichever other thread began it. The caller must hold off all
     // recording threads.
     void remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept;

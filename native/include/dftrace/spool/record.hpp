@@ -14,13 +14,20 @@ enum class Kind : std::uint8_t {
     flow_in = 5,
     metadata = 6,
     lane_name = 7,  // `node` is the name of track `lane`; 0 for one that tasks take turns on
+    // Samples of the stack of thread `lane`: `level` of them, `args` tells them, `id` is that of the profile
+    // and `value` when it began, in microseconds as lines have them.
+    profile = 8,
 };
 
+// Records that are told as events.
+constexpr bool is_event(Kind kind) noexcept { return kind != Kind::lane_name && kind != Kind::profile; }
+
 enum RecordFlag : std::uint8_t {
-    has_count = 1,      // `value` is the number of an iterator's item
-    overlaps = 2,       // ended while it was not the innermost open span of its thread
-    absolute_time = 4,  // start and end are nanoseconds since the epoch, not clock ticks
-    unfinished = 8,     // still open when its thread or the run ended; `end` is meaningless
+    has_count = 1,        // `value` is the number of an iterator's item
+    overlaps = 2,         // ended while it was not the innermost open span of its thread
+    absolute_time = 4,    // start and end are nanoseconds since the epoch, not clock ticks
+    unfinished = 8,       // still open when its thread or the run ended; `end` is meaningless
+    begins_profile = 16,  // the first of its profile
 };
 
 // 64 bytes, one cache line. Written whole, then published by the unit's count.

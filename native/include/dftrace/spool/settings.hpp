@@ -43,6 +43,9 @@ struct TraceSettings {
     std::uint32_t max_files = 0;               // parts to keep, 0 for all
     bool flight_recorder = false;              // keep the last records in the spool, write when asked
     std::uint64_t flight_ns = 0;               // of these, only what is not older; 0 for all that fit
+    std::uint32_t lines_hz = 0;                // samples of stacks a second, 0 for none
+    bool lines_files = true;                   // they tell of files and lines
+    std::string lines_roots;                   // below which files are told, see `CodePlaces`
 
     // As `key NUL value NUL ...`, and back.
     std::string encode() const;
@@ -97,11 +100,14 @@ inline constexpr SettingField setting_fields[] = {
     {"spool_bytes", &TraceSettings::spool_bytes, SettingFrom::caller, SettingKept::nowhere},
     {"wait_on_overflow", &TraceSettings::wait_on_overflow, SettingFrom::caller, SettingKept::nowhere},
     {"finish_timeout_ms", &TraceSettings::finish_timeout_ms, SettingFrom::caller, SettingKept::nowhere},
+    {"lines_hz", &TraceSettings::lines_hz, SettingFrom::caller, SettingKept::in_spool_later},
     {"file_mode", &TraceSettings::file_mode, SettingFrom::caller, SettingKept::in_spool_later},
     {"max_file_bytes", &TraceSettings::max_file_bytes, SettingFrom::caller, SettingKept::in_spool},
     {"max_files", &TraceSettings::max_files, SettingFrom::caller, SettingKept::in_spool},
     {"flight_recorder", &TraceSettings::flight_recorder, SettingFrom::caller, SettingKept::in_spool},
     {"flight_ns", &TraceSettings::flight_ns, SettingFrom::caller, SettingKept::in_spool},
+    {"lines_files", &TraceSettings::lines_files, SettingFrom::caller, SettingKept::nowhere},
+    {"lines_roots", &TraceSettings::lines_roots, SettingFrom::caller_path, SettingKept::nowhere},
 };
 
 // The process id that the trace shows.

@@ -110,6 +110,9 @@ struct ThreadBlock {
     OpenSpan tasks[max_open_task_spans];
     AwaitedSlot awaited[max_awaited_spans];
 };
+// In place of a thread's number: the block of who samples stacks. In its `open` stands where threads are,
+// which is no span: `id` is the thread's number, `start` since when, `args` the stack; its `depth` stays 0.
+constexpr std::uint32_t sampler_tid = 0x4fffffff;
 constexpr std::size_t thread_block_bytes = 16 * 1024;
 static_assert(sizeof(ThreadBlock) <= thread_block_bytes);
 
@@ -145,7 +148,8 @@ enum class TraceStage : std::uint32_t {
     complete = 2,    // the footer, too
 };
 
-// Written lines by Kind; 0: unfinished spans.
+// Written lines by Kind; 0: unfinished spans, `samples_slot`: samples of stacks, which are no lines.
+constexpr std::size_t samples_slot = 7;
 using LineCounts = std::array<std::uint64_t, 8>;
 
 // The state of the trace once a write is done. A trace is one file, or several parts of which the

@@ -46,6 +46,9 @@ class StackReader {
     // Adds a sample of each thread of the interpreter that is wanted, as far as it can be read.
     void sample(const Wanted& wanted, std::vector<StackSample>& into);
 
+    // Threads that were wanted in the last round, have a stack, and of which none could be read.
+    const std::vector<pid_t>& unread() const noexcept { return unread_; }
+
     const std::vector<CodeName>& names() const noexcept { return names_.names(); }
     const std::vector<StackNode>& nodes() const noexcept { return table_.nodes(); }
     const StackCounts& counts() const noexcept { return counts_; }
@@ -103,6 +106,7 @@ class StackReader {
     std::vector<Chunk> chunks_;
     std::size_t chunk_count_ = 0;
     std::vector<Frame> frames_;
+    std::vector<pid_t> unread_;
     std::vector<std::byte> again_;
     std::vector<MemoryPart> parts_;
 };

@@ -51,6 +51,9 @@ class LineFormatter {
     void line(ByteBuffer& out, const Record& record, std::string_view track, const RecordText& text,
               std::uint64_t start_ns, std::uint64_t end_ns) const;
 
+    // Samples of a stack: a line, and before it one that begins their profile where this is the first.
+    void profile(ByteBuffer& out, const Record& record, std::string_view args, std::uint64_t start_ns) const;
+
     // `[` and the process's name: the first bytes of the file, in one piece, since Perfetto refuses
     // a first gzip member that holds only the bracket.
     void opening(ByteBuffer& out) const;

@@ -97,6 +97,7 @@ class TraceBlocks {
     PartIndex& index() noexcept { return index_; }
     void count(Kind kind) noexcept { ++lines()[static_cast<std::size_t>(kind)]; }
     void count_open_span() noexcept { ++lines()[0]; }
+    void count_samples(std::uint64_t samples) noexcept { lines()[samples_slot] += samples; }
     // Metadata that every part tells.
     void keep_fact(std::uint32_t node, std::string_view name, std::string_view line) noexcept;
 

@@ -75,6 +75,7 @@ class TraceWriter {
   private:
     bool plausible(const Record& record, const ClockMap& clock) const;
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
+    bool profile(const Record& record, const BlobTables& tables, const ClockMap& clock);
     // On which track a line stands, and from when to when it reaches, as it says itself; where it has no end,
     // its start.
     struct Placed {

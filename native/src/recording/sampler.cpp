@@ -1,0 +1,266 @@
+// Ticks at drawn times: a fixed period would beat against the steps of a training.
+#include "dftrace/recording/sampler.hpp"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "dftrace/recording/thread.hpp"
+#include "dftrace/system/clock.hpp"
+#include "dftrace/system/signals_blocked.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// Held during a tick, and around a fork.
+std::mutex ticking;
+
+constexpr auto between_chunks = std::chrono::seconds(1);
+constexpr std::size_t most_samples = 4096;     // of a chunk
+constexpr std::size_t most_bytes = 40 * 1024;  // so that it fits into a unit
+constexpr std::uint32_t most_chunks = 64;      // of a profile: who reads from the middle finds nodes
+constexpr std::size_t most_nodes = 1 << 15;    // of a profile
+constexpr std::uint64_t untold_misses = 1000;  // before they are told without a sample
+constexpr std::uint64_t second_ns = 1'000'000'000;
+
+std::uint64_t boot_ns() { return clock_ns(CLOCK_BOOTTIME); }
+
+InterpreterLayout known_layout;
+bool layout_is_known = false;
+
+}  // namespace
+
+void set_interpreter_layout(const InterpreterLayout& layout) noexcept {
+    known_layout = layout;
+    layout_is_known = true;
+}
+
+const InterpreterLayout* interpreter_layout() noexcept { return layout_is_known ? &known_layout : nullptr; }
+
+void Sampler::hold_ticks() noexcept { ticking.lock(); }
+void Sampler::go_on() noexcept { ticking.unlock(); }
+void Sampler::after_fork_in_child() noexcept { new (&ticking) std::mutex; }
+
+Sampler::Sampler(const TraceSettings& settings, const InterpreterLayout& layout, MemoryWay way,
+                 ThreadRegistry& threads, BlobStore& blobs, Retention& retention)
+    : settings_(settings),
+      threads_(threads),
+      blobs_(blobs),
+      retention_(retention),
+      places_(settings.lines_roots, settings.lines_files),
+      reader_(layout, way, boot_ns),
+      each_alone_(settings.max_file_bytes || settings.flight_recorder),
+      random_((boot_ns() ^ static_cast<std::uint64_t>(getpid()) << 40) | 1) {}
+
+std::string Sampler::start() {
+    own_ = threads_.attach(retention_, sampler_tid, "lines");
+    if (!own_) return "the spool has no room";
+    std::fill(std::begin(own_->block->open), std::end(own_->block->open), OpenSpan{});
+    const SignalsBlocked blocked;
+    try {
+        thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+        return "no thread can be started: " + error.code().message();
+    }
+    return {};
+}
+
+void Sampler::stop() noexcept {
+    if (!thread_.joinable()) return;
+    stop_.store(1);
+    syscall(SYS_futex, &stop_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    thread_.join();
+}
+
+// By the kernel's own clock, whatever a preloaded library makes of others. False when it is to end.
+bool Sampler::wait_for_tick() noexcept {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    const std::uint64_t period_ns = second_ns / settings_.lines_hz;
+    const std::uint64_t wait_ns = period_ns / 2 + random_ % period_ns;
+    const timespec most{static_cast<time_t>(wait_ns / second_ns), static_cast<long>(wait_ns % second_ns)};
+    if (!stop_.load()) syscall(SYS_futex, &stop_, FUTEX_WAIT_PRIVATE, 0, &most, nullptr, 0);
+    return !stop_.load();
+}
+
+void Sampler::loop() noexcept {
+    pthread_setname_np(pthread_self(), "dftrace-lines");
+    store_at_ = Clock::now() + between_chunks;
+    for (bool last = false; !last;) {
+        last = !wait_for_tick();
+        try {
+            if (!last) tick();
+            store_all(last);
+        } catch (const std::bad_alloc&) {
+            // A table may lack its last entry by now.
+            for (auto& [tid, one] : sampled_) one.profile.lost();
+            begin_anew();
+        }
+    }
+}
+
+void Sampler::tick() {
+    threads_.living(living_);
+    const auto main = static_cast<std::uint32_t>(getpid());
+    if (std::ranges::find(living_, main, &LivingThread::tid) == living_.end())
+        living_.push_back({main, false});
+    const auto found = [this](pid_t tid) {
+        return std::ranges::find(living_, static_cast<std::uint32_t>(tid), &LivingThread::tid);
+    };
+    ++round_;
+    samples_.clear();
+    const std::uint64_t now = tick_source.now();
+    {
+        const std::lock_guard lock(ticking);
+        reader_.sample([&](pid_t tid) { return found(tid) != living_.end(); }, samples_);
+    }
+    for (const LivingThread& thread : living_) {
+        const auto known = sampled_.find(static_cast<pid_t>(thread.tid));
+        if (known != sampled_.end()) known->second.round = round_;
+    }
+    const auto of_thread = [&](pid_t tid) -> Sampled& {
+        const auto [at, is_new] = sampled_.try_emplace(tid, reader_, places_);
+        Sampled& one = at->second;
+        if (is_new) restart(one);
+        if (one.profile.empty()) one.first_tick = now;
+        one.round = round_;
+        return one;
+    };
+    for (const StackSample& sample : samples_) {
+        // What stands still outside of all that is annotated tells nothing of the training.
+        const bool idle = sample.cpu_ns == 0 && !found(sample.thread)->in_span;
+        Sampled& one = of_thread(sample.thread);
+        if (one.stack != sample.stack) one.since_tick = now;
+        one.stack = sample.stack;
+        if (!idle) one.profile.add(sample, us_of(sample.at_ns));
+    }
+    for (const pid_t tid : reader_.unread()) of_thread(tid).profile.miss();
+}
+
+// Relative to the same moment as the times of the trace's lines.
+std::uint64_t Sampler::us_of(std::uint64_t ns) const noexcept {
+    const std::uint64_t us = (ns + settings_.epoch_offset_ns) / 1000;
+    const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us;
+    return us > base ? us - base : 0;
+}
+
+void Sampler::store_all(bool last) {
+    const auto now = Clock::now();
+    const bool full = reader_.is_full();
+    const bool due = last || full || now >= store_at_;
+    if (due) store_at_ = now + between_chunks;
+    for (auto at = sampled_.begin(); at != sampled_.end();) {
+        Sampled& one = at->second;
+        const bool gone = last || one.round != round_;
+        const bool misses = one.profile.samples() || gone || one.profile.misses() >= untold_misses;
+        if ((due && misses) || one.profile.samples() >= most_samples || one.profile.bytes() >= most_bytes)
+            store(at->first, one);
+        if (due && gone) {
+            forget(one);
+            at = sampled_.erase(at);
+            continue;
+        }
+        if (due && one.told_since != one.since_tick) tell_where_it_stands(at->first, one);
+        ++at;
+    }
+    if (full) begin_anew();
+}
+
+// The reader's numbers begin again.
+void Sampler::begin_anew() noexcept {
+    reader_.clear();
+    for (auto& [tid, one] : sampled_) {
+        restart(one);
+        one.stack = StackNode::no_caller;
+    }
+}
+
+void Sampler::restart(Sampled& one) noexcept {
+    one.profile.begin(threads_.new_ids(1));
+    one.chunks = 0;
+}
+
+void Sampler::store(pid_t tid, Sampled& one) {
+    if (one.profile.empty()) return;
+    const bool some = one.profile.samples() != 0;
+    if (!store_record(tid, one)) {
+        one.profile.lost();
+        restart(one);
+        return;
+    }
+    one.profile.stored();
+    if (++one.chunks >= most_chunks || each_alone_ || !some || one.profile.nodes() >= most_nodes)
+        restart(one);
+}
+
+// Nobody is waited for, as a thread of the program would where that is asked for: samples are worth less than
+// events.
+bool Sampler::store_record(pid_t tid, const Sampled& one) {
+    if (own_->cursor == own_->limit) {
+        UnitHeader* unit = retention_.next_unit(*own_);
+        if (!unit) return false;
+        own_->go_on_in(unit);
+    }
+    const std::optional<std::uint32_t> chunk = blobs_.put_arguments(one.profile.chunk(), last_chunk_);
+    if (!chunk) return false;
+    last_chunk_ = *chunk;
+    const bool some = one.profile.samples() != 0;
+    Record& r = *own_->cursor;
+    r = {};
+    r.start = one.first_tick;
+    r.end = std::max(tick_source.now(), r.start);
+    r.id = one.profile.id();
+    r.args = *chunk;
+    r.lane = static_cast<std::uint32_t>(tid);
+    r.value = some ? one.profile.start_us() : us_of(boot_ns());
+    r.level = static_cast<std::uint16_t>(one.profile.samples());
+    r.kind = Kind::profile;
+    if (!one.chunks) r.flags = RecordFlag::begins_profile;
+    own_->commit();
+    return true;
+}
+
+// For who looks into the spool of a process that hangs. As a span that is open there, in the block of no
+// thread, which tells of none.
+void Sampler::tell_where_it_stands(pid_t tid, Sampled& one) {
+    if (one.stack == StackNode::no_caller) return;
+    OpenSpan* const slots = own_->block->open;
+    if (!one.told) {
+        const auto free =
+            std::find_if(slots, slots + max_open_spans, [](const OpenSpan& s) { return !s.id; });
+        if (free == slots + max_open_spans) return;
+        one.told = free;
+        one.told->id = static_cast<std::uint64_t>(tid);
+    }
+    std::uint32_t before = one.told->args;
+    const std::optional<std::uint32_t> args =
+        blobs_.put_arguments(standing_stack(reader_, places_, one.stack), before);
+    if (!args) return;
+    one.told->live = 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    one.told->start = one.since_tick;
+    one.told->args = *args;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    one.told->live = 1;
+    one.told_since = one.since_tick;
+}
+
+void Sampler::forget(Sampled& one) noexcept {
+    if (!one.told) return;
+    blobs_.release_arguments(one.told->args);
+    *one.told = {};
+}
+
+}  // namespace dftrace

@@ -1,0 +1,252 @@
+"""Samples of where a program stands: by function and line, in each of its processes, whatever its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import RunScript
+from perfetto.trace_file import Sample, Trace
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="3.10 has frames of another kind"
+)
+
+# A part of the work ends when it was sampled so often, by the processor's clock or by any.
+WORK = """
+    import json, os, sys, threading, time
+    import dftrace_ai
+    from dftrace_ai import ai
+
+    def burn(seconds):
+        until = time.thread_time() + seconds
+        while time.thread_time() < until:
+            sum(range(50))
+
+    def decode():
+        burn(0.3)
+
+    def held_in_c():
+        until = time.thread_time() + 0.3
+        while time.thread_time() < until:
+            sum(range(3_000_000))
+
+    def wait():
+        threading.Event().wait(0.3)
+
+    class Batch:
+        def collate(self):
+            def inner():
+                burn(0.3)
+            inner()
+"""
+
+PHASES = """
+    with dftrace_ai.tracing(lines_hz=200):
+        with ai.data.item:
+            decode()
+        with ai.data.preprocess:
+            wait()
+        with ai.dataloader.fetch:
+            Batch().collate()
+        with ai.compute.forward:
+            held_in_c()
+        child = os.fork()
+        if not child:
+            with ai.checkpoint.capture:
+                decode()
+            dftrace_ai.finalize()
+            os._exit(0)
+        os.waitpid(child, 0)
+        def aside():
+            with ai.comm.send:
+                decode()
+        thread = threading.Thread(target=aside)
+        thread.start()
+        thread.join()
+"""
+
+
+def lines_of(source: str, text: str) -> set[int]:
+    """The numbers of the lines that hold a text."""
+    return {number for number, line in enumerate(source.split("\n"), 1) if text in line}
+
+
+def samples_in(trace: Trace, name: str) -> list[Sample]:
+    """Those that were taken of its thread in the only span of that name."""
+    span = trace.one(name)
+    assert span.ts_ns is not None
+    return [
+        sample
+        for sample in trace.samples
+        if sample.tid == span.tid and span.ts_ns <= sample.ts_us * 1000 < span.end_ns
+    ]
+
+
+def functions(sample: Sample) -> list[str]:
+    return [frame.function for frame in sample.frames if frame.owner == 0]
+
+
+def test_each_phase_is_seen_at_its_own_lines_in_each_process_and_thread(
+    run_script: RunScript,
+) -> None:
+    """Work, waiting, C code that holds the lock; a method's inner function, a thread, a forked child."""
+    done = run_script(WORK + PHASES)
+    assert done.stderr == ""
+    trace, (child,) = done.split()
+    source = (done.folder.parent / "script.py").read_text(encoding="utf-8")
+
+    expected = {
+        "item": ["burn", "decode", "<module>"],
+        "fetch": ["burn", "inner", "Batch.collate", "<module>"],
+        "send": ["burn", "decode", "aside"],
+    }
+    for name, stack in expected.items():
+        seen = samples_in(trace, name)
+        whole = [functions(one) for one in seen if not one.cut]
+        # The calls at the beginning and the end of a span are its own, too.
+        most, count = Counter(map(tuple, whole)).most_common(1)[0]
+        assert list(most) == stack
+        assert count > 10
+        assert count > 0.5 * len(seen)
+    assert [functions(one) for one in samples_in(child, "capture")].count(
+        ["burn", "decode", "<module>"]
+    ) > 10
+
+    waiting = [one for one in samples_in(trace, "preprocess") if "wait" in functions(one)]
+    assert len(waiting) > 10
+    assert sum(one.cpu_us == 0 for one in waiting) > 0.8 * len(waiting)
+    in_c = [one for one in samples_in(trace, "forward") if "held_in_c" in functions(one)]
+    assert len(in_c) > 10
+    assert sum(one.cpu_us for one in in_c if one.cpu_us > 0) > 100_000
+
+    burning = [one.frames[0] for one in samples_in(trace, "item") if functions(one)[0] == "burn"]
+    assert {frame.line for frame in burning} <= lines_of(source, "sum(range(50))") | lines_of(
+        source, "time.thread_time()"
+    )
+    assert {frame.shown for frame in burning} == {
+        f"burn (script.py:{frame.line})" for frame in burning
+    }
+
+
+def test_a_trace_tells_of_no_place_on_the_machine(run_script: RunScript, tmp_path: Path) -> None:
+    """Files are told below the working directory or a directory of modules; or not at all."""
+    library = tmp_path / "site-packages" / "slow"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(
+        "def call(work):\n    work()\ndef never():\n    1\n", encoding="utf-8"
+    )
+    source = WORK + "    import slow\n    slow.call(decode)\n".replace(
+        "slow.call", "with dftrace_ai.tracing():\n        with ai.data.item:\n            slow.call"
+    )
+    for files in ("1", "0"):
+        done = run_script(
+            source,
+            env={
+                "PYTHONPATH": str(library.parent),
+                "DFTRACE_LINES_HZ": "200",
+                "DFTRACE_LINES_FILES": files,
+            },
+        )
+        trace = done.trace()
+        assert len(trace.samples) > 10
+        assert not [e.line for e in trace.of("P") if str(done.folder.parent) in e.line]
+        assert all("/site-packages" not in e.line for e in trace.of("P"))
+        called = {f for s in trace.samples for f in s.frames if f.function == "call"}
+        decoding = {f for s in trace.samples for f in s.frames if f.function == "decode"}
+        if files == "1":
+            assert called == {(1, "call (slow/__init__.py)", "slow/__init__.py", 0)}
+            assert {(f.owner, f.file) for f in decoding} == {(0, "script.py")}
+        else:
+            assert called == {(1, "call", "", 0)}
+            assert decoding == {(0, "decode", "", 0)}
+
+
+def test_each_part_of_a_trace_tells_its_samples_by_itself(run_script: RunScript) -> None:
+    """So does what a flight recorder writes; profiles that two parts share would have nodes twice."""
+    parts = run_script(
+        WORK
+        + """
+    with dftrace_ai.tracing(lines_hz=1000, max_file_bytes=65536, flush_interval_ms=10,
+                            write_buffer_bytes=4096, compression="none"):
+        ai.data.item.update(note="x" * 400)
+        for _ in range(300):
+            with ai.data.item:
+                burn(0.004)
+"""
+    )
+    traces = parts.traces()
+    assert len(traces) > 1
+    assert sum(len(trace.samples) > 0 for trace in traces) > 1
+
+    flight = run_script(
+        WORK
+        + """
+    with dftrace_ai.tracing(lines_hz=200, flight_recorder=True) as run:
+        for _ in range(5):
+            with ai.data.item:
+                decode()
+        run.dump("now")
+"""
+    )
+    assert len(flight.trace().samples) > 10
+
+
+def test_where_stacks_cannot_be_read_it_is_told_once_and_all_else_is_recorded(
+    run_script: RunScript,
+) -> None:
+    """In the header as well."""
+    done = run_script(
+        """
+    import dftrace_ai
+    from dftrace_ai import _native, ai
+
+    class Reader:
+        def __init__(self):
+            raise RuntimeError("stacks cannot be read of Python 9")
+
+    _native.StackReader = Reader
+    for _ in range(2):
+        with dftrace_ai.tracing(lines_hz=100):
+            with ai.data.item:
+                pass
+"""
+    )
+    trace = done.traces()[0]
+    assert done.stderr.count("no lines of the program are recorded") == 2
+    assert trace.header["lines_refused"] == "stacks cannot be read of Python 9"
+    assert "lines_hz" not in trace.header
+    assert [e.name for e in trace.spans] == ["item"]
+
+
+def test_a_killed_process_loses_no_chunk_that_was_made(run_script: RunScript) -> None:
+    """Whoever completes its trace writes them."""
+
+    def kill(process: subprocess.Popen[str]) -> None:
+        os.kill(process.pid, signal.SIGKILL)
+
+    done = run_script(
+        WORK
+        + """
+    dftrace_ai.initialize(lines_hz=200, flush_interval_ms=60000)
+    with ai.data.item:
+        burn(1.5)
+    with ai.compute.forward:
+        print("ready", flush=True)
+        while True:
+            burn(1)
+""",
+        status=-signal.SIGKILL,
+        stop=kill,
+    )
+    from dftrace_ai.spools.recovery import adopt_dead
+
+    adopt_dead(done.folder)
+    trace = done.trace()
+    assert trace.footer["ended"] == "died"
+    assert [functions(one) for one in trace.samples].count(["burn", "<module>"]) > 10
