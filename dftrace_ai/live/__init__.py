@@ -17,6 +17,7 @@ from dftrace_ai.live.model import (
     OpenSpanStatus,
     RankStatus,
     Snapshot,
+    StackFrame,
     ThreadStatus,
     WaitedFor,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "OpenSpanStatus",
     "RankStatus",
     "Snapshot",
+    "StackFrame",
     "ThreadStatus",
     "Verdict",
     "WaitedFor",

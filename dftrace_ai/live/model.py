@@ -75,6 +75,29 @@ class OpenSpanStatus:
 
 
 @dataclass(frozen=True)
+class StackFrame:
+    """A frame of Python's, where samples of stacks are taken (``lines_hz``).
+
+    Attributes:
+        function: its name within its class.
+        file: as traces tell it, never from the root on; empty where files are not told.
+        line: the line that is at work; 0 where lines are not told.
+        owner: 0 for code of the program, 1 of a library, 2 of Python, 3 of dftrace_ai.
+    """
+
+    function: str
+    file: str
+    line: Count
+    owner: Count
+
+    @property
+    def text(self) -> str:
+        """As people are told of it: ``receive (exchange.py:88)``."""
+        where = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        return f"{self.function} ({where})" if where else self.function
+
+
+@dataclass(frozen=True)
 class ThreadStatus:
     """A thread that has recorded something.
 
@@ -95,6 +118,9 @@ class ThreadStatus:
             child's time not being its parent's. The rest, `unannotated_s`, was spent
             outside of all spans or in the bodies of loops, outside of all that is
             annotated in them.
+        stack: where its Python stands, innermost frame first, not more than 32 frames; empty where
+            that is not sampled.
+        stack_since_ns: since when it stands there, nanoseconds since 1970.
     """
 
     tid: Count
@@ -108,6 +134,19 @@ class ThreadStatus:
     events: Count
     covered_s: Seconds
     self_s: dict[str, Seconds]
+    stack: list[StackFrame] = field(default_factory=list)
+    stack_since_ns: Count = 0
+
+    @property
+    def stands_in(self) -> str:
+        """The innermost function of the program, with its caller; empty where unknown."""
+        own = [frame.text for frame in self.stack if frame.owner == 0]
+        if not own:
+            return self.stack[0].text if self.stack else ""
+        words = own[0]
+        if self.stack[0].owner != 0:
+            words += f", there in {self.stack[0].text}"
+        return f"{words}, called by {own[1]}" if len(own) > 1 else words
 
     @property
     def place(self) -> list[OpenSpanStatus]:

@@ -22,6 +22,7 @@ from dftrace_ai.live.model import (
     OpenSpanStatus,
     RankStatus,
     Snapshot,
+    StackFrame,
     ThreadStatus,
     WaitedFor,
 )
@@ -112,7 +113,19 @@ def _thread_status(look: ThreadLook) -> ThreadStatus:
         events=look["events"],
         covered_s=look["covered_ns"] / NS,
         self_s=_by_category(look["self_ns"]),
+        stack=list(_frames(_members(look["stack"]).get("stack"))),
+        stack_since_ns=look["stack_since_ns"],
     )
+
+
+def _frames(told: Json) -> Iterator[StackFrame]:
+    """Read the frames of a stack; what is none, as in a damaged spool, is left out."""
+    for one in told if isinstance(told, list) else ():
+        match one:
+            case [str(function), str(file), int(line), int(owner)] if (
+                0 <= line < 2**64 > owner >= 0
+            ):
+                yield StackFrame(function, file, line, owner)
 
 
 def _by_category(times: list[tuple[SpanNames | None, int]]) -> dict[str, float]:

@@ -60,6 +60,9 @@ class Finding:
         epoch: newest value of that argument in the process; None where unknown.
         step: the same.
         cause: why it is likely to be what the others wait for; empty if it is not.
+        stands_in: where its Python stands, in words; empty where that is not sampled
+            (``lines_hz``).
+        stands_s: seconds for which it has stood there.
     """
 
     what: Literal["stuck", "dead", "goes on", "missing"]
@@ -76,6 +79,8 @@ class Finding:
     epoch: int | None = None
     step: int | None = None
     cause: str = ""
+    stands_in: str = ""
+    stands_s: float = 0.0
 
     @property
     def place(self) -> str:
@@ -105,6 +110,10 @@ def finding_of(
         quiet_s=process.quiet_s(thread) if thread and what != "dead" else process.dead_s(),
         epoch=process.epoch,
         step=process.step,
+        stands_in=thread.stands_in if thread else "",
+        stands_s=max(process.seen_ns - thread.stack_since_ns, 0) / NS
+        if thread and thread.stack
+        else 0.0,
     )
 
 

@@ -34,6 +34,8 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
         cause = group[0].cause
         mark = f"  <- likely cause: {cause}" if cause else ""
         yield _shown(_group_in_words(group) + mark), "bold red" if cause else ""
+        if stands := _stand(group):
+            yield _shown(stands), ""
 
 
 MOST_WAITED = 4
@@ -92,6 +94,16 @@ def _group_in_words(group: list[Finding]) -> str:
     verb = "died " if first.what == "dead" else ""
     ago = f", last sign of life {age} ago" if first.what == "dead" else f" for {age}"
     return f"{len(group)} {who} {verb}{place}{ago}: {named}"
+
+
+def _stand(group: list[Finding]) -> str:
+    """Where their Python stands, if all of them stand there."""
+    first = group[0]
+    if not first.stands_in or any(one.stands_in != first.stands_in for one in group):
+        return ""
+    verb = "stood" if first.what == "dead" else "stands"
+    least = min(one.stands_s for one in group)
+    return f"  {verb} in {first.stands_in}, for {age_text(least)}"
 
 
 def _who(group: list[Finding]) -> tuple[str, str]:

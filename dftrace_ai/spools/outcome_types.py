@@ -80,6 +80,10 @@ class ThreadLook(TypedDict):
     """Arguments of the newest records, as in `SpanLook.args`, with the moment of each."""
     calls: list[tuple[str, int, int, str]]
     """The newest collectives that have ended: name, start, end, arguments; newest first."""
+    stack: str
+    """Where its Python stands, as JSON: function, file, line and owner of each frame, from
+    the innermost on. Empty where that is not sampled."""
+    stack_since_ns: int
 
 
 class SpoolLook(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from dftrace_ai import _native
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import Observer, RankStatus, ThreadStatus, snapshot
 from dftrace_ai.live.observer import rank_status
-from live.programs import dftrace, program, until
+from live.programs import PREAMBLE, dftrace, program, until
 
 
 def labels(process: RankStatus) -> list[str]:
@@ -433,3 +434,35 @@ def test_no_rate_leaves_out_a_thread_that_is_too_fast_to_be_seen(tmp_path: Path)
         assert rank_status(look, spool).events_per_s is None
         main["ended"] = True
         assert rank_status(look, spool).events_per_s is not None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 has frames of another kind")
+def test_where_its_python_stands_is_told_of_a_process_that_hangs(tmp_path: Path) -> None:
+    """With samples of lines, by who looks in from outside; the one that takes them is no thread."""
+    source = """
+        def receive():
+            done("hangs")
+
+        dftrace_ai.initialize(lines_hz=200, rank=3, world_size=8)
+        with ai.comm.receive:
+            receive()
+    """
+    with program(source, tmp_path) as running:
+        seen = until(lambda: only(tmp_path), lambda seen: bool(seen.threads[0].stack))
+        (main,) = seen.threads
+        assert [(frame.function, frame.file, frame.owner) for frame in main.stack] == [
+            (name, "<string>", 0) for name in ("done", "receive", "<module>")
+        ]
+        line = len(PREAMBLE.split("\n")) + 2
+        words = f"done (<string>:8), called by receive (<string>:{line})"
+        assert main.stands_in == words
+        assert main.stack[-1].line == line + 4
+        assert seen.started_ns is not None
+        assert seen.started_ns < main.stack_since_ns <= seen.seen_ns
+        said = dftrace("stuck", tmp_path, "--idle", "0")
+        assert "rank 3 in comm.receive" in said.out
+        assert f"  stands in {words}, for " in said.out
+        (job,) = json.loads(dftrace("stuck", tmp_path, "--idle", "0", "--json").out)["jobs"]
+        assert job["findings"][0]["stands_in"] == words
+        running.kill()
+        assert only(tmp_path).threads[0].stands_in == words

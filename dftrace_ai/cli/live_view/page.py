@@ -186,6 +186,9 @@ def _remark(row: Row, *, detailed: bool) -> Text:
         words.append(mark.word)
         if detailed and mark.detail != mark.word:
             words[-1] += f" ({shown(mark.detail)})"
+    main = row.process.main
+    if detailed and words and main is not None and main.stands_in:
+        words.append(f"stands in {shown(main.stands_in)}")
     style = next((MARK_STYLES[m.word] for m in row.marks if m.word in MARK_STYLES), "yellow")
     return Text(", ".join(words), style=style)
 

@@ -56,7 +56,9 @@ PyObject* thread_dict(const LiveThread& thread) {
                       {"covered_ns", told(thread.covered_ns)},
                       {"self_ns", list_told(thread.self_ns, share)},
                       {"newest_args", list_told(thread.newest_args, arguments)},
-                      {"calls", list_told(thread.calls, call)}});
+                      {"calls", list_told(thread.calls, call)},
+                      {"stack", text(thread.stack)},
+                      {"stack_since_ns", told(thread.stack_since_ns)}});
 }
 
 PyObject* spool_dict(const LiveSpool& spool) {

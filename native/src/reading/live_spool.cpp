@@ -89,6 +89,7 @@ struct MaybeCall {
 // One thread while it is looked at.
 struct Look {
     StackCopy stack;
+    OpenSpan standing;  // where its Python stands
     UnitFacts newest;
     std::vector<UnitFacts> units;  // all that may be this thread's
     LiveThread thread;
@@ -143,16 +144,24 @@ std::vector<Look> looks_at_threads(const SpoolCopy& copy, const std::vector<Unit
     for (const UnitFacts& unit : units)
         if (unit.may_hold_records()) by_owner[unit.owner].push_back(unit);
     std::vector<Look> looks;
+    std::unordered_map<std::uint64_t, OpenSpan> standing;
     for (const UnitFacts& unit : units) {
         if (unit.kind != UnitKind::thread || !unit.may_hold_records()) continue;
         auto& own = by_owner[unit.owner];
         if (own.empty() || looks.size() == max_threads) continue;
         std::optional<StackCopy> stack = copy.stack(unit);
         if (!stack) continue;
-        Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}, {}, {}};
+        if (stack->tid == sampler_tid) {
+            for (const OpenSpan& one : copy.standing(unit)) standing[one.id] = one;
+            continue;
+        }
+        Look look{std::move(*stack), {}, unit, std::exchange(own, {}), {}, {}, {}, {}, {}};
         take_newest_listed(look);
         looks.push_back(std::move(look));
     }
+    for (Look& look : looks)
+        if (const auto found = standing.find(look.stack.tid); found != standing.end())
+            look.standing = found->second;
     return looks;
 }
 
@@ -290,6 +299,7 @@ struct Shown {
 
     Shown(const SpoolCopy& copy, std::vector<Look>& looks) {
         for (const Look& look : looks) {
+            if (look.standing.args) args.try_emplace(look.standing.args);
             for (const MaybeCall& call : look.calls) names.try_emplace(call.name);
             for (const auto* spans : {&look.stack.open, &look.stack.tasks})
                 for (const OpenSpan& span : *spans) {
@@ -376,6 +386,8 @@ LiveThread thread_of(Look& look, const Shown& shown, const ClockMap& clock, std:
                             shown.name(span.node), shown.arguments(span.args)});
         return told;
     };
+    thread.stack = shown.arguments(look.standing.args);
+    if (!thread.stack.empty()) thread.stack_since_ns = std::min(clock.to_ns(look.standing.start), now_ns);
     thread.open = spans(look.stack.open);
     thread.tasks = spans(look.stack.tasks);
     std::map<std::optional<LiveName>, std::uint64_t> by_name;

@@ -194,7 +194,8 @@ std::optional<StackCopy> SpoolCopy::stack(const UnitFacts& thread_unit) const {
         if (!span.live || (!copy.open.empty() && copy.open.back().id == span.id)) continue;
         copy.open.push_back(span);
     }
-    copy.tasks = task_slots(place + offsetof(ThreadBlock, tasks), head.task_slots);
+    copy.tasks =
+        settled_slots(place + offsetof(ThreadBlock, tasks), std::min(head.task_slots, max_open_task_spans));
     const std::optional<UnitFacts> now = unit(thread_unit.index);
     if (!now || now->kind != UnitKind::thread || now->sequence != thread_unit.sequence) return std::nullopt;
     copy.tid = head.tid;
@@ -203,9 +204,13 @@ std::optional<StackCopy> SpoolCopy::stack(const UnitFacts& thread_unit) const {
     return copy;
 }
 
+std::vector<OpenSpan> SpoolCopy::standing(const UnitFacts& thread_unit) const {
+    return settled_slots(place_of(thread_unit.index) + offsetof(ThreadBlock, open), max_open_spans);
+}
+
 // Each slot for itself: tasks come and go in any order.
-std::vector<OpenSpan> SpoolCopy::task_slots(std::uint64_t at, std::uint32_t slots) const {
-    std::vector<OpenSpan> now(std::min(slots, max_open_task_spans)), before;
+std::vector<OpenSpan> SpoolCopy::settled_slots(std::uint64_t at, std::uint32_t slots) const {
+    std::vector<OpenSpan> now(slots), before;
     const std::size_t bytes = now.size() * sizeof(OpenSpan);
     std::vector<bool> settled(now.size(), false);
     bool all = now.empty();

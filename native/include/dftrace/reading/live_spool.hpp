@@ -54,6 +54,10 @@ struct LiveThread {
     std::vector<std::pair<std::optional<LiveName>, std::uint64_t>> self_ns;  // by name, as in `LiveSpan`
     // Arguments of the newest records that have some, newest first, with the records' times.
     std::vector<std::pair<std::uint64_t, std::string>> newest_args;
+    // Where its Python was found last and the time since when, where that is sampled: `,"stack":[...]`,
+    // innermost frame first, each as function, file, line and owner (see `CodePlaces`).
+    std::string stack;
+    std::uint64_t stack_since_ns = 0;
     // The newest collectives, newest first: those of the window, and of what was read with it.
     std::vector<LiveCall> calls;
 };

@@ -80,6 +80,8 @@ class SpoolCopy {
     std::optional<UnitFacts> unit(std::uint32_t index) const;
     // Nothing if the unit is no longer this thread's.
     std::optional<StackCopy> stack(const UnitFacts& thread_unit) const;
+    // Of the block of who samples stacks: where threads stand.
+    std::vector<OpenSpan> standing(const UnitFacts& thread_unit) const;
     // The unit's records, oldest first, and what its header said then; nothing if it was used again
     // meanwhile.
     std::optional<UnitFacts> records(const UnitFacts& unit, std::vector<Record>& into) const;
@@ -95,7 +97,7 @@ class SpoolCopy {
     std::size_t read(std::uint64_t offset, void* into, std::size_t bytes) const noexcept;
     void copy_header();
     std::uint32_t after(std::uint32_t index) const;
-    std::vector<OpenSpan> task_slots(std::uint64_t at, std::uint32_t slots) const;
+    std::vector<OpenSpan> settled_slots(std::uint64_t at, std::uint32_t slots) const;
     void fill(const std::vector<UnitFacts>& all, UnitKind kind, Texts& wanted) const;
 
     void look_at_file(const std::string& path, int error);
