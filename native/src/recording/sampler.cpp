@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -35,6 +36,17 @@ constexpr std::uint64_t untold_misses = 1000;  // before they are told without a
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
 std::uint64_t boot_ns() { return clock_ns(CLOCK_BOOTTIME); }
+
+// By the kernel's own clock, whatever a preloaded library makes of others.
+void wait_while(std::atomic<std::uint32_t>& word, std::uint32_t value, std::uint64_t most_ns) noexcept {
+    const timespec most{static_cast<time_t>(most_ns / second_ns), static_cast<long>(most_ns % second_ns)};
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, &most, nullptr, 0);
+}
+
+void change(std::atomic<std::uint32_t>& word) noexcept {
+    word.fetch_add(1);
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
 
 InterpreterLayout known_layout;
 bool layout_is_known = false;
@@ -78,36 +90,45 @@ std::string Sampler::start() {
 
 void Sampler::stop() noexcept {
     if (!thread_.joinable()) return;
-    stop_.store(1);
-    syscall(SYS_futex, &stop_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    stop_ = true;
+    change(wakings_);
     thread_.join();
 }
 
-// By the kernel's own clock, whatever a preloaded library makes of others. False when it is to end.
-bool Sampler::wait_for_tick() noexcept {
+void Sampler::store_now() noexcept {
+    constexpr std::uint64_t most_ns = second_ns / 10;
+    const std::uint32_t before = storings_;
+    asked_to_store_ = true;
+    change(wakings_);
+    wait_while(storings_, before, most_ns);
+}
+
+void Sampler::wait_for_tick() noexcept {
+    const std::uint32_t wakings = wakings_;
     random_ ^= random_ << 13;
     random_ ^= random_ >> 7;
     random_ ^= random_ << 17;
     const std::uint64_t period_ns = second_ns / settings_.lines_hz;
     const std::uint64_t wait_ns = period_ns / 2 + random_ % period_ns;
-    const timespec most{static_cast<time_t>(wait_ns / second_ns), static_cast<long>(wait_ns % second_ns)};
-    if (!stop_.load()) syscall(SYS_futex, &stop_, FUTEX_WAIT_PRIVATE, 0, &most, nullptr, 0);
-    return !stop_.load();
+    if (!stop_ && !asked_to_store_) wait_while(wakings_, wakings, wait_ns);
 }
 
 void Sampler::loop() noexcept {
     pthread_setname_np(pthread_self(), "dftrace-lines");
     store_at_ = Clock::now() + between_chunks;
     for (bool last = false; !last;) {
-        last = !wait_for_tick();
+        wait_for_tick();
+        const bool asked = asked_to_store_.exchange(false);
+        last = stop_;
         try {
-            if (!last) tick();
-            store_all(last);
+            if (!last && !asked) tick();
+            store_all(asked, last);
         } catch (const std::bad_alloc&) {
             // A table may lack its last entry by now.
             for (auto& [tid, one] : sampled_) one.profile.lost();
             begin_anew();
         }
+        if (asked) change(storings_);
     }
 }
 
@@ -156,24 +177,24 @@ std::uint64_t Sampler::us_of(std::uint64_t ns) const noexcept {
     return us > base ? us - base : 0;
 }
 
-void Sampler::store_all(bool last) {
-    const auto now = Clock::now();
+void Sampler::store_all(bool now, bool last) {
+    const auto at = Clock::now();
     const bool full = reader_.is_full();
-    const bool due = last || full || now >= store_at_;
-    if (due) store_at_ = now + between_chunks;
-    for (auto at = sampled_.begin(); at != sampled_.end();) {
-        Sampled& one = at->second;
+    const bool due = now || last || full || at >= store_at_;
+    if (due) store_at_ = at + between_chunks;
+    for (auto each = sampled_.begin(); each != sampled_.end();) {
+        auto& [tid, one] = *each;
         const bool gone = last || one.round != round_;
         const bool misses = one.profile.samples() || gone || one.profile.misses() >= untold_misses;
         if ((due && misses) || one.profile.samples() >= most_samples || one.profile.bytes() >= most_bytes)
-            store(at->first, one);
+            store(tid, one);
         if (due && gone) {
             forget(one);
-            at = sampled_.erase(at);
+            each = sampled_.erase(each);
             continue;
         }
-        if (due && one.told_since != one.since_tick) tell_where_it_stands(at->first, one);
-        ++at;
+        if (due && one.told_since != one.since_tick) tell_where_it_stands(tid, one);
+        ++each;
     }
     if (full) begin_anew();
 }

@@ -40,6 +40,8 @@ class Sampler {
     std::string start();
     // Stores what it holds. Nothing is read afterwards.
     void stop() noexcept;
+    // Has it store what it holds, and waits a moment for that.
+    void store_now() noexcept;
 
     // Around a fork: no tick is under way.
     static void hold_ticks() noexcept;
@@ -61,10 +63,10 @@ class Sampler {
     };
     using Clock = std::chrono::steady_clock;
 
-    bool wait_for_tick() noexcept;
+    void wait_for_tick() noexcept;
     void loop() noexcept;
     void tick();
-    void store_all(bool last);
+    void store_all(bool now, bool last);
     void store(pid_t tid, Sampled& one);
     bool store_record(pid_t tid, const Sampled& one);
     void tell_where_it_stands(pid_t tid, Sampled& one);
@@ -89,7 +91,11 @@ class Sampler {
     std::uint64_t random_;
     std::uint64_t round_ = 0;
     Clock::time_point store_at_{};
-    std::atomic<std::uint32_t> stop_{0};
+    // What is asked of its thread, and the number by which that is woken.
+    std::atomic<bool> stop_{false};
+    std::atomic<bool> asked_to_store_{false};
+    std::atomic<std::uint32_t> wakings_{0};
+    std::atomic<std::uint32_t> storings_{0};  // that were asked for and are done
     std::thread thread_;
 };
 

@@ -105,6 +105,7 @@ class Session {
     }
     int dump(std::string_view reason, bool (*interruption)() = nullptr,
              std::chrono::milliseconds limit = {}) {
+        if (sampler_) sampler_->store_now();
         return drain_.dump(reason, interruption, limit);
     }
     // Ends everything, writes the footer, and tells what became of it all. Where there is no memory for that
