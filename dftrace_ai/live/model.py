@@ -137,6 +137,10 @@ class ThreadStatus:
     stack: list[StackFrame] = field(default_factory=list)
     stack_since_ns: Count = 0
 
+    def stands_s(self, seen_ns: int) -> float:
+        """Seconds for which its Python had stood there at a moment."""
+        return max(seen_ns - self.stack_since_ns, 0) / NS if self.stack else 0.0
+
     @property
     def stands_in(self) -> str:
         """The innermost function of the program, with its caller; empty where unknown."""

@@ -57,12 +57,9 @@ class Finding:
         moved_ns: when the thread last recorded something or opened a span,
             nanoseconds since 1970; of a dead process its last sign of life.
         quiet_s: seconds since then.
-        epoch: newest value of that argument in the process; None where unknown.
-        step: the same.
+        epoch, step: newest values of these arguments in the process; None where unknown.
         cause: why it is likely to be what the others wait for; empty if it is not.
-        stands_in: where its Python stands, in words; empty where that is not sampled
-            (``lines_hz``).
-        stands_s: seconds for which it has stood there.
+        stands_in, stands_s: where its Python stands and for how long, by ``lines_hz``.
     """
 
     what: Literal["stuck", "dead", "goes on", "missing"]
@@ -93,9 +90,8 @@ def finding_of(
 ) -> Finding:
     """Return the finding on a thread of a process, or on a process without any."""
     path = thread.place if thread else []
-    moved_ns = process.seen_ns
-    if thread and what != "dead":
-        moved_ns = process.seen_ns - round(process.quiet_s(thread) * 1e9)
+    waits = thread if what != "dead" else None
+    quiet_s = process.quiet_s(waits) if waits else process.dead_s()
     return Finding(
         what=what,
         label=process.label,
@@ -106,14 +102,12 @@ def finding_of(
         thread="" if thread is None or thread.tid == process.pid else thread.name,
         path=tuple(span.label for span in path),
         category=(own_category(path[-1].name, path[-1].cat) or "") if path else "",
-        moved_ns=moved_ns,
-        quiet_s=process.quiet_s(thread) if thread and what != "dead" else process.dead_s(),
+        moved_ns=process.seen_ns - (round(quiet_s * 1e9) if waits else 0),
+        quiet_s=quiet_s,
         epoch=process.epoch,
         step=process.step,
         stands_in=thread.stands_in if thread else "",
-        stands_s=max(process.seen_ns - thread.stack_since_ns, 0) / NS
-        if thread and thread.stack
-        else 0.0,
+        stands_s=thread.stands_s(process.seen_ns) if thread else 0.0,
     )
 
 
