@@ -5,6 +5,7 @@
 #include "dftrace/spool/new_spool.hpp"
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/spool/spool_marker.hpp"
+#include "dftrace/tensor/gpu_statistics.hpp"
 #include "dftrace/writing/codec.hpp"
 #include "parts.hpp"
 #include "python.hpp"
@@ -14,11 +15,12 @@ namespace dftrace::py {
 namespace {
 
 PyObject* build_info(PyObject*, PyObject*) {
-    return Py_BuildValue("{s:s,s:s,s:s,s:K,s:s,s:i,s:n}", "gzip", gzip_library().c_str(), "zstd",
+    return Py_BuildValue("{s:s,s:s,s:s,s:K,s:s,s:i,s:n,s:s}", "gzip", gzip_library().c_str(), "zstd",
                          zstd_library().c_str(), "clock", tick_source.name(), "clock_min_step_ticks",
                          static_cast<unsigned long long>(tick_source.min_step), "compiler", __VERSION__,
                          "spool_version", static_cast<int>(spool_version), "record_bytes",
-                         static_cast<Py_ssize_t>(sizeof(Record)));
+                         static_cast<Py_ssize_t>(sizeof(Record)), "gpu_statistics",
+                         tensor::gpu_statistics_for().c_str());
 }
 
 PyMethodDef functions[] = {
@@ -71,10 +73,10 @@ PyMODINIT_FUNC PyInit__native() {
     for (PyMethodDef* part : {event_functions, inner_call_functions, run_functions, spool_functions,
                               stand_in_functions, tensor_functions})
         if (PyModule_AddFunctions(module.get(), part) < 0) return nullptr;
-    for (const auto add :
-         {add_span_types, add_apart_span_type, add_node_type, add_method_type, add_function_type,
-          add_iterator_type, add_held_file_type, add_instrumentation_types, add_collections_type,
-          add_training_types, add_recorded_call_type, add_recorded_forward_type, add_stacks_type})
+    for (const auto add : {add_span_types, add_apart_span_type, add_node_type, add_method_type,
+                           add_function_type, add_iterator_type, add_held_file_type,
+                           add_instrumentation_types, add_collections_type, add_training_types,
+                           add_recorded_call_type, add_recorded_forward_type, add_stacks_type, add_gpu_type})
         if (add(module.get()) < 0) return nullptr;
     if (prepare_inner_calls() < 0) return nullptr;
     made = Py_NewRef(module.get());

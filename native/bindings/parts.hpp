@@ -56,5 +56,6 @@ PyObject* outcome_dict(const Outcome& outcome);
 // reading/ and tensor/
 extern PyMethodDef spool_functions[];
 extern PyMethodDef tensor_functions[];
+int add_gpu_type(PyObject* module);
 
 }  // namespace dftrace::py

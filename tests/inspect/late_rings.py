@@ -61,7 +61,7 @@ def through_rings(late_by: int, device: str = "cpu", **of_ring: Any) -> LateCopi
     copies = LateCopies(late_by)
 
     def make(of: torch.device, **told: Any) -> Ring[Any]:
-        return Ring(of, copy=copies, **of_ring, **told)
+        return Ring(of, copy=copies, **{**told, **of_ring})
 
     session = open_session.session
     assert session is not None

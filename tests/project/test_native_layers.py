@@ -6,6 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
+import gpu_kernels
+
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 
 # What the files of a layer may include, besides those of their own.
@@ -168,3 +170,21 @@ def test_a_file_that_is_too_large_is_found(tmp_path: Path) -> None:
     assert too_large(tmp_path) == ["src/long.cpp: 601 lines"]
     long.write_text("// All of it: one subject.\n" + "\n" * MOST_LINES, encoding="utf-8")
     assert too_large(tmp_path) == []
+
+
+def test_the_kernels_for_gpus_are_those_of_their_source() -> None:
+    assert gpu_kernels.main(["--check"]) == ""
+
+
+def test_all_that_the_kernels_for_gpus_are_made_of_is_known() -> None:
+    """What changes them changes the hash in their first line."""
+    for name in gpu_kernels.READ:
+        text = (NATIVE / name).read_text(encoding="utf-8")
+        before = text.split("#ifndef __CUDACC__\n#include", 1)[0]
+        included = {
+            root + found
+            for found in re.findall(r'^#include "(.+)"', before, re.MULTILINE)
+            for root in ("src/", "include/")
+            if (NATIVE / (root + found)).exists()
+        }
+        assert included <= set(gpu_kernels.READ), name

@@ -93,10 +93,14 @@ class Pass:
         """Show a tensor, as it is before anything is changed, to those who look at it."""
         # `is_operand` is False where the GEMM gets it in another format.
         layer = self._layer
-        if not self.wants(tensor_name) or layer.passes_over(_replaced_by(tensor)):
+        inspects = self.inspects(tensor_name)
+        if not inspects and (layer.watch is None or not self.wants(tensor_name)):
+            return
+        replaced = _replaced_by(tensor)
+        if replaced is not None and layer.passes_over(replaced):
             return
         record: Record | None = None
-        if self.inspects(tensor_name):
+        if inspects:
             record = self._inspected(tensor_name, tensor, is_operand=is_operand)
         if layer.watch is None:
             if record is not None:
@@ -121,11 +125,14 @@ class Pass:
                     amax = found.amax()
             elif found is not None:
                 record, amax = found, amax_of(found)
-            for feature in observer.features:
-                layer.tell(feature, "look_at_tensor_before_process", tensor_name)
+            if not observer.told:
+                observer.told = True
+                for feature in observer.features:
+                    layer.tell(feature, "look_at_tensor_before_process", tensor_name)
         layer.custom.inspect(tensor_name, tensor, partial(self._quantised, tensor_name, tensor))
-        changed = any(name == tensor_name for _, name in self._table)
-        if amax is not None and (is_operand or not changed):
+        if amax is not None and (
+            is_operand or not any(name == tensor_name for _, name in self._table)
+        ):
             self._keep(tensor_name, amax)
         return record
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from dftrace_ai.inspect.collecting.rings import Awaited, elements_of
+from dftrace_ai.inspect.collecting.rings import Awaited
 from dftrace_ai.inspect.nonfinite import MARKS, Counts, Place
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row
@@ -138,11 +138,14 @@ class TensorObserver:
         self.group = group
         self.features: tuple[str, ...] = ()
         """Which features look in this iteration."""
+        self.told = False
+        """Whether those are told that do."""
         self.rings: Rings | None = None
         """Where records of tensors on other devices are made."""
         self.ahead: DueWeight | None = None
         """Where a record may have been asked for before the layer runs."""
         self._failed = failed
+        self._due: list[Observe] = []
         self.sources: tuple[str, ...] = ()
         self.with_error = False
         self.seen = Seen()
@@ -150,6 +153,9 @@ class TensorObserver:
     def arm(self, iteration: int) -> bool:
         """Prepare for an iteration; say whether there is anything to see in it."""
         due = [one for one in self.wanted if one.schedule.due(iteration)]
+        if due == self._due:
+            return bool(due)
+        self._due, self.told = due, False
         sources = dict.fromkeys(source_of(one.feature, stat) for one in due for stat in one.stats)
         # What needs no scale does not miss it where there is none.
         self.sources = tuple(sorted(sources, key=lambda source: source != PLAIN))
@@ -219,7 +225,7 @@ class TensorObserver:
     def _see_there(
         self, ring: DeviceRing, tensor: Tensor, scales: ScaleSource | None, micro_batch: int | None
     ) -> Asked | None:
-        elements = elements_of(tensor)
+        elements = ring.elements_of(tensor)
         if elements is None:
             return None
         moment = emitting.moment()
@@ -228,7 +234,7 @@ class TensorObserver:
             come = partial(_mark, Place(self.layer, self.tensor, MARKS.step, micro_batch, moment))
         asked = None if self.ahead is None else self.ahead.asked(ring, elements)
         if asked is not None:
-            asked.awaited.come = come
+            asked.come = come
         else:
             asked = ring.add(elements, come=come)
         if asked is None:
@@ -245,7 +251,7 @@ class TensorObserver:
                 else:
                     found = ring.add(elements, cast=cast)
             if found is not None:
-                self._keep(source, found.awaited, moment)
+                self._keep(source, found, moment)
         return asked
 
     def _keep(self, source: str, part: Record | Awaited, moment: Moment) -> None:

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from dftrace_ai.inspect.errors import InspectTypeError
 from dftrace_ai.inspect.numerics.memory import local_part
-from dftrace_ai.inspect.numerics.ring import Landed, Ring
+from dftrace_ai.inspect.numerics.record import final_values
+from dftrace_ai.inspect.numerics.ring import Generation, Landed, Ring
+from dftrace_ai.inspect.numerics.writers import choose_writer
 from dftrace_ai.inspect.output import trace_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from _collections_abc import dict_items, dict_values
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
@@ -33,20 +36,111 @@ class Awaited:
         self.come = come  # is given the record when it is there
 
 
-class Asked(NamedTuple):
-    """A record that a device makes."""
+class Asked(Awaited):
+    """A record that a device makes, which has it until the ring comes round."""
 
-    awaited: Awaited  # has it later
-    row: Tensor  # has it on the device, until the ring comes round
-    ring: Ring[list[Awaited]]  # has made it
+    __slots__ = ("generation", "place", "ring", "stream")
+
+    def __init__(
+        self, ring: Ring[list[Asked]], place: int, come: Callable[[Record], None] | None = None
+    ) -> None:
+        self.record = None
+        self.come = come
+        self.ring, self.place = ring, place
+        self.generation: Generation[list[Asked]] = ring.filling
+        self.stream: int = ring.stream
+
+    @property
+    def row(self) -> Tensor:
+        """The record on the device."""
+        return self.ring.row_in(self.generation, self.place)
 
     def values(self, stats: Sequence[str]) -> dict[str, Tensor]:
         """Return statistics on the device; see `Ring.values_of`."""
-        return self.ring.values_of(self.row, stats)
+        return self.ring.values_of(self, stats)
 
     def amax(self) -> Tensor:
         """Return the largest magnitude on the device; NaN where there is a NaN."""
         return self.values(["cur_amax"])["cur_amax"]
+
+
+class LateValues(dict[str, Tensor]):
+    """Statistics of a record that a device makes, which are computed when they are looked at."""
+
+    def __init__(self, asked: Asked, stats: Sequence[str], device: torch.device) -> None:
+        super().__init__(dict.fromkeys(stats))  # type: ignore[arg-type]  # no values yet
+        self._asked: Asked | None = asked
+        self._device = device
+
+    def _computed(self) -> LateValues:
+        asked = self._asked
+        if asked is None:
+            return self
+        stats = tuple(super().keys())
+        record = asked.record
+        if record is None:
+            found = asked.values(stats)
+        else:
+            # Where it lay on the device another one may lie by now.
+            found = {
+                stat: torch.full((), value, dtype=torch.float32, device=self._device)
+                for stat, value in final_values(record, stats).items()
+            }
+        self._asked = None
+        self.update(found)
+        return self
+
+    def __getitem__(self, stat: str) -> Tensor:
+        return dict.__getitem__(self._computed(), stat)
+
+    def get(self, stat: str, default: Any = None) -> Any:
+        """Return a statistic, or another value where there is none."""
+        return dict.get(self._computed(), stat, default)
+
+    def values(self) -> dict_values[str, Tensor]:
+        """Return the statistics."""
+        return dict.values(self._computed())
+
+    def items(self) -> dict_items[str, Tensor]:
+        """Return names and statistics."""
+        return dict.items(self._computed())
+
+    def __iter__(self) -> Iterator[str]:
+        # Of a dict that has it as it is, others copy what lies in it.
+        return dict.__iter__(self._computed())
+
+    def copy(self) -> dict[str, Tensor]:
+        """Return the statistics as a plain dict."""
+        return dict(self.items())
+
+    def pop(self, *given: Any) -> Any:
+        """Remove a statistic, and return it."""
+        return dict.pop(self._computed(), *given)
+
+    def popitem(self) -> tuple[str, Tensor]:
+        """Remove the last statistic, and return it."""
+        return dict.popitem(self._computed())
+
+    def setdefault(self, *given: Any) -> Any:
+        """Return a statistic; take in a value where there is none."""
+        return dict.setdefault(self._computed(), *given)
+
+    def __eq__(self, other: object) -> bool:
+        return dict.__eq__(self._computed(), dict(other) if isinstance(other, dict) else other)
+
+    __hash__ = None  # as dicts have it
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def __reduce__(self) -> Any:
+        return dict, (self.copy(),)
 
 
 class DeviceRing:
@@ -55,7 +149,7 @@ class DeviceRing:
     def __init__(
         self,
         device: torch.device,
-        make: Callable[[], Ring[list[Awaited]]],
+        make: Callable[[], Ring[list[Asked]]],
         captured: Callable[[], None],
         interrupted: Callable[[], None],
     ) -> None:
@@ -63,12 +157,19 @@ class DeviceRing:
         self._make = make
         self._captured = captured
         self._interrupted = interrupted
-        self._ring: Ring[list[Awaited]] | None = None
-        self._asked: list[Awaited] = []
+        self._ring: Ring[list[Asked]] | None = None
+        self._asked: list[Asked] = []
         self._under_way = 0
         # Of the thread that has it a signal's handler gets it, too, and finds a ring half changed.
         self._lock = threading.RLock()
         self._is_changed = False
+
+    def elements_of(self, tensor: Tensor) -> Tensor | None:
+        """Return what this process has of a tensor, as `elements_of` does."""
+        ring = self._ring
+        if ring is not None and ring.takes is not None and ring.takes(tensor):
+            return tensor
+        return elements_of(tensor)
 
     def add(
         self,
@@ -82,11 +183,23 @@ class DeviceRing:
         # CUDA graph is captured, and in a signal's handler that has interrupted a call of this
         # thread.
         format_, scale = cast or (None, None)
-        return self._made(lambda ring: ring.add(tensor, scale=scale, format=format_), come)
+
+        def added() -> Asked | None:
+            ring = self._ring or self._ready()
+            place = None if ring is None else ring.add(tensor, scale=scale, format=format_)
+            return None if ring is None or place is None else self._asked_for(ring, place, come)
+
+        return self._alone(added)
 
     def add_row(self, row: Tensor) -> Asked | None:
         """Take in a record that was made on the device in another way; as `add`."""
-        return self._made(lambda ring: ring.add_row(row))
+
+        def added() -> Asked | None:
+            ring = self._ready()
+            place = None if ring is None else ring.add_row(row)
+            return None if ring is None or place is None else self._asked_for(ring, place)
+
+        return self._alone(added)
 
     def add_all(self, tensors: Sequence[Tensor]) -> list[Asked] | None:
         """Have the records of tensors made together; as `add`."""
@@ -99,18 +212,6 @@ class DeviceRing:
             return [self._asked_for(ring, place) for place in places]
 
         return self._alone(added)
-
-    def _made(
-        self,
-        make: Callable[[Ring[list[Awaited]]], int | None],
-        come: Callable[[Record], None] | None = None,
-    ) -> Asked | None:
-        def made() -> Asked | None:
-            ring = self._ready()
-            place = None if ring is None else make(ring)
-            return None if ring is None or place is None else self._asked_for(ring, place, come)
-
-        return self._alone(made)
 
     def _alone(self, change: Callable[[], Made | None], *, tells: bool = True) -> Made | None:
         """Change the ring, unless this is a signal's handler that came into a change of it."""
@@ -125,7 +226,7 @@ class DeviceRing:
             finally:
                 self._is_changed = False
 
-    def _ready(self) -> Ring[list[Awaited]] | None:
+    def _ready(self) -> Ring[list[Asked]] | None:
         # Memory that the host shares must not be asked for in a capture, which it would end.
         if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             self._captured()
@@ -135,11 +236,14 @@ class DeviceRing:
         return self._ring
 
     def _asked_for(
-        self, ring: Ring[list[Awaited]], place: int, come: Callable[[Record], None] | None = None
+        self,
+        ring: Ring[list[Asked]],
+        place: int,
+        come: Callable[[Record], None] | None = None,
     ) -> Asked:
-        awaited = Awaited(come)
-        self._asked.append(awaited)
-        return Asked(awaited, ring.row(place), ring)
+        asked = Asked(ring, place, come)
+        self._asked.append(asked)
+        return asked
 
     def send(self) -> None:
         """Send what was asked for on its way."""
@@ -148,8 +252,10 @@ class DeviceRing:
             if self._asked and self._ring is not None:
                 self._take(self._ring.landed())
                 asked, self._asked = self._asked, []
-                self._ring.end_generation(asked)
                 self._under_way += 1
+                self._ring.end_generation(asked)
+                # Whoever looks late at what was waited for has it from the host.
+                self._take(self._ring.waited_for())
 
         self._alone(sent, tells=False)
 
@@ -167,14 +273,14 @@ class DeviceRing:
         """Whether records are asked for that have not come."""
         return bool(self._asked) or self._under_way > 0
 
-    def _take(self, generations: Iterable[Landed[list[Awaited]]]) -> None:
+    def _take(self, generations: Iterable[Landed[list[Asked]]]) -> None:
         for generation in generations:
             self._under_way -= 1
-            for awaited, record in zip(generation.tag, generation.records, strict=True):
-                awaited.record = record
-            for awaited in generation.tag:
-                if awaited.come is not None and awaited.record is not None:
-                    awaited.come(awaited.record)
+            for asked, record in zip(generation.tag, generation.records, strict=True):
+                asked.record = record
+            for asked in generation.tag:
+                if asked.come is not None and asked.record is not None:
+                    asked.come(asked.record)
 
 
 def elements_of(tensor: Tensor) -> Tensor | None:
@@ -213,9 +319,15 @@ class Rings:
             return self._rings.setdefault(device, ring)
 
     def _new(self, device: torch.device) -> DeviceRing:
-        def make() -> Ring[list[Awaited]]:
+        def make() -> Ring[list[Asked]]:
+            choice = choose_writer(device)
+            if device.type == "cuda":
+                told = f"Statistics of tensors on {device} are made by {choice.told}."
+                self._say_once(("made by", device), told, logging.INFO)
+                trace_events.made_by(device, choice.told)
             return self._make(
                 device,
+                writer=choice.writer,
                 on_stall=lambda ns: self._stalled(device, ns),
                 stalled=trace_events.RING_STALL,
                 on_capture=self._captured,

@@ -182,7 +182,8 @@ class NvdlfwTraceLogger:
         if self._tb_writer is not None:
             self._tried("tb_writer", self._tb_writer.add_scalar, *recorded)
         if self._file is not None:
-            self._tried("default_file", self._file.write, *recorded)
+            name, value, iteration = recorded
+            self._tried("default_file", self._file.write, "", {name: value}, iteration)
 
     def _tried(self, what: str, action: Callable[..., Any], *arguments: Any) -> Any:
         """Return what an action gives, None where it fails, which is told once."""

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,6 +173,11 @@ class MainLog:
             tell_on_stderr(f"dftrace: {self._file.path}: {error.strerror}")
 
 
+@lru_cache(maxsize=16_384)
+def _column(before: str, stat: str) -> str:
+    return f"{escaped(before + stat, TAB):<{NAME_COLUMNS}}"
+
+
 class StatisticsFile:
     """The statistics, a line for each number."""
 
@@ -179,14 +185,16 @@ class StatisticsFile:
         self._stamped = stamped
         self._file = LogFile(path, overwrite=overwrite)
 
-    def write(self, name: str, value: float, iteration: int) -> None:
-        """Write one number in the columns of Transformer Engine's statistics log."""
-        # The name is ``{layer}_{tensor}_{statistic}``; four decimals of the number are written.
-        stamp = _stamp() if self._stamped else ""
-        self._file.write(
-            f"{stamp}INFO - {escaped(name, TAB):<{NAME_COLUMNS}} iteration={iteration:06d}"
-            f"{'':18}value={value:.4f}\n"
-        )
+    def write(self, before: str, values: Mapping[str, float], iteration: int) -> None:
+        """Write the numbers of a tensor in the columns of Transformer Engine's statistics log."""
+        # A name is ``{layer}_{tensor}_{statistic}``, of which `before` is all but the statistic;
+        # four decimals of a number are written.
+        began = f"{_stamp() if self._stamped else ''}INFO - "
+        middle = f" iteration={iteration:06d}{'':18}value="
+        lines = [
+            f"{began}{_column(before, stat)}{middle}{value:.4f}\n" for stat, value in values.items()
+        ]
+        self._file.write("".join(lines))
 
     def flush(self) -> None:
         """Bring the lines into the file."""

@@ -145,8 +145,6 @@ class Sinks:
                     f"{argument}: {type(given).__name__} has no method {method}"
                 )
             self._receivers.append(_Receiver(type(given).__name__, receive))
-        if file is not None:
-            self._receivers.append(_Receiver("the statistics file", file.write))
 
     def send(self, statistics: Statistics) -> None:
         """Hand over the statistics of a tensor, number by number, and to the trace as a whole."""
@@ -157,6 +155,11 @@ class Sinks:
                     receive(before + stat, value, statistics.iteration)
                 except Exception as error:  # noqa: BLE001, PERF203 - it must not end the training
                     self._tell_of(name, error)
+        if self._file is not None:
+            try:
+                self._file.write(before, statistics.values, statistics.iteration)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._tell_of("the statistics file", error)
         if emitting.is_recording():
             _record(statistics)
 

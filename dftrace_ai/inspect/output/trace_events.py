@@ -45,6 +45,11 @@ def numbers(
         emitting.counter(name, finite, at=moment)
 
 
+def made_by(device: object, what: str) -> None:
+    """Tell by what the statistics of tensors on a device are made."""
+    emitting.metadata(f"tensor_stats_{device}", what, in_every_part=True)
+
+
 def nonfinite(
     layer: str, tensor: str, moment: Moment, args: Mapping[str, str | int | None]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP, Collector
-from dftrace_ai.inspect.collecting.rings import Awaited, Rings, elements_of
+from dftrace_ai.inspect.collecting.rings import Awaited, LateValues, Rings
 from dftrace_ai.inspect.config import LayerInfo, load
 from dftrace_ai.inspect.errors import InspectTypeError
 from dftrace_ai.inspect.numerics.collect import collect
@@ -417,7 +417,7 @@ class ExplicitCalls:
             self._session.deliver()
         elements = None
         try:
-            elements = elements_of(tensor)
+            elements = ring.elements_of(tensor)
         except InspectTypeError as error:
             self._tell_unless_complex(call, tensor, error)
         if elements is None and not exchange.merges:
@@ -434,9 +434,8 @@ class ExplicitCalls:
         _refuse_complex(tensor)
         if asked is None:
             return {}
-        values = asked.values(call.stats)
-        self._session.outbox.put(call._replace(awaited=asked.awaited))
-        return values
+        self._session.outbox.put(call._replace(awaited=asked))
+        return LateValues(asked, call.stats, tensor.device)
 
     def _observe(self, layer: str, tensor_name: str) -> Observe | None:
         key = layer, tensor_name

@@ -15,6 +15,7 @@
 #include "dftrace/tensor/statistics.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
 #include "parts.hpp"
+#include "tensor/plain_tensor.hpp"
 
 namespace dftrace::py {
 
@@ -50,12 +51,11 @@ struct Exchange {
     void* current_stream;
 };
 
-constexpr std::int32_t in_host_memory = 1;
 constexpr std::uint8_t floating_point = 2, brain_floating_point = 4;
 
 // For as long as the process lives; null until they are known.
 PyObject* plain_classes[2] = {nullptr, nullptr};
-int (*describe)(void* object, Described* out) = nullptr;
+int (*describe_tensor)(void* object, Described* out) = nullptr;
 PyObject* storage_method = nullptr;
 PyObject* offset_method = nullptr;
 
@@ -100,35 +100,53 @@ PyObject* plain_tensors_are(PyObject*, PyObject* arguments) {
     if (!exchange || exchange->major_version != 1 || !exchange->describe) Py_RETURN_FALSE;
     if (!storage_method && !(storage_method = PyUnicode_InternFromString("untyped_storage"))) return nullptr;
     if (!offset_method && !(offset_method = PyUnicode_InternFromString("storage_offset"))) return nullptr;
-    describe = exchange->describe;
+    describe_tensor = exchange->describe;
     plain_classes[0] = Py_NewRef(first);
     plain_classes[1] = Py_NewRef(second);
     Py_RETURN_TRUE;
 }
 
-struct PlainTensor {
-    const void* data = nullptr;
-    std::size_t count = 0;  // two or more: a single element may stand for another number than lies there
-    Element element = Element::fp32;
-};
+// As above, where they lie in any order.
+std::size_t count_in_memory(const Described& tensor) noexcept {
+    std::int64_t count = 1;
+    std::uint64_t taken = 0;
+    if (tensor.dimensions > 64) return 0;
+    for (std::int32_t left = tensor.dimensions; left > 0; --left) {
+        std::int32_t next = 0;
+        const auto is_next = [&](std::int32_t i) {
+            return !(taken >> i & 1) && (tensor.shape[i] == 1 || tensor.strides[i] == count);
+        };
+        while (next < tensor.dimensions && !is_next(next)) ++next;
+        if (next == tensor.dimensions) return 0;
+        taken |= std::uint64_t{1} << next;
+        count *= tensor.shape[next];
+    }
+    return static_cast<std::size_t>(count);
+}
 
-// False, with no error set, for any object of which the Python side has to find out.
-bool find_plain(PyObject* object, PlainTensor& found) {
+}  // namespace
+
+bool find_plain(PyObject* object, std::int32_t device, Order order, PlainTensor& found) {
     auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-    if (!describe || (type != plain_classes[0] && type != plain_classes[1])) return false;
+    if (!describe_tensor || (type != plain_classes[0] && type != plain_classes[1])) return false;
     Described tensor{};
-    if (describe(object, &tensor) != 0) {
+    if (describe_tensor(object, &tensor) != 0) {
         forget_error();
         return false;
     }
-    if (tensor.device_kind != in_host_memory || !tensor.data || !element_of(tensor, found.element))
-        return false;
+    if (tensor.device_kind != device || !tensor.data || !element_of(tensor, found.element)) return false;
     found.data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
     found.count = count_in_order(tensor);
-    if (found.count < 2) return false;
-    const std::size_t element_bytes = bytes_of(found.element);
-    return bytes_held(object, element_bytes) >= static_cast<Py_ssize_t>(found.count * element_bytes);
+    if (!found.count && order == Order::any) found.count = count_in_memory(tensor);
+    return found.count >= 2;
 }
+
+bool holds_elements(PyObject* object, const PlainTensor& plain) {
+    const std::size_t element_bytes = bytes_of(plain.element);
+    return bytes_held(object, element_bytes) >= static_cast<Py_ssize_t>(plain.count * element_bytes);
+}
+
+namespace {
 
 // Tuples to records and back.
 
@@ -379,7 +397,9 @@ PyObject* plain_tensor_record(PyObject*, PyObject* const* given, Py_ssize_t give
     const int zeros = PyObject_IsTrue(given[1]);
     if (zeros < 0) return nullptr;
     PlainTensor tensor;
-    if (!find_plain(given[0], tensor) || tensor.count >= shared_elements) Py_RETURN_NONE;
+    if (!find_plain(given[0], on_host, Order::of_indices, tensor) || !holds_elements(given[0], tensor) ||
+        tensor.count >= shared_elements)
+        Py_RETURN_NONE;
     CollectOrder order;
     order.element = tensor.element;
     order.depth = zeros ? Depth::zeros : Depth::six;

@@ -1,13 +1,13 @@
 // Rounding to nearest and subnormals kept, whatever the thread was set to.
 #pragma once
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__CUDACC__)
 #include <xmmintrin.h>
 #endif
 
 namespace dftrace::tensor {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__CUDACC__)
 class DefaultArithmetic {
   public:
     DefaultArithmetic() : before_(_mm_getcsr()) { _mm_setcsr(0x1F80); }

@@ -358,3 +358,32 @@ def test_no_elements_have_no_values_on_a_device() -> None:
     assert tuple(plain.neutral_row(torch.device("cpu")).tolist()) == pytest.approx(
         NEUTRAL, nan_ok=True
     )
+
+
+def test_returned_values_are_those_of_the_call_whenever_they_are_looked_at(tmp_path: Path) -> None:
+    """While the record is on its device, and after another one lies where it was."""
+    debug_api.initialize(config(), log_dir=tmp_path)
+    try:
+        copies = through_rings(1, generations=2)
+        returned = []
+        for step in range(8):
+            x = torch.arange(4.0) + step
+            at_once, later = (debug_api.log_tensor_stats("net", x, "hidden") for _ in range(2))
+            assert float(at_once["max"]) == 3.0 + step
+            x.zero_()  # the record was made by the call
+            returned.append((at_once, later))
+            copies.now += 1
+            debug_api.step()
+        for step, (at_once, later) in enumerate(returned):
+            assert isinstance(later, dict)
+            assert list(later) == EIGHT
+            assert len(later) == len(EIGHT)
+            assert "max" in later
+            assert float(later.get("min")) == step
+            assert later == at_once
+            assert {**later} == dict(later) == later.copy() == (later | {}) == ({} | later)
+            assert "None" not in repr(later)
+            assert all(value.dtype is torch.float32 for value in later.values())
+            assert float(later.pop("mean")) == 1.5 + step
+    finally:
+        debug_api.end_debug()

@@ -22,7 +22,8 @@ from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import scale_of
 from dftrace_ai.inspect.numerics.plain import ROW_FIELDS, VALUES
 from dftrace_ai.inspect.numerics.plain import values_of_row as plain_values
-from dftrace_ai.inspect.numerics.ring import Ring, TritonPass, has_triton
+from dftrace_ai.inspect.numerics.ring import Ring
+from dftrace_ai.inspect.numerics.writers import TritonPass, has_triton
 
 needs_triton = pytest.mark.skipif(not has_triton(), reason="Triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
