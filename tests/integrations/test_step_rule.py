@@ -346,6 +346,7 @@ def test_what_is_said_of_spans_of_auto_holds_until_they_are_told_anew(
 ) -> None:
     said: list[Callable[[], object]] = [
         lambda: None,
+        lambda: ai.compute.forward.update(d=4),  # of neither of those below
         lambda: ai.compute.update(step=70),
         lambda: ai.compute.update(a=1, b=2),  # with those of the step more than are kept as numbers
         lambda: ai.compute.update(args={"step": "late", "sizes": [1]}),
@@ -373,11 +374,12 @@ def test_what_is_said_of_spans_of_auto_holds_until_they_are_told_anew(
 
     a_b, late = {"a": 1, "b": 2}, {"a": 1, "b": 2, "sizes": [1]}
     again = [("microbatch", 1)]
-    last = [("microbatch", 0), ("epoch", 0), ("step", 5), ("c", 3)]
+    last = [("microbatch", 0), ("epoch", 0), ("step", 6), ("c", 3)]
     assert found == [
         *[told(0), told(0, 1), told(0, 1)],
+        *[told(1), told(1, 1), told(1, 1)],
         *[told(70), told(70, 1), told(70, 1)],
-        *[told(2, 0, **a_b), told(2, 1, **a_b), told(2, 1, **a_b)],
+        *[told(3, 0, **a_b), told(3, 1, **a_b), told(3, 1, **a_b)],
         *[told("late", 0, **late), told("late", 1, **late), told("late", 1, **late)],
         *[[], again, again],
         *[last, *[[("microbatch", 1), *last[1:]]] * 2],
