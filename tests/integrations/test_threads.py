@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Barrier, Lock, Thread
@@ -82,6 +83,40 @@ def lies_in(work: list[Event], steps: list[Event]) -> bool:
     around = [[s for s in steps if s.ts_ns <= e.ts_ns and e.end_ns <= s.end_ns] for e in work]
     told = [(e.args["step"], e.args["microbatch"]) for e in work]
     return [[(s.args["step"], 0) for s in found] for found in around] == [[one] for one in told]
+
+
+def test_a_span_has_the_numbers_of_its_thread_whichever_was_told_last(
+    traced: Traced, auto: Auto
+) -> None:
+    def training() -> Iterator[None]:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.0001)
+        for x in DataLoader(DATA, batch_size=2):
+            loss = model(x).square().mean()
+            yield
+            loss.backward()
+            yield
+            optimizer.step()
+            yield
+
+    with (
+        traced(perfetto=False) as run,
+        ThreadPoolExecutor(1) as one,
+        ThreadPoolExecutor(1) as other,
+    ):
+        auto()
+        ahead, behind = training(), training()
+        order = [(one, ahead)] * 6 + [(other, behind)] * 3 + [(one, ahead), (other, behind)] * 12
+        for thread, work in order:
+            thread.submit(next, work).result()
+        auto.remove()
+    told = defaultdict(list)
+    for span in sorted(run.trace.spans, key=lambda e: e.ts_ns):
+        if span.cat == "compute":
+            told[span.tid].append((span.name, span.args["step"]))
+    names = ("forward", "backward", "step")
+    wanted = [[(name, step) for step in range(steps) for name in names] for steps in (6, 5)]
+    assert list(told.values()) == wanted
 
 
 def test_threads_that_train_at_once_have_their_own_steps_and_epochs(
