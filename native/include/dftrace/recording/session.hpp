@@ -14,6 +14,8 @@
 //   KeptUnits::mutex_           the full units of a flight recorder
 //   Spool::mutex_               the free units
 //   Drain::mutex_               what the drain thread is asked for, and how far it is
+//   the mutex of ticks          held while stacks are read, and around a fork (sampler.cpp); nothing is asked
+//                               for under it
 //   TraceParts::written_mutex_  what is in the files
 //
 // In a forked child only those of the run, and that of the names, are made anew: the parent's sessions are
