@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.tree import ai as ai
     from dftrace_ai.compat.functions import dft_fn as dft_fn
     from dftrace_ai.compat.logger import dftracer as dftracer
-    from dftrace_ai.config.model import Config as Config
+    from dftrace_ai.config.settings import Config as Config
     from dftrace_ai.integrations.auto import auto as auto
     from dftrace_ai.run.lifecycle import dump as dump
     from dftrace_ai.run.lifecycle import finalize as finalize
@@ -43,7 +43,7 @@ __all__ = [
 # Traces are read where the recorder is not built or cannot be loaded, and who only reads
 # does not wait for it: each name comes with its home when it is first asked for.
 _HOMES = {
-    "Config": "config.model",
+    "Config": "config.settings",
     "Run": "run.run",
     "ai": "annotation.tree",
     "auto": "integrations.auto",

@@ -1,7 +1,7 @@
 """Writes the JSON Schemas of files: ``python schemas/generate_schemas.py``.
 
-The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
-`dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
+The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.live`,
+`dftrace_ai.config.settings`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.ranks`, `dftrace_ai.analysis.whatif`,
 `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
 `dftrace_ai.analysis.converting.placing`, `dftrace_ai.analysis.validating`,
@@ -24,7 +24,7 @@ from run_lines import LogLine
 from setting_values import agreements, alternatives, as_read
 from typing_extensions import TypedDict
 
-from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.lines import event_adapter
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.model import COMPRESSION_LEVELS, SETTINGS
-from dftrace_ai.config.settings import FALSE_WORDS, TRUE_WORDS
+from dftrace_ai.config.rows import FALSE_WORDS, TRUE_WORDS
+from dftrace_ai.config.settings import COMPRESSION_LEVELS, SETTINGS
 from dftrace_ai.config.values import UNUSABLE_SIGNALS
 from dftrace_ai.inspect.config.names import any_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.config.settings import Setting
+    from dftrace_ai.config.rows import Setting
 
 __all__ = ["agreements", "alternatives", "as_read"]
 

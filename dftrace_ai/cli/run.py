@@ -29,7 +29,7 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
 
 
 NO_PROGRAM = (
@@ -277,7 +277,7 @@ def _variables(
     """Return the variables that give the program its settings; None where it shall not record."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
-    from dftrace_ai.config.model import SETTINGS
+    from dftrace_ai.config.settings import SETTINGS
     from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import absolute, check_directory
     from dftrace_ai.run.ranks import find_rank, job_name
@@ -380,7 +380,7 @@ def _speaker_of_the_end(folder: Path, launch: str, goes: Sequence[Path], *, quie
 
 def _check_parts(text: str) -> None:
     """Raise a ConfigError where a part is named that nobody brings."""
-    from dftrace_ai.config.model import SETTINGS
+    from dftrace_ai.config.settings import SETTINGS
 
     if text == SETTINGS["auto_parts"].default:
         return

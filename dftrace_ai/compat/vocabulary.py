@@ -6,7 +6,7 @@ import os
 from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.settings import FALSE_WORDS
+from dftrace_ai.config.rows import FALSE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

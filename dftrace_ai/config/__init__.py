@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dftrace_ai.config.model import Config
+from dftrace_ai.config.settings import Config
 from dftrace_ai.config.sources import load_config
 
 __all__ = ["Config", "load_config"]

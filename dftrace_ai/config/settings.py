@@ -1,304 +1,367 @@
-"""What a setting is: its type and bounds, how a value of it is read, and what is said of a bad one.
+"""The settings of a run: the one table of them.
 
-No package does this: to load pydantic takes longer than all else that begins a run.
+Here stands of each its type, default, bounds, variables, what the native core calls it and what is
+said of it. Arguments, variables, files, the schema and docs/configuration.md go by this table.
 """
 
-from __future__ import annotations
-
+# Annotations are read when the class is made: no future import.
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Literal
 
-from dftrace_ai.errors import ConfigError
-from dftrace_ai.wording import in_short
+from dftrace_ai.config import values
+from dftrace_ai.config.rows import Settings, setting
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
 
-    from typing_extensions import Self, dataclass_transform
-else:
-
-    def dataclass_transform(**_: object) -> Callable[[type], type]:
-        """Change nothing: what type checkers know of `Settings` is nothing that happens."""
-        return lambda kind: kind
+COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
 
 
-Value: TypeAlias = "bool | int | float | str | Path | None"
-"""What a setting can be, by its type in the table."""
+class Config(Settings):
+    """All settings of a run; frozen, so that a run cannot change under its writer.
 
-PREFIX = "DFTRACE_"
-MESSAGE_LETTERS = 200
+    Every field can be given as an argument of `dftrace_ai.initialize`, as an
+    environment variable and as a key of the YAML file that ``DFTRACE_CONFIG``
+    names. Arguments win over the environment, the environment over the file.
 
-TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
-FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
+    Raises:
+        ConfigError: a field is unknown or its value is not accepted.
 
+    Example::
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-class Given(NamedTuple):
-    """A value and the words that name its source, such as ``trace.yaml:3: compression``."""
-
-    value: object
-    origin: str
-
-
-class Setting:
-    """A row of the table of settings.
-
-    Args:
-        default: its value where none is given.
-        about: what it does, for the documentation.
-        least: of a number.
-        most: of a number; None for no end.
-        read: reads what was given before it is held against the type; its ValueError is a fault.
-        accepted: what is accepted, in words; empty where the type says it.
-        variable: of the environment.
-        alias: dftracer's variable that means the same; empty where there is none.
-        read_alias: makes of the text of that variable what ours would hold.
-        core: the name that the native core has for it; empty where the core is not told of it.
-        to_core: makes of the value what the core takes: text, a whole number or a truth value.
-
-    Of its name and annotation in the class it has `name`, `kind` (the type of its values),
-    `optional` (it may be None) and `words` (what alone is accepted as text; empty for any text).
+        config = Config(log_file="out/trace", compression="zstd")
+        with dftrace_ai.tracing(config=config):
+            train()
     """
 
-    def __init__(
-        self,
-        *,
-        default: Any,
-        about: str,
-        least: float | None = None,
-        most: float | None = None,
-        read: Callable[[object], object] | None = None,
-        accepted: str = "",
-        variable: str = "",
-        alias: str = "",
-        read_alias: Callable[[str], object] = _as_it_is,
-        core: str = "",
-        to_core: Callable[[Any], str | int] = _as_it_is,
-    ) -> None:
-        self.default = default
-        self.about = about
-        self.least, self.most = least, most
-        self.read = read
-        self.accepted = accepted
-        self.variable = variable
-        self.alias, self.read_alias = alias, read_alias
-        self.core, self.to_core = core, to_core
-
-    def declare(self, name: str, annotation: Any) -> None:
-        """Take what its name and annotation in the class say."""
-        kinds = getattr(annotation, "__args__", (annotation,))  # of a union, or words
-        self.name = name
-        self.variable = self.variable or PREFIX + name.upper()
-        self.words: tuple[str, ...] = kinds if isinstance(kinds[0], str) else ()
-        self.kind: type = str if self.words else kinds[0]
-        self.optional = NoneType in kinds
-
-    def taken(self, value: object) -> Value:
-        """Return a value as the setting has it, or raise: ValueError, TypeError, OverflowError."""
-        if value is None and self.optional:
-            return None
-        if self.read is not None:
-            value = self.read(value)
-        if self.kind is bool:
-            return _truth(value)
-        if self.kind is str:
-            return _text(value, self.words)
-        if self.kind is Path:
-            if not isinstance(value, Path):
-                raise ValueError("no path")
-            return value
-        number = _whole(value) if self.kind is int else _number(value)
-        # Asked so that NaN is refused, which is neither more nor less.
-        if self.least is not None and not number >= self.least:
-            raise ValueError("too small")
-        if self.most is not None and not number <= self.most:
-            raise ValueError("too large")
-        return number
-
-
-def _truth(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = value.lower() if isinstance(value, str) else str(_whole(value))
-    if word not in TRUE_WORDS | FALSE_WORDS:
-        raise ValueError("no truth value")
-    return word in TRUE_WORDS
-
-
-def _text(value: object, words: tuple[str, ...]) -> str:
-    if not isinstance(value, str):
-        raise TypeError("no text")
-    text = str.__str__(value)
-    if words and text not in words:
-        raise ValueError("no such word")
-    return text
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool):  # it would be 1 or 0
-        raise TypeError("a truth value")
-    if isinstance(value, str):
-        whole, point, rest = value.strip().partition(".")
-        if not value.isascii() or (point and (not rest or rest.strip("0"))):
-            raise ValueError("no whole number")
-        return int(whole)
-    if hasattr(value, "__index__"):  # whole numbers of NumPy and torch are among these
-        return int(value.__index__())
-    number = float(value)
-    if number % 1 or abs(number) > 2**53:  # beyond it is no number that somebody meant
-        raise ValueError("no whole number")
-    return int(number)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or (isinstance(value, str) and not value.isascii()):
-        raise ValueError("no number")
-    return float(value)
-
-
-def accepted_values(row: Setting) -> str:
-    """Say in words what is accepted, such as ``a whole number from 1 to 60000``."""
-    if row.accepted:
-        return row.accepted
-    optional = " or none" if row.optional else ""
-    if row.words:
-        *most, last = (repr(word) for word in row.words)
-        return f"{', '.join(most)} or {last}"
-    if row.kind is bool:
-        return "true or false (also 1 and 0, yes and no, on and off)"
-    if row.kind in {int, float}:
-        noun = "a whole number" if row.kind is int else "a number"
-        bounds = (
-            f", {row.least} or more" if row.most is None else f" from {row.least} to {row.most}"
-        )
-        return noun + bounds + optional
-    return f"{'a path' if row.kind is Path else 'text'}{optional}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'rank'?``, or nothing when no name is near."""
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def setting(**row: Any) -> Any:
-    """Return a `Setting`, as type checkers see it: what stands for a value of any type."""
-    return Setting(**row)
-
-
-class _Signature:
-    """What `help` and notebooks show of the keywords; made when it is asked for."""
-
-    def __get__(self, _: object, owner: type[Settings]) -> object:
-        import inspect
-
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Signature(
-            [
-                inspect.Parameter(name, kind, default=row.default)
-                for name, row in owner._table.items()
-            ]
-        )
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
-class Settings:
-    """Frozen settings: a class whose attributes are rows of a table, and defaults when it is made.
-
-    A class of them has no future import of annotations: the types are read from it.
-    """
-
-    _table: ClassVar[dict[str, Setting]] = {}
-    __signature__ = _Signature()
-
-    def __init_subclass__(cls) -> None:
-        """Make the table of what stands in the class, below that of the class it is made from."""
-        cls._table = dict(cls._table)
-        for name, annotation in vars(cls).get("__annotations__", {}).items():
-            row = vars(cls).get(name)
-            if isinstance(row, Setting):  # a user's subclass may have attributes of its own
-                row.declare(name, annotation)
-                cls._table[name] = row
-                setattr(cls, name, row.default)
-
-    # Hidden from type checkers, which take the signature from the rows.
-    if not TYPE_CHECKING:
-
-        def __init__(self, **values: object) -> None:
-            self._take({name: Given(value, name) for name, value in values.items()})
-
-    @classmethod
-    def _from(cls, given: Mapping[str, Given]) -> Self:
-        made = cls.__new__(cls)
-        made._take(given)
-        return made
-
-    def _take(self, given: Mapping[str, Given]) -> None:
-        values: dict[str, Value] = {}
-        faults: list[str] = []
-        for name, row in self._table.items():
-            if name not in given:
-                continue
-            value, origin = given[name]
-            try:
-                values[name] = row.taken(value)
-            except (ValueError, TypeError, OverflowError):
-                faults.append(
-                    f"{origin}: {in_short(value, MESSAGE_LETTERS)} is not accepted; "
-                    f"accepted: {accepted_values(row)}"
-                )
-        faults += [
-            f"unknown setting {name!r}{nearest(name, self._table)}"
-            for name in given
-            if name not in self._table
-        ]
-        # Not by assignment, which is refused.
-        vars(self).update(values, _given=frozenset(given))
-        disagreement = "" if faults else self._disagreement()
-        if disagreement:
-            origins = [given[name].origin for name in given if name in disagreement.split()]
-            faults.append(f"{', '.join(origins)}: {disagreement}" if origins else disagreement)
-        if faults:
-            raise ConfigError("\n".join(faults))
+    enabled: bool = setting(
+        default=True,
+        variable="DFTRACE_ENABLE",
+        alias="DFTRACER_ENABLE",
+        about="Record anything at all. When false, every node is inert and no file is made.",
+    )
+    log_file: Path = setting(
+        default=Path("trace"),
+        read=values.prefix,
+        accepted="a path whose last part is a file stem, such as 'out/trace'",
+        alias="DFTRACER_LOG_FILE",
+        about=(
+            "Where the trace goes: a directory and a file stem, to which host, process id and "
+            "suffix are added. A suffix of a trace file is left out, a final slash means the "
+            "stem 'trace' in that directory, and '~' is the home directory."
+        ),
+    )
+    compression: Literal["gzip", "zstd", "none"] = setting(
+        default="gzip",
+        read=values.lower,
+        alias="DFTRACER_TRACE_COMPRESSION",
+        read_alias=values.gzip_or_none,
+        core="compression",
+        about="gzip opens in Perfetto as it is; zstd is for archives; none is plain text.",
+    )
+    compression_level: int | None = setting(
+        default=None,
+        accepted="a whole number, 1 to 12 for gzip and 1 to 19 for zstd, or none",
+        core="compression_level",
+        to_core=lambda number: number or 0,
+        about=(
+            "Effort of the compressor: 1 to 12 for gzip, 1 to 19 for zstd, none for the "
+            "compressor's own choice. Ignored when compression is none."
+        ),
+    )
+    timestamps: Literal["relative", "epoch_us"] = setting(
+        default="relative",
+        read=values.lower,
+        core="epoch_us",
+        to_core=lambda kind: kind == "epoch_us",
+        about=(
+            "relative: microseconds with three decimals since the run's time base, exact to the "
+            "nanosecond. epoch_us: whole microseconds since 1970."
+        ),
+    )
+    args: bool = setting(
+        default=True,
+        alias="DFTRACER_INC_METADATA",
+        core="user_args",
+        about="Write the user's arguments (epoch, step, ...) with every span.",
+    )
+    ids: bool = setting(
+        default=True,
+        core="ids",
+        about="Write p_idx and level, the id of the enclosing span and the depth.",
+    )
+    io: bool = setting(
+        default=True,
+        about="Record the nodes data.io, checkpoint.io and other.io.",
+    )
+    write_buffer_bytes: int = setting(
+        default=1 * MIB,
+        least=4 * KIB,
+        most=1 * GIB,
+        alias="DFTRACER_WRITE_BUFFER_SIZE",
+        about="Bytes of plain text in one compressed block of the trace file.",
+    )
+    flush_interval_ms: int = setting(
+        default=1000,
+        least=1,
+        most=60000,
+        core="flush_interval_ms",
+        about="Milliseconds after which an event is in the trace file at the latest.",
+    )
+    spool_dir: Path | None = setting(
+        default=None,
+        read=values.directory,
+        about=(
+            "Directory of the mapped spool files that hold events until they are written; none "
+            "chooses /dev/shm or a local disk. Never a network file system."
+        ),
+    )
+    spool_bytes: int = setting(
+        default=256 * MIB,
+        least=1 * MIB,
+        most=1024 * GIB,
+        core="spool_bytes",
+        about="Bytes of spool that one process may use before `overflow` applies.",
+    )
+    overflow: Literal["wait", "drop"] = setting(
+        default="drop",
+        read=values.lower,
+        core="wait_on_overflow",
+        to_core=lambda overflow: overflow == "wait",
+        about="What a full spool does: drop events and count them, or wait for the writer.",
+    )
+    file_mode: str = setting(
+        default="0600",
+        read=values.octal_mode,
+        accepted=(
+            "an octal mode with reading and writing for the owner, such as '0640', and no execution"
+        ),
+        core="file_mode",
+        to_core=lambda mode: int(mode, 8),
+        about=(
+            "Who may read and write the trace files and the logs of tensor inspection, as an "
+            "octal mode that the umask does not change; 0640 lets the group read them. Spools "
+            "and markers stay the owner's."
+        ),
+    )
+    mask_secrets: bool = setting(
+        default=True,
+        about=(
+            "Leave secrets of the command line out of the trace: values of options and names "
+            "that say key, token, password, secret, credential or auth, passwords in addresses, "
+            "bearers."
+        ),
+    )
+    max_file_bytes: int | None = setting(
+        default=None,
+        least=64 * KIB,
+        most=1024 * GIB,
+        core="max_file_bytes",
+        to_core=lambda number: number or 0,
+        about=(
+            "Bytes after which the trace goes on in another file, a part; none writes one file "
+            "of any size."
+        ),
+    )
+    max_files: int | None = setting(
+        default=None,
+        least=1,
+        most=100000,
+        core="max_files",
+        to_core=lambda number: number or 0,
+        about="Files of a trace in parts to keep: the oldest are deleted; none keeps all.",
+    )
+    flight_recorder: bool = setting(
+        default=False,
+        core="flight_recorder",
+        about=(
+            "Keep the last events in the spool and write them only when asked: by "
+            "`dftrace_ai.dump`, by `dump_signal`, after an exception that nobody caught, or by "
+            "recovery when the process died."
+        ),
+    )
+    flight_seconds: float | None = setting(
+        default=None,
+        least=0.001,
+        most=86400.0,
+        core="flight_ns",
+        to_core=lambda seconds: round((seconds or 0.0) * 1e9),
+        about=(
+            "Seconds of events that a flight recorder keeps; none keeps what `spool_bytes` holds."
+        ),
+    )
+    dump_signal: str | None = setting(
+        default=None,
+        read=values.signal_name,
+        accepted="the name of a signal that can be handled, such as SIGUSR2, or none",
+        about=(
+            "Signal that has a running process write out its events, such as SIGUSR2; it must "
+            "not have a handler. None takes no signal."
+        ),
+    )
+    finalize_timeout_s: float = setting(
+        default=60.0,
+        least=0.01,
+        most=86400.0,
+        core="finish_timeout_ms",
+        to_core=lambda seconds: round(seconds * 1000),
+        about=(
+            "Seconds that `finalize` waits for a file system that does not answer; what was not "
+            "written stays in the spool."
+        ),
+    )
+    max_arg_bytes: int = setting(
+        default=1 * MIB,
+        least=64,
+        most=1 * GIB,
+        core="max_arg_bytes",
+        about="Bytes of JSON that the arguments of one event may take; longer text is cut.",
+    )
+    system_counters_s: float | None = setting(
+        default=None,
+        least=0.01,
+        most=86400.0,
+        about="Seconds between samples of CPU, memory, disk, network, GPUs; none takes none.",
+    )
+    lines_hz: int = setting(
+        default=0,
+        least=0,
+        most=1000,
+        core="lines_hz",
+        about=(
+            "Samples a second of where each thread stands in the program, by function and line; "
+            "0 takes none."
+        ),
+    )
+    lines_files: bool = setting(
+        default=True,
+        core="lines_files",
+        about="Have samples of `lines_hz` tell files and lines; when false, functions alone.",
+    )
+    rank: int | None = setting(
+        default=None,
+        least=0,
+        about="Rank of this process; none finds it from the launcher's environment.",
+    )
+    world_size: int | None = setting(
+        default=None,
+        least=1,
+        about="Number of ranks; none finds it from the launcher's environment.",
+    )
+    layout: str | None = setting(
+        default=None,
+        read=values.layout_text,
+        accepted="a rank for each dimension, such as 'dp=0,pp=1', each dimension once, or none",
+        about=(
+            "Rank of this process in each dimension of a parallel training, such as "
+            "'dp=0,pp=1'; none finds it from device meshes of PyTorch, Megatron or DeepSpeed."
+        ),
+    )
+    process_id: int | None = setting(
+        default=None,
+        least=1,
+        most=2**31 - 1,
+        about=(
+            "Process id to write into the events and the file's name; none takes the operating "
+            "system's, as forked children always do."
+        ),
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting(
+        default="WARNING",
+        read=values.level_name,
+        alias="DFTRACER_LOG_LEVEL",
+        about="Least severity of the messages that dftrace_ai itself logs.",
+    )
+    data_dir: str | None = setting(
+        default=None,
+        about=(
+            "Directory of the training data, or several with colons between them; 'all' is "
+            "every file. Written to the trace's header; `auto_io` records files in it."
+        ),
+    )
+    summary: bool = setting(
+        default=False,
+        about=(
+            "When the run has ended, write the verdict of `dftrace why` and the biggest figures "
+            "to standard error, in rank 0."
+        ),
+    )
+    auto_parts: str = setting(
+        default="all",
+        read=values.names,
+        accepted="names with commas between them, such as 'forward,backward' or '-data'",
+        about=(
+            "Which parts of a framework `auto` records: names with commas between them, `-name` "
+            "for all but that one."
+        ),
+    )
+    auto_steps: str | None = setting(
+        default=None,
+        read=values.step_range,
+        accepted="a range A:B of whole numbers, such as '10:20', '10:' or ':20', or none",
+        about="The steps that `auto` records, A up to B, counted from 0; none is all.",
+    )
+    auto_depth: int = setting(
+        default=1,
+        least=1,
+        most=100,
+        about="How deep `auto` records modules within modules: 1 is the whole model alone.",
+    )
+    auto_modules: str | None = setting(
+        default=None,
+        read=values.names,
+        accepted="names or patterns with commas between them, such as 'layers.*', or none",
+        about=(
+            "Modules that `auto` records at any depth: patterns of names or classes, with "
+            "commas between them, such as 'layers.*,*Attention'."
+        ),
+    )
+    auto_device: bool = setting(
+        default=False,
+        about=(
+            "Record beside forward, backward, optimizers' steps and blocking collectives what the "
+            "stream of the GPU does meanwhile, without waiting for it."
+        ),
+    )
+    auto_nvtx: bool = setting(
+        default=False,
+        about=(
+            "Open ranges of NVTX, which Nsight shows, with the spans of forward, backward and "
+            "the optimizer's step."
+        ),
+    )
+    auto_itt: bool = setting(
+        default=False,
+        about=(
+            "Open ranges of ITT, which VTune shows, with the spans of forward, backward and the "
+            "optimizer's step."
+        ),
+    )
+    auto_io: bool = setting(
+        default=False,
+        about=(
+            "Have `auto` record what is done with files in `data_dir`, and with those of "
+            "checkpoints, as data.io and checkpoint.io."
+        ),
+    )
 
     def _disagreement(self) -> str:
-        """Return what is wrong with settings that do not agree; empty where they do."""
+        rank, size = self.rank, self.world_size
+        if rank is not None and size is not None and rank >= size:
+            return f"rank {rank} does not exist in a world_size of {size}; ranks count from 0"
+        limits = COMPRESSION_LEVELS.get(self.compression)
+        level = self.compression_level
+        if limits and level is not None and not limits[0] <= level <= limits[1]:
+            return (
+                f"compression_level {level} does not exist for {self.compression}; "
+                f"accepted: {limits[0]} to {limits[1]}"
+            )
+        if self.flight_seconds is not None and not self.flight_recorder:
+            return "flight_seconds has a meaning only with flight_recorder"
+        if self.max_files is not None and self.max_file_bytes is None:
+            return "max_files has a meaning only with max_file_bytes"
         return ""
 
-    def _values_given(self) -> dict[str, Value]:
-        """Return what somebody gave, by name in the order of the table."""
-        given: frozenset[str] = vars(self)["_given"]
-        return {name: getattr(self, name) for name in self._table if name in given}
 
-    def _with(self, values: Mapping[str, Value]) -> Self:
-        """Return settings with some replaced, which are not checked and count as given."""
-        made = self.__class__.__new__(self.__class__)
-        given = vars(self)["_given"] | values.keys()
-        vars(made).update({**vars(self), **values}, _given=given)
-        return made
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise ConfigError(f"{type(self).__name__} is frozen: {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise ConfigError(f"{type(self).__name__} is frozen: {name} cannot be deleted")
-
-    def __iter__(self) -> Iterator[tuple[str, object]]:
-        return ((name, getattr(self, name)) for name in self._table)
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self)})"
+SETTINGS = Config._table

@@ -6,8 +6,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.model import SETTINGS, Config
-from dftrace_ai.config.settings import MESSAGE_LETTERS, PREFIX, Given, nearest
+from dftrace_ai.config.rows import MESSAGE_LETTERS, PREFIX, Given, nearest
+from dftrace_ai.config.settings import SETTINGS, Config
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened, tell
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from dftrace_ai.config.settings import FALSE_WORDS, TRUE_WORDS
+from dftrace_ai.config.rows import FALSE_WORDS, TRUE_WORDS
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 
 # Those that cannot be handled, and those whose default action a crash needs.

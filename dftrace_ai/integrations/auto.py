@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.model import Config
+from dftrace_ai.config.settings import Config
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.integrations.options import AutoOptions, named_parts, options_of
 from dftrace_ai.integrations.registry import (

@@ -15,7 +15,7 @@ from dftrace_ai.run.emitting import Gate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
 
 EVERYWHERE: Final = "all"
 """As a list of folders: every file."""

@@ -19,7 +19,7 @@ from dftrace_ai.wording import LOGGER, LastWord, tell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
     from dftrace_ai.run.native_types import RunSettings
 
 
@@ -151,7 +151,7 @@ def _settings(config: Config, parents: Run | None) -> RunSettings | None:
 
 
 def _configured(asked: Asked) -> Config:
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
     from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.core_settings import absolute
 
@@ -171,7 +171,7 @@ def _configured(asked: Asked) -> Config:
 
 def refuse_what_is_no_config(given: object) -> None:
     """Raise a ConfigError, which says what was meant, where no `Config` stands in its place."""
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
 
     if isinstance(given, Config):
         return

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai._version import __version__
-from dftrace_ai.config.model import SETTINGS, Config
+from dftrace_ai.config.settings import SETTINGS, Config
 from dftrace_ai.config.values import layout_text
 from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.masking import masked_words

@@ -17,7 +17,7 @@ from dftrace_ai.wording import tell
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
 
 
 def initialize(config: Config | None = None, **overrides: Any) -> Run:

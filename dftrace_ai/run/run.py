@@ -14,7 +14,7 @@ from dftrace_ai.wording import LastWord
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.settings import Config
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.spools.outcome_types import WriteOutcome
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -129,7 +129,7 @@ class Run:
     def _config_in_force(self) -> Config:
         """Return the settings; of a child that goes on with its parent's run, the parent's."""
         if self._config is None:
-            from dftrace_ai.config.model import Config
+            from dftrace_ai.config.settings import Config
 
             given: Any = self._settings["config"] if self._settings is not None else {}
             self._config = Config(**given)

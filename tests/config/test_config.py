@@ -10,8 +10,8 @@ import pytest
 
 from dftrace_ai.config import Config, load_config
 from dftrace_ai.config import sources as config_sources
-from dftrace_ai.config.model import SETTINGS
-from dftrace_ai.config.settings import accepted_values
+from dftrace_ai.config.rows import accepted_values
+from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.wording import ToldOnce
 

@@ -25,7 +25,7 @@ from jsonschema import Draft202012Validator
 
 import dftrace_ai
 from dftrace_ai.config import Config, load_config
-from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.run.core_settings import absolute
 

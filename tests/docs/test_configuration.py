@@ -10,8 +10,8 @@ import pytest
 import dftrace_ai
 import dftrace_ai.compat.dftracer as compat
 from dftrace_ai.config import Config, load_config
-from dftrace_ai.config.model import SETTINGS
-from dftrace_ai.config.settings import Setting, accepted_values
+from dftrace_ai.config.rows import Setting, accepted_values
+from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.run.ranks import find_rank
 from docs.pages import DOCS, between, blocks, plain, section, table

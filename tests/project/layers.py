@@ -148,7 +148,10 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "garbage": {"nodes", "options"},
         "torch": {"swapping", "nodes", "steps", "options", "checkpoints", "files"},
         **dict.fromkeys(
-            ("lightning", "transformers", "engines", "keras", "ray", "tensorflow"),
+            (
+                *("lightning", "transformers", "accelerate", "deepspeed", "megatron"),
+                *("keras", "ray", "tensorflow"),
+            ),
             {
                 *("swapping", "nodes", "steps", "options", "checkpoints", "callbacks"),
                 *("torch", "auto"),

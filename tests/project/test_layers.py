@@ -158,7 +158,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("analysis/reading/reader.py", "from dftrace_ai import _native", upward),
         ("run/ending.py", "from dftrace_ai import _reader", upward),
         ("errors.py", "from dftrace_ai.wording import counted", upward),
-        ("trace_format/lines.py", "importlib.import_module('dftrace_ai.config.model')", upward),
+        ("trace_format/lines.py", "importlib.import_module('dftrace_ai.config.settings')", upward),
         ("trace_format/lines.py", "def late():\n    from dftrace_ai.run.run import Run", upward),
         ("trace_format/lines.py", "if TYPE_CHECKING:\n    import dftrace_ai.live", upward),
         ("spools/search.py", "from dftrace_ai import ai", upward),

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.trace_format.lines import event_adapter
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

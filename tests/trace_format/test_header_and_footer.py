@@ -14,7 +14,7 @@ from perfetto.trace_file import Trace, plain
 from dftrace_ai import ai
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.validating.rules import LineFaultError, LineModel
-from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.run import emitting
 from dftrace_ai.trace_format import file_names, lines
 from dftrace_ai.trace_format.header_and_footer import (

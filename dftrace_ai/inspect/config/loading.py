@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dftrace_ai.config.settings import nearest
+from dftrace_ai.config.rows import nearest
 from dftrace_ai.config.yaml_file import Guard, opened
 from dftrace_ai.inspect.config import features, names
 from dftrace_ai.inspect.config.grammar import (

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from dftrace_ai.config.settings import Settings
+from dftrace_ai.config.rows import Settings
 from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.records import ParamsRecord
 from dftrace_ai.loggers.routines.base import BaseLogger

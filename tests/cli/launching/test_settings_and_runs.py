@@ -8,7 +8,7 @@ from pathlib import Path
 from conftest import read_all, trace_files
 from safety.commands import invoke
 
-from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import SETTINGS
 from launching import RUN, environment, launched, ran
 
 RECORDS = """

@@ -1,7 +1,4 @@
-"""Frameworks that drive a training and take no callback: accelerate, DeepSpeed and Megatron.
-
-They are heard of by `auto` alone, once the program has imported them.
-"""
+"""Steps and checkpoints of DeepSpeed's engines, which take no callback."""
 
 from __future__ import annotations
 
@@ -26,24 +23,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.swapping import Swaps
 
 
-def install_accelerate(options: AutoOptions) -> Callable[[], None]:
-    """Record what an `Accelerator` saves and loads; it has no number of its steps to tell."""
-    return once_imported(
-        "accelerate", "accelerate.accelerator", functools.partial(_accelerate, options)
-    )
-
-
-def _accelerate(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
-    capture, restart = beside(ai.checkpoint.capture), beside(ai.checkpoint.restart)
-    for name, node, place_of in (
-        ("save_state", capture, lambda call: call.result),
-        ("save_model", capture, lambda call: call.given(2, "save_directory")),
-        ("load_state", restart, lambda call: call.given(1, "input_dir")),
-    ):
-        make = functools.partial(recorded, options, node, place_of)
-        swaps.swap(needed(home, "Accelerator"), name, make)
-
-
 ENGINE = "deepspeed.runtime.engine"
 STEP = "_take_model_step"
 PIPELINE = "deepspeed.runtime.pipe.engine"
@@ -55,7 +34,7 @@ HOOKS: Hooks = {
 }
 
 
-def install_deepspeed(options: AutoOptions) -> Callable[[], None]:
+def install(options: AutoOptions) -> Callable[[], None]:
     """Record the steps of engines as a whole, with their own numbers, and their checkpoints."""
     return once_imported("deepspeed", "deepspeed", functools.partial(_deepspeed, options))
 
@@ -99,18 +78,3 @@ def _saved(call: Call) -> Any:
 def _loaded(call: Call) -> Any:
     place = call.result[0]
     return os.path.dirname(place) if isinstance(place, str) and Path(place).is_file() else place
-
-
-SCHEDULES = "megatron.core.pipeline_parallel.schedules"
-
-
-def install_megatron(options: AutoOptions) -> Callable[[], None]:
-    """Record backward passes of stages whose outputs were given up: they use no door of torch's."""
-    return once_imported("megatron", SCHEDULES, functools.partial(_megatron, options))
-
-
-def _megatron(options: AutoOptions, swaps: Swaps, schedules: ModuleType) -> None:
-    # Torch is there by now, and was not when this was.
-    from dftrace_ai.integrations.torch.backward import learning_backward
-
-    swaps.swap(schedules, "custom_backward", functools.partial(learning_backward, options))
