@@ -116,8 +116,11 @@ Carried carried_by(const Node* node) noexcept { return {node->arguments, node->n
 // Other arguments for a node, or none; the next span takes a snapshot of them. What goes may run code.
 void give_arguments(Node* node, const Carried& to) {
     node->args_id = 0;
-    node->args_generation = node->told_generation = node->plain_generation = 0;
-    node->own_version = shared.version;
+    node->args_generation = node->told_generation = 0;
+    if (node->follows) {
+        node->plain_generation = 0;
+        node->own_version = shared.version;
+    }
     if (to.numbers) ++to.numbers->users;
     drop_numbers(std::exchange(node->numbers, to.numbers));
     if (to.arguments == node->arguments && !node->arguments_of_one) return;
@@ -159,13 +162,18 @@ class Update {
 
     // False with an error set. What `merged` says is borrowed.
     [[nodiscard]] bool with(const Node* node, Carried& merged) {
+        return node->follows ? with_told(node, merged) : merge_.with(carried_by(node), merged);
+    }
+
+  private:
+    // Few follow: those that do not are many, and get through an update without this.
+    [[gnu::noinline]] bool with_told(const Node* node, Carried& merged) {
         const Numbers told = told_since(node);
         if (!told.count) return merge_.with(carried_by(node), merged);
         if ((!over_told_ || !(told == told_)) && !make_over(told)) return false;
         return over_told_->with(carried_by(node), merged);
     }
 
-  private:
     bool make_over(const Numbers& told) {
         told_ = both_ = told;
         bool fits = !updates_;
