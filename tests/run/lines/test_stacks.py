@@ -109,6 +109,17 @@ def test_names_and_lines_are_those_that_python_tells(way: str) -> None:
             assert [stacks_of(reader, sample) for sample in samples] == [seen]
 
 
+def test_code_where_other_code_was_is_told_by_its_own_name() -> None:
+    """Addresses are used again at once: what is known of one is held against what is there now."""
+    reader = _native.StackReader()
+    for number in range(300):
+        space: dict[str, object] = {}
+        text = "\n" * (number % 40) + f"def f_{number}(look):\n    return look()\n"
+        exec(compile(text, f"file_{number}", "exec"), space)
+        (sample,) = space[f"f_{number}"](lambda: reader.sample(1, True))  # type: ignore[operator]
+        assert stacks_of(reader, sample)[1] == (f"f_{number}", f"file_{number}", number % 40 + 2)
+
+
 REFUSED = """
     import ctypes, json, os, struct, sys
     from dftrace_ai import _native
