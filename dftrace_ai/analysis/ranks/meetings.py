@@ -94,10 +94,10 @@ class _Working:
         )
         error = np.minimum.reduceat(late, first)
         broken = self._by_clock(transfer, error)
-        self._rooted(took, transfer, wait, known)
+        held = self._rooted(took, transfer, wait, last, known)
         self._messages(took, transfer, wait, error, last, known)
         known &= ~broken
-        last[(~joint & (matches.name < MESSAGE)) | ~known] = UNTOLD
+        last[(~joint & (matches.name < MESSAGE) & ~held) | ~known] = UNTOLD
         last[self._unseen(transfer, known)] = UNTOLD
         imposed = np.where(joint & known, second - shortest, 0)
         wait = np.maximum(np.where(joint[meeting], took - transfer[meeting], wait), 0)
@@ -154,17 +154,40 @@ class _Working:
         error[sure] += unsure[sure]
         return broken
 
-    def _rooted(self, took: Integers, transfer: Integers, wait: Integers, known: Integers) -> None:
-        """Of what has a root: that one is there as long as it takes."""
+    def _rooted(
+        self,
+        took: Integers,
+        transfer: Integers,
+        wait: Integers,
+        last: Integers,
+        known: Integers,
+    ) -> Integers:
+        """Of what has a root: that one is there as long as it takes, but for waiting for others.
+
+        Returns:
+            Of each whether the root was held until another had come, who is the last.
+        """
         matches, calls = self._matches, self._matches.calls
         is_root = self._ranks.number[calls.rank] == calls.peer
         rooted = ~self._joint & (matches.name < MESSAGE) & self._ends
         rooted &= np.add.reduceat(is_root.astype(np.int64), matches.first) == 1
-        own = np.add.reduceat(np.where(is_root, took, 0), matches.first)
-        transfer[rooted] = own[rooted]
+        # Where the root of each is.
+        at = np.maximum.reduceat(np.where(is_root, np.arange(len(is_root)), 0), matches.first)
+        root = at[self._meeting]
+        end = calls.end_ns[root]
+        comes = rooted[self._meeting] & (self._clock == self._clock[root])
+        comes &= (self._begun > self._begun[root]) & (self._begun <= end)
+        came = np.where(comes, self._begun, self._begun[root])
+        latest = np.maximum.reduceat(came, matches.first)
+        transfer[rooted] = np.maximum(calls.end_ns[at] - latest, 0)[rooted]
+        held: Integers = rooted & (latest > self._begun[at])
+        is_last = comes & (came == latest[self._meeting])
+        who = np.maximum.reduceat(np.where(is_last, calls.rank, 0), matches.first)
+        last[held] = who[held]
         known |= rooted
         mine = rooted[self._meeting]
-        wait[mine] = np.where(is_root, 0, took - own[self._meeting])[mine]
+        wait[mine] = (took - transfer[self._meeting])[mine]
+        return held
 
     def _messages(
         self,

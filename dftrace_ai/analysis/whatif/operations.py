@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -85,7 +85,7 @@ def first_ends(
 
 def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
     """Make the graph of operations, and what each takes."""
-    one = operations
+    one = _with_held_roots(operations, uncertainty_ns)
     member = one.meeting != ALONE
     begin, met = _begins(one, one.end_ns)
     # A member that left before the last came has not waited for it.
@@ -107,6 +107,33 @@ def weigh(operations: Operations, uncertainty_ns: int) -> Weighed:
         int(negative.sum()),
         int(truly.sum()),
     )
+
+
+def _with_held_roots(one: Operations, uncertainty_ns: int) -> Operations:
+    """Let meetings wait for those, too, that came after the root and before it had left.
+
+    Who sends may be held until the other is there, as on gloo. Those of the same meeting that had
+    left by then have waited for nobody.
+    """
+    taking = np.flatnonzero((one.meeting != ALONE) & ~one.gives)
+    if not len(taking):
+        return one
+    begin, _ = _begins(one, one.end_ns)
+    giving = np.flatnonzero((one.meeting != ALONE) & one.gives)
+    begun, left = np.full((2, int(one.meeting.max()) + 1), np.iinfo(np.int64).max)
+    begun[one.meeting[giving]], left[one.meeting[giving]] = begin[giving], one.end_ns[giving]
+    of = one.meeting[taking]
+    later = (begun[of] < begin[taking] - uncertainty_ns) & (begin[taking] <= left[of])
+    gives = one.gives.copy()
+    gives[taking[later]] = True
+    held = replace(one, gives=gives)
+    _, met = _begins(held, one.end_ns)
+    is_held = np.zeros(len(begun), bool)
+    is_held[of[later]] = True
+    gone = is_held[of] & (one.end_ns[taking] < met[taking])
+    must_wait = one.must_wait.copy()
+    must_wait[taking[gone]] = False
+    return replace(held, must_wait=must_wait)
 
 
 def _begins(one: Operations, ends: Integers) -> tuple[Integers, Integers]:

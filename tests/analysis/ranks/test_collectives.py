@@ -207,6 +207,24 @@ def test_rooted_ones_take_what_they_take_the_root_and_all_to_all_may_be_uneven()
     assert (even.bytes, even.uneven) == (8_000, near(8_000 / (14_000 / 3)))
 
 
+def test_a_root_waits_for_those_that_come_before_it_has_left():
+    """As on gloo, of whom the one that sends is held until the other is there."""
+    ranks = [Rank(rank) for rank in range(3)]
+    group = Group("0", "", (0, 1, 2))
+    for step in range(20):
+        # The root has left before the last has come in every other step.
+        until = 31 if step % 2 else 2
+        for rank, came, left in ((0, 0, until), (1, 1, 3), (2, 30, 31)):
+            start = step * STEP
+            ranks[rank].calls.append(
+                Call("bcast", group, start + came * MS, start + left * MS, step, seq=step, peer=0)
+            )
+    cast = row_of(collectives_of(job(ranks)), "bcast")
+    assert cast.transfer_ns.p50 == cast.transfer_ns.p95 == near(MS)
+    assert cast.wait_ns.p95 == near(30 * MS)
+    assert [(who.rank, who.share) for who in cast.root][:1] == [(2, pytest.approx(31 / 33))]
+
+
 def test_ends_that_are_not_known_are_not_told():
     ranks = [Rank(0), Rank(1)]
     group = Group("0", "", (0, 1))

@@ -345,6 +345,29 @@ def test_what_is_queued_behind_an_end_that_was_seen_late_may_have_begun_before()
     assert (found.abstained, found.cause.ranks) == ((), (SLOW,))
 
 
+def _told_by_root(_: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    """The last transfer of each step is a broadcast of rank 0, as of whether to go on."""
+    calls = chunk.calls
+    sent = calls.nth % BUCKETS == BUCKETS - 1
+    name, peer = np.where(sent, len(NAMES), calls.name), np.where(sent, 0, calls.peer)
+    return chunk._replace(calls=calls._replace(name=name, peer=peer))
+
+
+def test_a_root_that_leaves_when_a_late_rank_has_come_has_waited_for_it() -> None:
+    """As on gloo: what it was there longer is no transfer."""
+    made = MadeHosts(8, STEPS)
+    made.own[SLOW, :, 4] += 40 * MS
+    job = _with(made.job(), _told_by_root)
+    found = whatif(
+        RanksOfJob.of(replace(one, names=(*NAMES, "bcast")) for one in job.ranks),
+        without=[{"rank": str(SLOW)}],
+    )
+    assert (found.cause.kind, found.cause.ranks) == ("worker", (SLOW,))
+    joint = whatif(made.job(), without=[{"rank": str(SLOW)}])
+    assert found.slowdown == pytest.approx(joint.slowdown, rel=0.01)
+    assert found.without[0].ratio == pytest.approx(joint.without[0].ratio, rel=0.01)
+
+
 def test_operations_that_are_matched_in_a_circle_are_named() -> None:
     made = MadeHosts(2, STEPS)
     # All are launched before the first is done, so that any match can be believed.
