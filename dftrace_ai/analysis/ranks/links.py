@@ -66,6 +66,7 @@ class Links:
             [len(np.unique(self.host[inside])) > 1 for inside in groups.inside], bool
         )
         self._known: dict[_Link, list[tuple[int, int]]] = {}
+        self._errors: dict[_Link, list[tuple[int, int]]] = {}
 
     def add(self, meetings: Meetings, some: Integers) -> None:
         """Take what some meetings took."""
@@ -73,13 +74,16 @@ class Links:
         if not len(at):
             return
         links, number = self._links_of(meetings, at)
-        took = meetings.transfer_ns[at]
-        order = np.lexsort((took, number))
-        first = begins(number[order])
-        count = np.diff(first, append=len(order))
-        middle = took[order][first + (count - 1) // 2]
-        for link, median, times in zip(links, middle.tolist(), count.tolist(), strict=True):
-            self._known.setdefault(link, []).append((median, times))
+        for known, values in (
+            (self._known, meetings.transfer_ns[at]),
+            (self._errors, meetings.error_ns[at]),
+        ):
+            order = np.lexsort((values, number))
+            first = begins(number[order])
+            count = np.diff(first, append=len(order))
+            middle = values[order][first + (count - 1) // 2]
+            for link, median, times in zip(links, middle.tolist(), count.tolist(), strict=True):
+                known.setdefault(link, []).append((median, times))
 
     def odd(self) -> dict[_Link, tuple[int, int, int]]:
         """Return which links are slow, with their time, the usual one, and how many there are."""
@@ -94,6 +98,9 @@ class Links:
             usual = int(np.sort(took)[(len(took) - 1) // 2])
             scale = 1.4826 * float(np.median(np.abs(took - usual)))
             slow = (took > _TIMES * usual) & (took - usual > _SCALES * scale)
+            if not links[0].across:
+                # On a host they wait for a processor, and for whoever looks for them late.
+                slow &= took - usual > np.array([_median(self._errors[link]) for link in links])
             if 0 < slow.sum() <= max(1, _MOST_SHARE * len(links)):
                 for at in np.flatnonzero(slow).tolist():
                     found[links[at]] = int(took[at]), usual, len(links)

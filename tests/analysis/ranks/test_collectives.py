@@ -342,6 +342,14 @@ def test_a_slow_link_among_others_is_found():
     assert link.usual_ns == pytest.approx(6 * MS, rel=0.03)
     assert link.cost == pytest.approx(0.2, rel=0.05)
     assert link.low > 0.15
+    # On one host it is a link where ends are known so well, and else whoever looked for them late.
+    near_by = [replace(rank, host="node0") for rank in told]
+    assert len(collectives_of(job(near_by)).links) == 1
+    seen_late = [
+        replace(rank, calls=[replace(call, until="waited") for call in rank.calls])
+        for rank in near_by
+    ]
+    assert collectives_of(job(seen_late)).links == ()
     # What lies between steps is time as well: here as much as they are.
     whole = job(told)
     apart = [replace(one, apart_ns=40 * STEP) for one in whole.ranks]
