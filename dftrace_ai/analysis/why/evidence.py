@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from dftrace_ai.analysis.limits import severity
+from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
@@ -209,6 +210,13 @@ class Evidence:
         """What of each step is in no span, or only in one around all of it; nanoseconds."""
         parts = self.steps.parts
         return parts["none"] + parts["other"] - self.other_ns
+
+    @cached_property
+    def garbage_ns(self) -> Integers:
+        """How long Python's garbage was collected in each step, in whatever span that lies."""
+        spans, steps = self.rank.process.spans, self.steps
+        some = spans.at(spans.called(*GARBAGE.split("/")))
+        return covered_within(*union(some.start_ns, some.end_ns), steps.start_ns, steps.end_ns)
 
     @property
     def longest_others(self) -> list[SpanShare]:

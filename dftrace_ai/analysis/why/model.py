@@ -452,6 +452,7 @@ class Rhythm(TypedDict):
     times: int
     extra_ns: int
     untold_evaluation: bool
+    garbage: bool  # most of it is collecting Python's, in whatever span that lies
 
 
 class Drift(TypedDict):

@@ -38,6 +38,8 @@ MACHINE: Final = (
     "temperature; or for batches that got larger."
 )
 
+NEXT_OF_GARBAGE: Final = "Call gc.freeze() after setting up; collect less often, between steps."
+
 
 class _Sentences(NamedTuple):
     """What it is, what to try next, and what shows it."""
@@ -93,7 +95,7 @@ def _other(finding: Finding, said: _Said) -> _Sentences:
     if of and f"{of[0]['cat']}/{of[0]['name']}" == GARBAGE:
         return _Sentences(
             f"{said.share} of a step is other work, most of it collecting Python's garbage.",
-            "Call gc.freeze() after setting up; collect less often, between steps.",
+            NEXT_OF_GARBAGE,
             f"Of it: {spans}.",
         )
     return _Sentences(
@@ -175,9 +177,14 @@ def _optimizer(finding: Finding, said: _Said) -> _Sentences:
 
 def _periodic(finding: Finding, said: _Said) -> _Sentences:
     rhythm = told_by.figures_of(finding, told_by.Rhythm)
+    longer = f"Every {_ordinal(rhythm['every'])} step takes {time_text(rhythm['extra_ns'])} longer"
+    if rhythm["garbage"]:
+        return _Sentences(
+            f"{longer}, most of it collecting Python's garbage: {said.share} of the training.",
+            NEXT_OF_GARBAGE,
+        )
     return _Sentences(
-        f"Every {_ordinal(rhythm['every'])} step takes {time_text(rhythm['extra_ns'])} longer, "
-        f"{_where(finding.cause)}: {said.share} of the training.",
+        f"{longer}, {_where(finding.cause)}: {said.share} of the training.",
         "Look for what your program does at that rhythm: logging, saving, clearing caches.",
         UNTOLD_EVALUATION if rhythm["untold_evaluation"] else "",
     )

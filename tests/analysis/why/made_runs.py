@@ -68,6 +68,7 @@ class Training:
     warm_ms: float = 0.0
     every: int = 0
     every_ms: float = 0.0
+    garbage: bool = False  # what takes longer now and then is collecting it
     slower: float = 0.0
     since: tuple[int, float] | None = None
     where: str = "forward"
@@ -248,10 +249,14 @@ class _Writer:
                 length += comm + 5000
             if name == "backward" and t.hidden_comm_ms:
                 length += self.some(t.hidden_comm_ms)
+            if t.garbage and extra and name == t.where:
+                self.main.say("host", "gc", self.now + 1000, extra * MS, **tags)
             self.spend(cat, name, length, tags)
         if t.log_ms:
             self.spend("other", "other.log", self.some(t.log_ms), tags)
         if t.where == "nowhere":
+            if t.garbage and extra:
+                self.main.say("host", "gc", self.now, extra * MS, **tags)
             self.now += extra * MS
         if t.checkpoint and n % t.checkpoint[0] == 0:
             self.spend("checkpoint", "capture", self.some(t.checkpoint[1]), tags)

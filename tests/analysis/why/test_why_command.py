@@ -175,6 +175,18 @@ def test_what_is_no_share_is_a_setting_too(
     assert kind not in kinds(limits)
 
 
+@pytest.mark.parametrize("where", ["forward", "nowhere"])
+def test_a_rhythm_of_garbage_is_told_as_that_in_whatever_span_it_lies(
+    tmp_path: Path, where: str
+) -> None:
+    Training(every=9, every_ms=30, where=where, garbage=True).write(tmp_path, 1)
+    (beat,) = [one for one in why([tmp_path]).findings if one.kind == "periodic"]
+    assert re.match(
+        r"Every 9th step takes .* longer, most of it collecting Python's garbage: ", beat.what
+    )
+    assert beat.next.startswith("Call gc.freeze() after setting up")
+
+
 def test_confidence_is_high_from_the_second_number_of_steps_on(starved: Path) -> None:
     def confidence(limit: str) -> str:
         return why([starved], limits_of([limit])).findings[0].confidence

@@ -90,6 +90,7 @@ def _periodic(evidence: Evidence, rhythm: Rhythmical) -> Finding | None:
     rest = evidence.single.copy()
     rest[members] = False
     part = evidence.part_that_grew(members, rest)
+    collected = np.maximum(evidence.garbage_ns[members] - np.median(evidence.garbage_ns[rest]), 0)
     return evidence.finding(
         "periodic",
         evidence.limits["periodic"],
@@ -99,6 +100,7 @@ def _periodic(evidence: Evidence, rhythm: Rhythmical) -> Finding | None:
             times=len(members),
             extra_ns=int(np.median(excess)),
             untold_evaluation=part == "forward" and _may_be_evaluation(evidence),
+            garbage=bool(collected.sum() >= ONE_PART * excess.sum()),
         ),
         cause=part,
         confidence=_confidence(evidence, part),
