@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -349,6 +350,18 @@ def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> Non
         # Nothing saves more than all of it.
         for change in (value["step"], *(row["change"] for row in value["names"])):
             assert change["low_ns"] is None or change["low_ns"] >= -change["before_ns"]
+
+
+def test_of_what_is_not_sure_the_mean_is_told_where_long_steps_outweigh_the_others(
+    tmp_path: Path,
+) -> None:
+    draw = random.Random(1)
+    calm = of_lengths(tmp_path / "calm", [draw.uniform(15, 35) for _ in range(60)])
+    paused = [900 if at % 30 == 10 else draw.uniform(13, 33) for at in range(60)]
+    for pair in ((calm, rare := of_lengths(tmp_path / "paused", paused)), (rare, calm)):
+        found = diff(*pair)
+        assert (found.verdict, found.step and found.step.measure) == ("none", "mean")
+        assert any("the median step went the other way" in note for note in found.notes)
 
 
 def test_what_lies_between_steps_is_in_no_row(tmp_path: Path) -> None:
