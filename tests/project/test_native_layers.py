@@ -39,8 +39,11 @@ ALONE = {
     "reading/arrow": {"reading/arrow", "reading/traces", "index", "text"},
     "index": {"index", "text"},
 }
-# Read as it stands: no more than the blocking of signals.
-HEADERS_ALONE = {"dftrace/system/signals_blocked.hpp"}
+# Read as they stand: no more than how a thread of our own begins.
+HEADERS_ALONE = {
+    "dftrace/system/first_exception.hpp",
+    "dftrace/system/signals_blocked.hpp",
+}
 # Longer files say in their first lines why they are "one subject".
 MOST_LINES = 600
 FIRST_LINES = 20

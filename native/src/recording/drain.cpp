@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "dftrace/recording/dump_signal.hpp"
+#include "dftrace/system/first_exception.hpp"
 #include "dftrace/system/signals_blocked.hpp"
 
 namespace dftrace {
@@ -162,11 +163,7 @@ bool Drain::finish(Ending ending) {
 }
 
 void Drain::loop() {
-    // The first exception of a thread takes memory, and would end the process where there is none.
-    try {
-        throw std::bad_alloc();
-    } catch (const std::bad_alloc&) {
-    }
+    throw_first_exception();
     pthread_setname_np(pthread_self(), "dftrace-drain");
     spool_.header().look_at_clocks();  // for the header, whoever writes it
     marker_.write(settings_, spool_.path());

@@ -18,6 +18,7 @@
 
 #include "dftrace/recording/thread.hpp"
 #include "dftrace/system/clock.hpp"
+#include "dftrace/system/first_exception.hpp"
 #include "dftrace/system/signals_blocked.hpp"
 
 namespace dftrace {
@@ -114,6 +115,7 @@ void Sampler::wait_for_tick() noexcept {
 }
 
 void Sampler::loop() noexcept {
+    throw_first_exception();
     pthread_setname_np(pthread_self(), "dftrace-lines");
     store_at_ = Clock::now() + between_chunks;
     for (bool last = false; !last;) {

@@ -78,7 +78,11 @@ void StackReader::sample_all(const Wanted& wanted, std::vector<StackSample>& int
     unread_.clear();
     OwnMemory memory(way_);
     std::uint64_t state = 0;
-    if (!memory.is_open() || !memory.read(state, layout_.interpreter + layout_.threads)) return;
+    if (!memory.is_open() || !memory.read(state, layout_.interpreter + layout_.threads)) {
+        // Of an address that is always there: the program has locked itself in since.
+        way_ = find_memory_way(way_);
+        return;
+    }
     for (std::size_t i = 0; state && i < most_threads; ++i) {
         // A state that was freed is that of no thread of this interpreter: the rest of the list is lost with
         // it.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dftrace/system/clock.hpp"
+#include "dftrace/system/first_exception.hpp"
 #include "dftrace/system/signals_blocked.hpp"
 
 namespace dftrace {
@@ -354,6 +355,7 @@ GatheredBlock BlocksAhead::take() {
 }
 
 void BlocksAhead::work(BlockCodec& codec) {
+    throw_first_exception();
     std::unique_lock lock(mutex_);
     for (;;) {
         waiting_has_some_.wait(lock, [this] { return stop_ || !waiting_.empty(); });

@@ -34,6 +34,7 @@ enum word {
     CLOCKS_STAND,    /* 1: the clocks that only rise show the moment at which they were first asked */
     DRAIN_FAILS_AT,  /* the drain thread's n-th allocation from now fails; below 0: all do */
     DRAIN_ALLOCATED, /* allocations of the drain thread */
+    SAMPLER_TOO,     /* a thread that samples stacks, begun from now on, is as the drain thread */
     STOLEN_NAMES,    /* so many files that are about to be made are there first */
     MARKER_KILLS,    /* 1: who writes a marker is killed before its first byte */
     NO_TMPFILE,      /* 1: the file system has no files without a name */
@@ -266,7 +267,8 @@ int adjtimex(struct timex* told) {
 int pthread_setname_np(pthread_t thread, const char* name) {
     static int (*real)(pthread_t, const char*);
     if (!real) real = (int (*)(pthread_t, const char*))dlsym(RTLD_NEXT, "pthread_setname_np");
-    if (strcmp(name, "dftrace-drain") == 0) in_drain_thread = 1;
+    const int samples = words[SAMPLER_TOO] && strcmp(name, "dftrace-lines") == 0;
+    if (samples || strcmp(name, "dftrace-drain") == 0) in_drain_thread = 1;
     return real(thread, name);
 }
 

@@ -23,6 +23,7 @@ WORDS = (
     "clocks_stand",
     "drain_fails_at",
     "drain_allocated",
+    "sampler_too",
     "stolen_names",
     "marker_kills",
     "no_tmpfile",

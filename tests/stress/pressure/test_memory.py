@@ -125,7 +125,8 @@ def test_no_memory_at_all_for_the_writer_for_a_while(pressed: Pressed) -> None:
         WORK
         + """
 shim = Shim()
-with dftrace_ai.tracing(flush_interval_ms=1) as run:
+shim.sampler_too = 1
+with dftrace_ai.tracing(flush_interval_ms=1, lines_hz=1000) as run:
     shim.drain_fails_at = -1
     threads(run, 0)
     error = refused(run)
