@@ -25,6 +25,12 @@ OWN_CODE: Final = 0
 
 NO_STACK: Final = -1
 
+MOST_FRAMES: Final = 1000
+"""Of a stack, as the recorder keeps them; stacks as deep as a file likes would take all memory."""
+
+MOST_US: Final = 2**53
+MOST_LINE: Final = 2**31
+
 
 class Function(NamedTuple):
     """A function of the program, or of a library; its file is empty where that is left out."""
@@ -142,6 +148,15 @@ class _Data(TypedDict):
     cut: list[int]
 
 
+class _Start(TypedDict):
+    startTime: int
+
+
+class _Begin(TypedDict):
+    hz: float
+    data: _Start
+
+
 @dataclass(repr=False)
 class _Profile:
     """The samples of a thread in one part of a trace, as its lines have come."""
@@ -149,6 +164,7 @@ class _Profile:
     at_us: int
     period_ns: int
     nodes: dict[int, int] = field(default_factory=dict)
+    depth: dict[int, int] = field(default_factory=dict)  # of a node, by its number in the tree
 
 
 @dataclass(repr=False)
@@ -173,6 +189,14 @@ class _Columns:
         )
         columns = (at_ns + base_ns, tid, stack, cpu_ns, since_ns, cut, period_ns)
         return _in_order(StackSamples(pid, tree, *columns))
+
+
+def _begun(said: _Begin) -> _Profile:
+    period_ns = round(1e9 / said["hz"])
+    start_us = int(said["data"]["startTime"])
+    if not (0 < period_ns < MOST_US and 0 <= start_us < MOST_US):
+        raise ValueError("times that cannot be")
+    return _Profile(start_us, period_ns)
 
 
 class StackReader:
@@ -217,9 +241,9 @@ class StackReader:
                         columns = found.setdefault(pid, _Columns())
                         self._add(said["data"], profiles[pid, number], tid, columns)
                     else:
-                        period_ns = round(1e9 / said["hz"])
-                        start_us = int(said["data"]["startTime"])
-                        profiles[pid, number] = _Profile(start_us, period_ns)
+                        # What it had before ends here, also where this cannot be read.
+                        profiles.pop((pid, number), None)
+                        profiles[pid, number] = _begun(said)
                 except (ArithmeticError, KeyError, TypeError, ValueError):
                     odd += 1
         self.notes += blocks.notes
@@ -233,8 +257,12 @@ class StackReader:
         for node in cpu_profile.get("nodes", ()):
             parent = node.get("parent")
             outer = NO_STACK if parent is None else nodes[parent]
+            depth = profile.depth.get(outer, 0) + 1
+            if depth > MOST_FRAMES:
+                raise ValueError("more frames than a stack has")
             function, line = self._called(node["callFrame"])
-            nodes[node["id"]] = self.tree.node(outer, function, line)
+            made = nodes[node["id"]] = self.tree.node(outer, function, line)
+            profile.depth[made] = depth
         stacks = [nodes[number] for number in cpu_profile["samples"]]
         since = data["timeDeltas"]
         cpu, cut = data["cpu"], data["cut"]
@@ -243,7 +271,12 @@ class StackReader:
         at = [*accumulate(since, initial=profile.at_us)]
         # Before anything is taken in: a list of texts would be found here.
         whole = np.array([since, cpu, cut], np.int64) if stacks else np.zeros((3, 0), np.int64)
-        if (whole < -1).any() or (whole[0] < 0).any() or at[-1] >= 2**53:
+        if (
+            (whole < -1).any()
+            or (whole >= MOST_US).any()
+            or (whole[0] < 0).any()
+            or at[-1] >= MOST_US
+        ):
             raise ValueError("times that cannot be")
         profile.at_us = at[-1]
         to.at_us += at[1:]
@@ -257,11 +290,21 @@ class StackReader:
     def _called(self, frame: _CallFrame) -> tuple[Function, int]:
         """Return the function and the line of a frame; its name is written with its place."""
         key = written, file, library = frame["functionName"], frame["url"], frame["scriptId"]
+        line = int(frame["lineNumber"])
+        if not 0 <= line < MOST_LINE:
+            raise ValueError("a line that cannot be")
         function = self._functions.get(key)
         if function is None:
-            name = written.rpartition(" (")[0] if file and written.endswith(")") else written
+            if not (isinstance(written, str) and isinstance(file, str)):
+                raise TypeError("names that are no texts")
+            place = f" ({file}:{line})" if line else f" ({file})"
+            name = written
+            if file and written.endswith(")"):
+                # A name of a file may have brackets of its own.
+                shorter = written.removesuffix(place)
+                name = shorter if shorter != written else written.rpartition(" (")[0]
             function = self._functions[key] = Function(name or written, file, library != OWN_CODE)
-        return function, int(frame["lineNumber"])
+        return function, line
 
 
 def _together(parts: Sequence[StackSamples]) -> StackSamples:

@@ -80,7 +80,7 @@ void StackReader::sample_all(const Wanted& wanted, std::vector<StackSample>& int
     std::uint64_t state = 0;
     if (!memory.is_open() || !memory.read(state, layout_.interpreter + layout_.threads)) {
         // Of an address that is always there: the program has locked itself in since.
-        way_ = find_memory_way(way_);
+        if (const MemoryWay other = find_memory_way(way_); other != MemoryWay::none) way_ = other;
         return;
     }
     for (std::size_t i = 0; state && i < most_threads; ++i) {

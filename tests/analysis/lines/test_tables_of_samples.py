@@ -118,3 +118,58 @@ def test_lines_are_added_up(tmp_path: Path) -> None:
     refused = invoke("summary", tmp_path, "--by", "line", "--where", "cat = data")
     assert refused.status == 2
     assert "--by line takes no --where" in refused.err
+
+
+def odd_stacks(trace: TraceLines, tid: int, **odd: Any) -> None:
+    """Write samples of a thread that can be but for what is told."""
+    said = {"hz": 100, "start": 0, "name": "f (a.py:1)", "url": "a.py", "line": 1}
+    said |= {"frames": 1, "since": 0, "cpu": 0} | odd
+    stacks = MadeStacks(trace, 0, 100, tid)
+    begin = {"hz": said["hz"], "data": {"startTime": said["start"]}}
+    stacks.line("Profile", 0, {"hhash": trace.host_hash, **begin})
+    names = {"functionName": said["name"], "url": said["url"]}
+    frame = {**names, "scriptId": 0, "lineNumber": said["line"]}
+    nodes = [{"id": 1, "callFrame": frame}]
+    nodes += [{"id": n, "parent": n - 1, "callFrame": frame} for n in range(2, said["frames"] + 1)]
+    profile = {"nodes": nodes, "samples": [len(nodes)]}
+    columns = {"timeDeltas": [said["since"]], "cpu": [said["cpu"]], "cut": [0]}
+    data = {"cpuProfile": profile, **columns}
+    stacks.line("ProfileChunk", 0, {"hhash": trace.host_hash, "data": data})
+
+
+def test_samples_that_cannot_be_are_told_and_left_out(tmp_path: Path) -> None:
+    trace = TraceLines(100)
+    odd_stacks(trace, 7, frames=1000)
+    odd: list[dict[str, Any]] = [
+        *({"hz": hz} for hz in (0, -1, 1e-12, 1e300, "x")),
+        *({"start": start} for start in (-1, -(10**30), 10**30, 2**53)),
+        *({"line": line} for line in (-1, 2**31, 10**30)),
+        *({"name": name, "url": ""} for name in (5, True, [1])),
+        {"url": 5},
+        {"frames": 1001},
+        *({"since": since} for since in (-1, 2**53, 2**63, 10**30)),
+        *({"cpu": cpu} for cpu in (-2, 2**53, 2**63)),
+    ]
+    for tid, one in enumerate(odd, 8):
+        odd_stacks(trace, tid, **one)
+    trace.footer()
+    trace.write(tmp_path / "t-a-100.pfw.gz")
+    # Where the beginning of a profile cannot be read, its samples cannot, either.
+    told = f"{len(odd) + 9} lines of samples that cannot be read"
+    done = invoke("summary", tmp_path, "--by", "line", "--json")
+    assert [row["samples"] for row in json.loads(done.out)["lines"]] == [1]
+    assert told in done.err
+    for form in ("speedscope", "pprof"):
+        done = invoke("convert", tmp_path, "--to", form, "-o", tmp_path / form)
+        assert told in done.err
+
+
+@pytest.mark.parametrize("file", ["train (copy).py", "a (b)/c (d).py"])
+def test_a_file_may_have_brackets_in_its_name(tmp_path: Path, file: str) -> None:
+    trace = TraceLines(100)
+    odd_stacks(trace, 7, name=f"Data.decode ({file}:12)", url=file, line=12)
+    odd_stacks(trace, 8, name=f"Data.decode ({file})", url=file, line=0)
+    trace.footer()
+    trace.write(tmp_path / "t-a-100.pfw.gz")
+    rows = json.loads(invoke("summary", tmp_path, "--by", "line", "--json").out)["lines"]
+    assert [(row["function"], row["file"]) for row in rows] == [("Data.decode", file)] * 2

@@ -125,6 +125,7 @@ REFUSED = """
     from dftrace_ai import _native
 
     libc = ctypes.CDLL(None, use_errno=True)
+    before = _native.StackReader() if "later" in sys.argv else None
     if "not dumpable" in sys.argv:
         if os.getuid() == 0:
             os.setuid(65534)
@@ -141,7 +142,9 @@ REFUSED = """
         assert libc.prctl(22, 2, ctypes.byref(Filter(4, ctypes.addressof(code))), 0, 0) == 0
 
     def known():
-        reader = _native.StackReader()
+        reader = before or _native.StackReader()
+        if before:
+            reader.sample(1, True)
         return reader.names() if not reader.sample(1, True) else [name[0] for name in reader.names()]
 
     try:
@@ -156,6 +159,7 @@ REFUSED = """
     [
         (["no vm_readv"], ["<module>", "known"]),
         (["no vm_readv", "not dumpable"], ["<module>", "known"]),
+        (["no vm_readv", "not dumpable", "later"], ["<module>", "known"]),
         (
             ["no vm_readv", "not dumpable", "no pipes"],
             "the kernel refuses each way of reading this process's memory",
@@ -163,7 +167,10 @@ REFUSED = """
     ],
 )
 def test_where_calls_are_refused_another_way_is_found(refused: list[str], told: object) -> None:
-    """A sandbox, a process that changed its user, both; only without all three is nothing read."""
+    """A sandbox, a process that changed its user, both; only without all three is nothing read.
+
+    Also where that comes later than the first look.
+    """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(REFUSED), *refused],
         capture_output=True,
