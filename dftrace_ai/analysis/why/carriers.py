@@ -181,30 +181,38 @@ def _of_drift(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Foun
 
 
 def line_of_late_rank(
-    number: int, late: Collection[int], functions: Mapping[int, FunctionTimes | None]
-) -> tuple[FindingLine, ...]:
+    number: int,
+    late: Collection[int],
+    late_ns: float,
+    functions: Mapping[int, FunctionTimes | None],
+) -> tuple[tuple[FindingLine, ...], str]:
     """Return what a late rank does longer than the others, in one line; nothing where unknown.
+
+    Where it alone does that, and half of its lateness or more is there, also what to try next.
 
     Args:
         number: of the rank.
         late: all that are late.
+        late_ns: how much longer than the others it works in a step, on average.
         functions: of each rank how long it was in which functions.
     """
     own = functions.get(number)
     others = [one for of, one in functions.items() if of not in late and one is not None]
     if own is None or not own.steps:
-        return ()
+        return (), ""
     step_ns = own.samples * own.period_ns / own.steps
     more = more_than(own, others, LEAST_MORE * step_ns)
     if more is None:
-        return ()
+        return (), ""
     only = "" if more.others_ns else " only"
     theirs = time_text(more.others_ns) if more.others_ns else "0"
+    place = place_text(more.name, more.file, more.line)
+    alone = not more.others_ns and 2 * more.own_ns >= late_ns
+    following = f"Why rank {number} alone is in {place}." if alone else ""
     text = (
-        f"on rank {number}{only}: {place_text(more.name, more.file, more.line)} "
-        f"{time_text(more.own_ns)} a step, {theirs} on the others"
+        f"on rank {number}{only}: {place} {time_text(more.own_ns)} a step, {theirs} on the others"
     )
     of = own.functions[more.name, more.file]
     share = of.samples / own.samples, *wilson(of.samples, own.samples)
     carrier = Carrier(more.name, more.file, more.line, *share, own.samples)
-    return (FindingLine(f"steps of rank {number}", text, carrier),)
+    return (FindingLine(f"steps of rank {number}", text, carrier),), following

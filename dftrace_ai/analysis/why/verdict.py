@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.limits import Abstention
+from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job, Rank, measure
@@ -30,7 +31,7 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.analysis.why.sentences import because_of, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
@@ -414,6 +415,7 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         longer_ns=round(longer),
         waits_ns=round(waits),
     )
+    lines, of_line = _line_of(shown[0], late, judged)
     return Finding(
         "late-rank",
         late.kind,
@@ -426,25 +428,28 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         cost=late.cost,
         what=late.what,
         because=because_of(late, waits),
-        next=f"{late.next[:1].upper()}{late.next[1:]}.",
+        next=of_line or f"{late.next[:1].upper()}{late.next[1:]}.",
         evidence=cast("JsonObject", evidence),
         ranks=late.ranks,
         rank=shown[0],
         late_ranks=tuple(_late(number, own[number], others) for number in shown if late.ranks),
-        lines=_line_of(shown[0], late.ranks, judged),
+        lines=lines,
     )
 
 
 def _line_of(
-    number: int, late: Collection[int], judged: Mapping[int, JudgedSteps]
-) -> tuple[FindingLine, ...]:
+    number: int, late: RankFinding, judged: Mapping[int, JudgedSteps]
+) -> tuple[tuple[FindingLine, ...], str]:
+    """Return the line of a late rank, and what to try next where it alone is there."""
     functions = {of: one.functions for of, one in judged.items()}
-    if not late or not any(functions.values()):
-        return ()
+    if not late.ranks or not any(functions.values()):
+        return (), ""
     # Late: most traces hold no samples of stacks.
     from dftrace_ai.analysis.why.carriers import line_of_late_rank
 
-    return line_of_late_rank(number, late, functions)
+    lines, following = line_of_late_rank(number, late.ranks, late.late_ns, functions)
+    # Garbage is collected wherever a rank happens to be.
+    return lines, "" if late.name == GARBAGE else following
 
 
 def _late(number: int, own: OwnTime, others: Sequence[OwnTime]) -> LateRank:

@@ -206,6 +206,7 @@ def test_what_a_late_rank_does_longer_is_named(tmp_path: Path) -> None:
     found = re.fullmatch(told, line.text)
     assert found, line.text
     assert float(found[1]) == pytest.approx(20, rel=0.2)
+    assert verdict.findings[0].next == "Why rank 1 alone is in encode (data.py:42)."
     # One that does the same a little longer says nothing of a line.
     for program in programs:
         program.loop = [(20, 1, [at("encode", 42, "data.py")])]
