@@ -190,7 +190,7 @@ def _what(found: WhatIf, slowdown: float) -> str:
     if cause.kind in GOES_WHEN:
         together = (
             ""
-            if cause.correlation is None or cause.kind == "jitter"
+            if cause.correlation is None or cause.kind != "data"
             else " (forward and backward of one micro-batch go together, at "
             f"{cause.correlation:.2f})"
         )

@@ -289,7 +289,7 @@ CAUSES: dict[CauseKind, Cause] = {
     "stage or worker": Cause("stage or worker", 0.7, ranks=(1,), stages=(1,)),
     "split": Cause("split", 1.0, ranks=(16, 17), without=1.9),
     "data": Cause("data", 0.81, correlation=0.99),
-    "pauses": Cause("pauses", 0.6),
+    "pauses": Cause("pauses", 0.6, correlation=-0.03),
     "garbage collection": Cause("garbage collection", 0.6),
     "jitter": Cause("jitter", 0.6),
     "bubble": Cause("bubble", 0.2),
@@ -303,6 +303,7 @@ SAYS = {
     "worker": "90 % of that goes when rank 17 does as much as the others since step 40.",
     "data": "81 % of that goes when each operation of a rank takes its mean (forward and backward "
     "of one micro-batch go together, at 0.99).",
+    "pauses": "60 % of that goes when each operation of a rank takes its mean.",
     "split": "All of that goes when ranks 16, 17 do as much as the others. Did they as little as the "
     "others do now, the run would be 1.9 times as fast.",
     "jitter": "60 % of that goes when each operation of a rank takes its mean, and communication what",
