@@ -244,7 +244,7 @@ class StackReader:
                         # What it had before ends here, also where this cannot be read.
                         profiles.pop((pid, number), None)
                         profiles[pid, number] = _begun(said)
-                except (ArithmeticError, KeyError, TypeError, ValueError):
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                     odd += 1
         self.notes += blocks.notes
         if odd:

@@ -70,7 +70,7 @@ class ShownStacks:
             return
         try:
             told = [*self._within(event, self._window)]
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             self.odd += 1
         else:
             yield from map(self._moved, told)

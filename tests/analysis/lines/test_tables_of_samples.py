@@ -12,7 +12,9 @@ from analysis.lines.made_stacks import MadeStacks
 from analysis.trace_lines import TIME_BASE_US, TraceLines
 from safety.commands import invoke
 
+from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.analysis.sql import TraceTables
 
 MS = 1_000_000
@@ -131,8 +133,8 @@ def odd_stacks(trace: TraceLines, tid: int, **odd: Any) -> None:
     frame = {**names, "scriptId": 0, "lineNumber": said["line"]}
     nodes = [{"id": 1, "callFrame": frame}]
     nodes += [{"id": n, "parent": n - 1, "callFrame": frame} for n in range(2, said["frames"] + 1)]
-    profile = {"nodes": nodes, "samples": [len(nodes)]}
-    columns = {"timeDeltas": [said["since"]], "cpu": [said["cpu"]], "cut": [0]}
+    profile = said.get("profile", {"nodes": said.get("nodes", nodes), "samples": [len(nodes)]})
+    columns = {"timeDeltas": [said["since"]], "cpu": [said["cpu"]], "cut": said.get("cut", [0])}
     data = {"cpuProfile": profile, **columns}
     stacks.line("ProfileChunk", 0, {"hhash": trace.host_hash, "data": data})
 
@@ -147,6 +149,9 @@ def test_samples_that_cannot_be_are_told_and_left_out(tmp_path: Path) -> None:
         *({"name": name, "url": ""} for name in (5, True, [1])),
         {"url": 5},
         {"frames": 1001},
+        *({"nodes": nodes} for nodes in ({"a": 1}, ["a"], 5)),
+        *({"profile": profile} for profile in ([], "a", 5)),
+        {"cut": []},
         *({"since": since} for since in (-1, 2**53, 2**63, 10**30)),
         *({"cpu": cpu} for cpu in (-2, 2**53, 2**63)),
     ]
@@ -162,6 +167,9 @@ def test_samples_that_cannot_be_are_told_and_left_out(tmp_path: Path) -> None:
     for form in ("speedscope", "pprof"):
         done = invoke("convert", tmp_path, "--to", form, "-o", tmp_path / form)
         assert told in done.err
+    # A window asks less of them: of those that it has to take apart.
+    window = MergedTrace(open_traces([tmp_path]).files, parsed_window("0s+1s"))
+    assert b'"tid":7,' in b"".join(window)
 
 
 @pytest.mark.parametrize("file", ["train (copy).py", "a (b)/c (d).py"])
