@@ -444,8 +444,13 @@ def test_where_its_python_stands_is_told_of_a_process_that_hangs(tmp_path: Path)
             done("hangs")
 
         dftrace_ai.initialize(lines_hz=200, rank=3, world_size=8)
+        def deep(calls):
+            deep(calls - 1) if calls else done("cannot be read")
+
         with ai.comm.receive:
             receive()
+            sys.setrecursionlimit(40_000)
+            deep(30_000)
     """
     with program(source, tmp_path) as running:
         seen = until(lambda: only(tmp_path), lambda seen: bool(seen.threads[0].stack))
@@ -456,7 +461,7 @@ def test_where_its_python_stands_is_told_of_a_process_that_hangs(tmp_path: Path)
         line = len(PREAMBLE.split("\n")) + 2
         words = f"done (<string>:8), called by receive (<string>:{line})"
         assert main.stands_in == words
-        assert main.stack[-1].line == line + 4
+        assert main.stack[-1].line == line + 7
         assert seen.started_ns is not None
         assert seen.started_ns < main.stack_since_ns <= seen.seen_ns
         said = dftrace("stuck", tmp_path, "--idle", "0")
@@ -466,3 +471,8 @@ def test_where_its_python_stands_is_told_of_a_process_that_hangs(tmp_path: Path)
         assert job["findings"][0]["stands_in"] == words
         running.kill()
         assert only(tmp_path).threads[0].stands_in == words
+    with program(source, tmp_path / "deeper") as running:
+        until(lambda: only(tmp_path / "deeper"), lambda seen: bool(seen.threads[0].stack))
+        running.go_on()
+        # Of a stack that is too deep nothing is told, and nothing of before.
+        until(lambda: only(tmp_path / "deeper"), lambda seen: not seen.threads[0].stack)

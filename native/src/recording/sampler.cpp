@@ -33,6 +33,7 @@ constexpr std::size_t most_samples = 4096;     // of a chunk
 constexpr std::size_t most_bytes = 40 * 1024;  // so that it fits into a unit
 constexpr std::uint32_t most_chunks = 64;      // of a profile: who reads from the middle finds nodes
 constexpr std::size_t most_nodes = 1 << 15;    // of a profile
+constexpr int most_unseen = 10;                // ticks, until it is not known where a thread stands
 constexpr std::uint64_t untold_misses = 1000;  // before they are told without a sample
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
@@ -151,7 +152,9 @@ void Sampler::tick() {
     }
     for (const LivingThread& thread : living_) {
         const auto known = sampled_.find(static_cast<pid_t>(thread.tid));
-        if (known != sampled_.end()) known->second.round = round_;
+        if (known == sampled_.end()) continue;
+        known->second.round = round_;
+        ++known->second.unseen;
     }
     const auto of_thread = [&](pid_t tid) -> Sampled& {
         const auto [at, is_new] = sampled_.try_emplace(tid, reader_, places_);
@@ -167,6 +170,7 @@ void Sampler::tick() {
         Sampled& one = of_thread(sample.thread);
         if (one.stack != sample.stack) one.since_tick = now;
         one.stack = sample.stack;
+        one.unseen = 0;
         if (!idle) one.profile.add(sample, us_of(sample.at_ns));
     }
     for (const pid_t tid : reader_.unread()) of_thread(tid).profile.miss();
@@ -194,6 +198,11 @@ void Sampler::store_all(bool now, bool last) {
             forget(one);
             each = sampled_.erase(each);
             continue;
+        }
+        if (due && one.unseen > most_unseen) {
+            // It may stand anywhere by now.
+            forget(one);
+            one.stack = StackNode::no_caller;
         }
         if (due && one.told_since != one.since_tick) tell_where_it_stands(tid, one);
         ++each;
@@ -284,6 +293,7 @@ void Sampler::forget(Sampled& one) noexcept {
     if (!one.told) return;
     blobs_.release_arguments(one.told->args);
     *one.told = {};
+    one.told = nullptr;
 }
 
 }  // namespace dftrace

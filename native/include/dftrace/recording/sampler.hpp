@@ -60,6 +60,7 @@ class Sampler {
         std::uint64_t since_tick = 0;  // it stands there
         OpenSpan* told = nullptr;      // where that is told
         std::uint64_t told_since = 0;
+        int unseen = 0;  // so many ticks since its last sample
     };
     using Clock = std::chrono::steady_clock;
 
