@@ -136,8 +136,9 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
             if one.filename.startswith("dftrace_ai/ui/static/")
         )
         assert page < 100_000
-        # Two thirds of that are recorder and reader, 120 kB what judges many ranks.
-        assert wheel.stat().st_size - page < 2_250_000
+        # Half of that are recorder and reader, 120 kB what judges many ranks, 100 kB what samples
+        # stacks and tells of them, 50 kB the kernels for GPUs.
+        assert wheel.stat().st_size - page < 2_360_000
         modules = sorted(n for n in archive.namelist() if n.endswith(".so"))
         archive.extractall(tmp_path, modules)
         metadata = next(n for n in archive.namelist() if n.endswith("/METADATA"))

@@ -29,7 +29,7 @@ CodePlaces::CodePlaces(std::string_view roots, bool tells_files) : tells_files_(
         roots.remove_prefix(std::min(end + 1, roots.size()));
     }
     // One that lies in another one comes first.
-    std::ranges::stable_sort(roots_, std::greater<>{}, [](const Root& root) { return root.path.size(); });
+    std::ranges::sort(roots_, std::greater<>{}, [](const Root& root) { return root.path.size(); });
 }
 
 CodePlace CodePlaces::of(const CodeName& name) const {
