@@ -159,6 +159,8 @@ def test_a_stream_has_the_time_of_blocking_collectives_and_of_waits_for_others(
     traced: Traced, auto: Auto
 ) -> None:
     """As work of the current stream, and while it waits for that of another; none of a processor."""
+    # It has functional collectives of tensors without memory make no call, whatever was imported before.
+    import torch.distributed._functional_collectives
     import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
 
     use_clock(Busy())
@@ -194,7 +196,7 @@ def test_a_stream_has_the_time_of_blocking_collectives_and_of_waits_for_others(
     assert [(e.name, e.user["stream"]) for e in waits] == [("wait", 0)] * 2
     assert {e.p_idx for e in waits} == {run.trace.named("backward")[0].id}
     assert [round((e.dur_ns or 0) / MS, 2) for e in found] == [5] * 5
-    assert len(hosts) == 16
+    assert len(hosts) == 14
 
 
 LIMIT = 64 * 1024
