@@ -156,7 +156,7 @@ def _communication(_: Finding, said: _Said) -> _Sentences:
     return _Sentences(
         f"{said.share} of a step is communication that no computation hides.",
         "dftrace ranks tells who comes last and how fast links are; overlap, larger buckets, fewer "
-        "synchronisations.",
+        "synchronisations; in a pipeline more microbatches.",
     )
 
 
