@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from analysis.lines.made_stacks import MadeStacks
 from analysis.trace_lines import TraceLines
 from conftest import clean_environment
 from safety.commands import COPYING_COMMAND, LIMIT_S, Done, invoke
@@ -30,12 +31,15 @@ ROOM = 1 << 14
 def trace(tmp_path: Path) -> Path:
     """A run of some steps, packed by another program, so that it has no index."""
     lines = TraceLines()
+    stacks = MadeStacks(lines, 0)
     for step in range(60):
         at = step * 20 * MS
         lines.span("fetch.iter", "dataloader", at, 2 * MS, count=step + 1)
         lines.span("forward", "compute", at + 3 * MS, 10 * MS)
         lines.span("step", "pipeline", at + 2 * MS, 15 * MS)
-    lines.footer()
+        stacks.sample(at + 5 * MS, [("main", "train.py", 1), (f"layer_{step}", "model.py", step)])
+    stacks.end()
+    lines.footer(samples=stacks.samples)
     return lines.write(tmp_path / "run" / "t-host-100.pfw.gz", 10**6)
 
 
