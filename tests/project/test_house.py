@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 130_412,
-    "python": 94_665,
-    "tests": 104_374,
+    "product": 125_333,
+    "python": 90_844,
+    "tests": 98_609,
     "of_one_neighbour": 40,
     "untyped": 89,
-    "inner_docstrings": 2_505,
+    "inner_docstrings": 2_296,
 }
 FEWEST_COMMENTS = 2_000
 
