@@ -8,9 +8,9 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 125_333,
-    "python": 90_844,
-    "tests": 98_609,
+    "product": 125_334,
+    "python": 90_845,
+    "tests": 98_616,
     "of_one_neighbour": 40,
     "untyped": 89,
     "inner_docstrings": 2_296,

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report.figures.facts import turns_of
-from dftrace_ai.analysis.report.figures.flame import FlameTree
+from dftrace_ai.analysis.report.figures.flame import PARTS, FlameTree
 from dftrace_ai.analysis.steps import Job
+from dftrace_ai.analysis.steps.roles import ROLES
 from dftrace_ai.analysis.summary.report import reported
+from dftrace_ai.page.palette import light
 
 # No whole microseconds, in which neighbours may overlap.
 UNIT = 1337
@@ -138,3 +140,8 @@ def test_each_moment_of_the_main_thread_is_told_once(
     assert {row.name: row.count for row in report.spans} == counts
     for name, count in counts.items():
         assert sum(one.count for one in found if one.name == name) == count
+
+
+def test_what_any_span_is_in_a_training_has_a_colour() -> None:
+    parts = {PARTS.get(role, role) for role in ROLES}
+    assert {f"part-{part}" for part in parts} <= light().keys()

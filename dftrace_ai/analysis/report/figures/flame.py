@@ -33,6 +33,7 @@ MOST_FRAMES: Final = 1500
 PARTS: Final[dict[Role, str]] = {
     **dict.fromkeys(sorted(NO_PART), "other"),
     **dict.fromkeys(sorted(DATA_WORK), "data"),
+    "garbage": "other",
     "gpu_compute": "gpu",
     "gpu_comm": "comm",
     "gpu_transfer": "transfer",
