@@ -154,9 +154,12 @@ def test_loaders_of_every_kind(run_script: RunScript) -> None:
         assert (case, dict(here[case]), dict(workers[case])) == (case, expected, loaded)
         waits = [s.args["count"] for s in spans[case] if s.name == "fetch.iter"]
         assert waits == [1, 2, 3, 4] * (passes or 1)
-    items = sorted((s for s in spans["late"] if s.name == "item"), key=lambda s: s.dur_ns)
+    # The sixth of the worker that loads every other batch of four; a busy machine may hold up others for longer.
+    items = defaultdict(list)
+    for span in sorted((s for s in spans["late"] if s.name == "item"), key=lambda s: s.ts_ns):
+        items[span.pid].append(span)
     (wait,) = [s for s in spans["late"] if s.name == "fetch.iter" and s.args["count"] == 3]
-    assert wait.ts_ns <= items[-1].end_ns <= wait.end_ns
+    assert any(wait.ts_ns <= of_worker[5].end_ns <= wait.end_ns for of_worker in items.values())
     assert all(i.args["p_idx"] for i in spans["none"] if i.name == "item")
 
 

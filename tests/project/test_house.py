@@ -10,7 +10,7 @@ from house import COUNTS
 CEILINGS = {
     "product": 125_334,
     "python": 90_845,
-    "tests": 98_616,
+    "tests": 98_619,
     "of_one_neighbour": 40,
     "untyped": 89,
     "inner_docstrings": 2_296,
