@@ -175,9 +175,15 @@ def test_each_part_of_a_trace_tells_its_samples_by_itself(run_script: RunScript)
     with dftrace_ai.tracing(lines_hz=1000, max_file_bytes=65536, flush_interval_ms=10,
                             write_buffer_bytes=4096, compression="none"):
         ai.data.item.update(note="x" * 400)
-        for _ in range(300):
-            with ai.data.item:
-                burn(0.004)
+        # Samples are written once a second: until two parts have some, however busy the machine.
+        folder = os.path.dirname(os.environ["DFTRACE_LOG_FILE"])
+        told = 0
+        while told < 2:
+            for _ in range(100):
+                with ai.data.item:
+                    burn(0.004)
+            parts = [open(os.path.join(folder, name)).read() for name in os.listdir(folder) if ".pfw" in name]
+            told = sum('"ProfileChunk"' in part for part in parts)
 """
     )
     traces = parts.traces()
