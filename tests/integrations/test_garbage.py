@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import torch  # noqa: F401 - the parts wait for it
 from conftest import RunScript, Traced, read_all, trace_files
+from typer.testing import CliRunner
 
 import dftrace_ai
 from dftrace_ai import ai
+from dftrace_ai.cli import app
 from dftrace_ai.integrations.auto import Auto
 
 LEAST_NS = 1_000_000
@@ -227,3 +229,23 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
     assert found.steps == expected.steps
     assert found.parts == expected.parts
     assert found.findings == expected.findings
+
+    # Where garbage is a part, a colour, a row or a finding: whatever reads a run reads this one.
+    page = rec.folder / "page.html"
+    for words in (
+        ["summary"],
+        *(["summary", "--by", by] for by in ("step", "rank", "process", "tree")),
+        ["why", "--json"],
+        ["why", "--lines"],
+        ["ranks"],
+        ["whatif", "--json"],
+        ["report", "--out", page],
+        ["diff", rec.trace.path],
+        ["info"],
+        ["sql", "SELECT name, count(*) FROM events GROUP BY name"],
+        ["convert", "--to", "perfetto", "--out", rec.folder / "converted.json.gz"],
+    ):
+        name, *options = map(str, words)
+        done = CliRunner().invoke(app, [name, str(with_them), *options])
+        assert done.exit_code == 0, (words, done.output, done.exception)
+    assert "garbage" in page.read_text()
