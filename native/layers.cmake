@@ -9,7 +9,7 @@ set(writing_sources block_deflate codec header_and_footer line_formatter open_li
                     trace_file trace_parts trace_writer tracks)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources argument_columns call_sets checking event_table general_line hopping labels line_figures line_walk members moments
-                           narrow_column nested_tracks packed_columns passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)
+                           narrow_column nested_tracks packed_columns passing_window plain_lines scanner span_sums span_tree thread_spans totals totals_told wall_and_categories)
 set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)
 set(stacks_sources code_names own_memory profile stack_reader)

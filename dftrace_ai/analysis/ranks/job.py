@@ -25,7 +25,7 @@ from dftrace_ai.analysis.ranks.partials import UNTOLD, Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
-from dftrace_ai.analysis.steps import Job, Process, measure
+from dftrace_ai.analysis.steps import Job, Process, measure_blocked
 from dftrace_ai.analysis.steps.processes import STEP_ROLES
 from dftrace_ai.analysis.texts import few
 from dftrace_ai.errors import TraceError
@@ -343,7 +343,7 @@ class _Reading:
             return None
         owner = self._owners.of(process.owner.files[0])
         place = self._place(owner)
-        partial = partial_of(process, measure(process, whole=False), place)
+        partial = partial_of(process, measure_blocked(process), place)
         if process.header.rank is None:
             self._nameless.append(partial)
             return None

@@ -14,6 +14,7 @@ from dftrace_ai.analysis.ranks.partials import (
     UNTIL,
     UNTOLD,
     CallRows,
+    CutSteps,
     Group,
     Place,
     RankPartial,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.steps import Process, Steps
+    from dftrace_ai.analysis.steps import BlockedSteps, Process
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
 
@@ -64,8 +65,8 @@ PROCESS_GROUP: Final = "process_group"
 MOST_STAGES: Final = 2**20
 
 
-def partial_of(process: Process, steps: Steps | None, place: Place) -> RankPartial:
-    """Return what a rank says for the whole job; `steps` as of `measure`."""
+def partial_of(process: Process, steps: BlockedSteps | None, place: Place) -> RankPartial:
+    """Return what a rank says for the whole job; `steps` as of `measure_blocked` or `measure`."""
     peak = max((level for _, level in levels_of(process.samples, *RESIDENT)), default=UNTOLD)
     if steps is None:
         return RankPartial(place, (), (), None, {}, 0, peak)
@@ -80,13 +81,13 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
     all_steps = StepRows(
         numbers, steps.start_ns, steps.end_ns, steps.time_ns, steps.parts["comm"], collected
     )
-    spans = _spans(steps, silences, names)
+    spans = _spans(steps, silences, names, process.near_ns)
     return RankPartial(
         place,
         names.all,
         groups,
         steps.found_by,
-        chunks_of(StepsChunk(all_steps, spans, silences, calls)),
+        cut_steps(StepsChunk(all_steps, spans, silences, calls)),
         len(steps),
         peak,
         stage,
@@ -95,7 +96,7 @@ def partial_of(process: Process, steps: Steps | None, place: Place) -> RankParti
     )
 
 
-def _apart_ns(process: Process, steps: Steps) -> int:
+def _apart_ns(process: Process, steps: BlockedSteps) -> int:
     """Return the time from the first step to the last that was recorded and is in none."""
     first, last = steps.start_ns[:1], steps.end_ns[-1:]
     whole = last - first - covered_within(*process.pauses, first, last)
@@ -140,7 +141,7 @@ class _Names:
         return found
 
 
-def _numbers_of(steps: Steps) -> Integers:
+def _numbers_of(steps: BlockedSteps) -> Integers:
     """Return what steps are called: as their spans tell, else as they were found."""
     roles: tuple[Role, ...] = ("step", "block", "wait")
     for role in roles:
@@ -154,7 +155,7 @@ def _numbers_of(steps: Steps) -> Integers:
 
 
 def _calls(
-    process: Process, steps: Steps, names: _Names
+    process: Process, steps: BlockedSteps, names: _Names
 ) -> tuple[CallRows, Integers, tuple[Group, ...], int]:
     """Return calls, their rows among the spans, groups that they were made in, and the stage."""
     if process.source == "kineto":
@@ -195,7 +196,7 @@ def _calls(
 
 
 def _profiled(
-    process: Process, steps: Steps, names: _Names
+    process: Process, steps: BlockedSteps, names: _Names
 ) -> tuple[CallRows, Integers, tuple[Group, ...]]:
     """Return the same of a profile."""
     told = profiled_calls(process.spans)
@@ -292,7 +293,7 @@ def _group_of(text: str) -> Group | None:
     )
 
 
-def _silences(process: Process, steps: Steps, rows: Integers) -> SilenceRows:
+def _silences(process: Process, steps: BlockedSteps, rows: Integers) -> SilenceRows:
     """Return when the thread was blocked; `rows` are the calls among the spans of the process."""
     stood, line = steps.standstill, steps.timeline
     comm = line.only(line.part == PART_CODE["comm"])
@@ -307,12 +308,15 @@ def _silences(process: Process, steps: Steps, rows: Integers) -> SilenceRows:
     span = np.concatenate([stood.span, span])[order]
     at = np.minimum(places(rows, span), len(rows) - 1)
     call = np.where(rows[at] == span, at, UNTOLD) if len(rows) else np.full(len(span), UNTOLD)
-    return SilenceRows(start[order], np.concatenate([stood.end_ns, rest[1]])[order], call)
+    start, end = start[order], np.concatenate([stood.end_ns, rest[1]])[order]
+    # What lies beneath may have cut a silence.
+    begins = np.append(True, (call[1:] != call[:-1]) | (start[1:] > end[:-1]))[: len(call)]
+    return SilenceRows(start[begins], end[np.roll(begins, -1)], call[begins])
 
 
-def _spans(steps: Steps, silences: SilenceRows, names: _Names) -> SpanRows:
+def _spans(steps: BlockedSteps, silences: SilenceRows, names: _Names, near_ns: int) -> SpanRows:
     """Return work by the innermost span of another part, cut where steps begin and end."""
-    spans, start, end = _innermost(steps)
+    spans, start, end = _innermost(steps, near_ns)
     cuts = rising(steps.start_ns, steps.end_ns, *steps.gaps, *steps.evaluation)
     first = places(cuts, start, right=True)
     count = places(cuts, end) - first + 1
@@ -327,7 +331,7 @@ def _spans(steps: Steps, silences: SilenceRows, names: _Names) -> SpanRows:
     return SpanRows(step, names.numbers_of(spans, alone=False)[piece], low, high, blocked)
 
 
-def _innermost(steps: Steps) -> tuple[Spans, Integers, Integers]:
+def _innermost(steps: BlockedSteps, near_ns: int) -> tuple[Spans, Integers, Integers]:
     """Return whose each piece of the thread's work is, and where pieces begin and end.
 
     A span around work of another part, as an optimizer's around the forward and backward of its
@@ -350,7 +354,7 @@ def _innermost(steps: Steps) -> tuple[Spans, Integers, Integers]:
         return spans, spans.start_ns, spans.end_ns
     mixed = np.bincount(around[apart], minlength=len(outer)) > 0
     several = np.sort(np.concatenate([outer[mixed], inner[mixed[around]]]))
-    line = joined(ThreadLine.of(thread.at(several), steps.line.near_ns, ()).lines())
+    line = joined(ThreadLine.of(thread.at(several), near_ns, ()).lines())
     whole = outer[~mixed]
     start, end = (
         np.concatenate(pair)
@@ -361,7 +365,7 @@ def _innermost(steps: Steps) -> tuple[Spans, Integers, Integers]:
     return thread.at(owner), start[order], end[order]
 
 
-def _passes(steps: Steps) -> int:
+def _passes(steps: BlockedSteps) -> int:
     """Return how many forward passes the usual step has, but for those made again in a backward."""
     both = steps.thread.of("forward", "backward")
     forward = both.at(_is_outermost(both, np.arange(len(both)))).of("forward")
@@ -380,32 +384,27 @@ def _is_outermost(spans: Spans, rows: Integers) -> Integers:
     return spans.start_ns[rows] >= reach
 
 
-def chunks_of(whole: StepsChunk) -> dict[int, StepsChunk]:
+def cut_steps(whole: StepsChunk) -> CutSteps:
     """Cut what a rank did in all steps into chunks."""
     steps, spans, silences, calls = whole
-    kinds = steps.number // STEPS_OF_CHUNK
-    firsts = np.flatnonzero(np.append(True, kinds[1:] != kinds[:-1]))
+    numbers = steps.number // STEPS_OF_CHUNK
+    firsts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
     times = np.append(steps.start_ns[firsts[1:]], FAR)
-    bounds = [np.append(firsts[1:], len(kinds))]
-    bounds += [np.searchsorted(rows.start_ns, times) for rows in (spans, silences, calls)]
-    found: dict[int, StepsChunk] = {}
-    low = [0, 0, 0, 0]
-    for at, row in enumerate(firsts.tolist()):
-        high = [int(bound[at]) for bound in bounds]
-        pieces = [slice(*pair) for pair in zip(low, high, strict=True)]
-        some = SpanRows(*(column[pieces[1]] for column in spans))
-        met = CallRows(*(column[pieces[3]] for column in calls))
-        still = SilenceRows(*(column[pieces[2]] for column in silences))
-        inside = (still.call >= low[3]) & (still.call < high[3])
-        found[int(kinds[row])] = StepsChunk(
-            StepRows(*(column[pieces[0]] for column in steps)),
-            some._replace(step=_from(some.step, row)),
-            still._replace(call=np.where(inside, still.call - low[3], UNTOLD)),
-            met._replace(step=_from(met.step, row)),
-        )
-        low = high
-    return found
+    ends = [np.searchsorted(rows.start_ns, times) for rows in (spans, silences, calls)]
+    edges = [np.append(0, one) for one in (np.append(firsts[1:], len(numbers)), *ends)]
+    first_step, first_call = edges[0][:-1], edges[3][:-1]
+    of_silences = np.diff(edges[2])
+    call = _from(silences.call, first_call, of_silences)
+    inside = (call >= 0) & (call < np.repeat(np.diff(edges[3]), of_silences))
+    rows = StepsChunk(
+        steps,
+        spans._replace(step=_from(spans.step, first_step, np.diff(edges[1]))),
+        silences._replace(call=np.where(inside, call, UNTOLD)),
+        calls._replace(step=_from(calls.step, first_step, np.diff(edges[3]))),
+    )
+    return CutSteps(tuple(numbers[firsts].tolist()), rows, tuple(edges))
 
 
-def _from(step: Integers, first: int) -> Integers:
-    return np.where(step == UNTOLD, UNTOLD, step - first)
+def _from(row: Integers, first: Integers, counts: Integers) -> Integers:
+    """Return rows as they are counted in chunks, of each of which so many follow each other."""
+    return np.where(row == UNTOLD, UNTOLD, row - np.repeat(first, counts))

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol,
 
 import numpy as np
 
-from dftrace_ai._reader import pack_columns, unpack_rows
+from dftrace_ai._reader import pack_rows, unpack_rows
 from dftrace_ai.analysis.ranks.partials import (
     STEPS_OF_CHUNK,
     UNTIL,
     UNTOLD,
     CallRows,
+    CutSteps,
     SilenceRows,
     SpanRows,
     StepRows,
@@ -253,33 +254,44 @@ def packed(partial: RankPartial, *, calls: bool = True) -> RankPartial:
 
 def pack(partial: RankPartial, *, calls: bool = True) -> tuple[list[bytes], PackedChunks]:
     """Return packed chunks, and what is told of them where they lie one behind the other."""
-    content: list[bytes] = []
-    told: list[tuple[int, ...]] = []
-    place = 0
-    for chunk in partial.chunks.values():
-        pieces, counts = [], []
-        for kind, rows in zip(KINDS, _told(chunk), strict=True):
-            some = rows if calls or kind in {"spans", "steps"} else [column[:0] for column in rows]
-            pieces.append(pack_columns([np.ascontiguousarray(one, np.int64) for one in some]))
-            counts.append(len(some[0]))
-        told.append((place, *counts, *map(len, pieces), *map(zlib.crc32, pieces)))
-        content += pieces
-        place += sum(map(len, pieces))
-    table = np.array(told, np.int64).reshape(-1, TOLD_OF_CHUNK)
-    whole = InMemory(b"".join(content))
     names, groups = len(partial.names), len(partial.groups)
-    return content, PackedChunks(whole, tuple(partial.chunks), table, names, groups)
+    numbers, content = tuple(partial.chunks), list[bytes]()
+    table = np.zeros((len(numbers), TOLD_OF_CHUNK), np.int64)
+    if numbers:
+        kinds = _packed(CutSteps.of(partial.chunks), calls=calls)
+        for at, (pieces, counts) in enumerate(kinds):
+            table[:, _ROWS][:, at] = counts
+            table[:, _BYTES][:, at] = [*map(len, pieces)]
+            table[:, _CHECKS][:, at] = [*map(zlib.crc32, pieces)]
+        content = [one for pieces in zip(*(of[0] for of in kinds), strict=True) for one in pieces]
+        table[1:, 0] = np.cumsum(table[:-1, _BYTES].sum(1))
+    return content, PackedChunks(InMemory(b"".join(content)), numbers, table, names, groups)
 
 
-def _told(chunk: StepsChunk) -> Iterator[Sequence[Integers]]:
-    """Yield rows of which most columns are smaller numbers than those of the chunk."""
-    steps, spans, silences, calls = chunk
+def _packed(cut: CutSteps, *, calls: bool) -> list[tuple[list[bytes], Integers]]:
+    """Return of each kind the pieces of chunks, and how many rows are in each."""
+    found = []
+    edges = dict(zip(StepsChunk._fields, cut.edges, strict=True))
+    for kind, rows in zip(KINDS, _told(cut), strict=True):
+        wanted = calls or kind in {"spans", "steps"}
+        columns = rows if wanted else [column[:0] for column in rows]
+        bounds = np.ascontiguousarray(edges[kind] if wanted else 0 * edges[kind], np.int64)
+        whole = [np.ascontiguousarray(one, np.int64) for one in columns]
+        found.append((pack_rows(whole, bounds), np.diff(bounds)))
+    return found
+
+
+def _told(cut: CutSteps) -> Iterator[Sequence[Integers]]:
+    """Yield rows of which most columns are smaller numbers than those of chunks."""
+    steps, spans, silences, calls = cut.rows
+    _, _, of_silences, of_calls = cut.edges
     yield spans._replace(end_ns=spans.end_ns - spans.start_ns)
     length = steps.end_ns - steps.start_ns
     yield steps._replace(end_ns=length, time_ns=steps.time_ns - length)
     length = calls.end_ns - calls.start_ns
     yield calls._replace(end_ns=length, late_ns=calls.late_ns - _usual_lateness(length))
-    yield silences._replace(end_ns=silences.end_ns - _usual_end(silences, calls, silences.call))
+    call = silences.call + np.repeat(of_calls[:-1], np.diff(of_silences))
+    yield silences._replace(end_ns=silences.end_ns - _usual_end(silences, calls, call))
 
 
 def _usual_end(silences: SilenceRows, calls: CallRows, call: Integers) -> Integers:

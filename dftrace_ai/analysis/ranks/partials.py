@@ -8,13 +8,15 @@ the same numbers are looked at together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.detection import FoundBy
@@ -150,6 +152,41 @@ class StepsChunk(NamedTuple):
         np.add.at(own, at, (spans.end_ns - spans.start_ns - spans.blocked_ns)[inside])
         own[:, names] = np.maximum(steps.time_ns - steps.blocked_ns - own.sum(1), 0)
         return own
+
+
+@dataclass(frozen=True, repr=False)
+class CutSteps(Mapping[int, StepsChunk]):
+    """What a rank did in all steps, cut into chunks."""
+
+    numbers: tuple[int, ...]  # of the chunks, in order
+    rows: StepsChunk  # those of all chunks, one behind the other, as each of them has them
+    edges: tuple[Integers, ...]  # of each kind where the rows of chunks begin; the last is behind
+
+    @classmethod
+    def of(cls, chunks: Mapping[int, StepsChunk]) -> CutSteps:
+        """Put chunks together, of which there is one at least."""
+        if isinstance(chunks, cls):
+            return chunks
+        kinds: list[Any] = [*zip(*chunks.values(), strict=True)]
+        rows = (type(of[0])(*map(np.concatenate, zip(*of, strict=True))) for of in kinds)
+        counts = ([0, *(len(one[0]) for one in of)] for of in kinds)
+        return cls(tuple(chunks), StepsChunk(*rows), tuple(map(np.cumsum, counts)))
+
+    def __getitem__(self, number: int) -> StepsChunk:
+        at = self._at[number]
+        parts = (slice(*edges[at : at + 2].tolist()) for edges in self.edges)
+        kinds: Any = zip(self.rows, parts, strict=True)
+        return StepsChunk(*(type(rows)(*(one[part] for one in rows)) for rows, part in kinds))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        return {number: at for at, number in enumerate(self.numbers)}
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dftrace_ai.analysis.steps.job import Job, Rank
-from dftrace_ai.analysis.steps.measuring import Steps, measure
+from dftrace_ai.analysis.steps.measuring import BlockedSteps, Steps, measure, measure_blocked
 from dftrace_ai.analysis.steps.processes import Process
 from dftrace_ai.analysis.steps.timeline import PARTS, Part
 
-__all__ = ["PARTS", "Job", "Part", "Process", "Rank", "Steps", "measure"]
+__all__ = [
+    "PARTS",
+    "BlockedSteps",
+    "Job",
+    "Part",
+    "Process",
+    "Rank",
+    "Steps",
+    "measure",
+    "measure_blocked",
+]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER, Wanted
 from dftrace_ai.analysis.steps.roles import role_of
-from dftrace_ai.analysis.steps.spans import places
+from dftrace_ai.analysis.steps.spans import places, values_at
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
 if TYPE_CHECKING:
@@ -89,20 +89,28 @@ class Calls(NamedTuple):
 
 def calls_of(spans: Spans) -> Calls:
     """Return what spans of collectives and messages tell of themselves."""
-    count = len(spans)
-    numbers = {name: np.full(count, NO_NUMBER) for name in (*NUMBERS, *TIMES)}
-    codes = {name: np.full(count, -1) for name in TEXTS}
     texts: dict[str, int] = {}
-    for place in np.flatnonzero(np.bincount(spans.place)).tolist():
-        here = np.flatnonzero(spans.place == place)
+    found: dict[str, Integers] = {}
+    files = np.flatnonzero(np.bincount(spans.place)).tolist()
+    for place in files:
+        here = np.flatnonzero(spans.place == place) if len(files) > 1 else slice(None)
         members = spans.columns[place].arguments.members[OF_FILE.index(OF_CALLS)]
         at = places(members.rows, spans.row[here])
-        for name, column in numbers.items():
-            column[here] = members.columns[name][at]
         known = [texts.setdefault(text, len(texts)) for text in members.texts]
         of_file = np.array([*known, -1])  # -1 leads to the last
-        for name, column in codes.items():
-            column[here] = of_file[members.columns[name][at]]
+        for name in (*NUMBERS, *TIMES, *TEXTS):
+            column = values_at(members.columns[name], at)
+            if name in TEXTS:
+                column = of_file[column]
+            if len(files) == 1:
+                found[name] = column.astype(np.int64, copy=False)
+                continue
+            whole = found.setdefault(name, np.empty(len(spans), np.int64))
+            whole[here] = column
+    if not files:
+        found = {name: np.zeros(0, np.int64) for name in (*NUMBERS, *TIMES, *TEXTS)}
+    numbers = {name: found[name] for name in (*NUMBERS, *TIMES)}
+    codes = {name: found[name] for name in TEXTS}
     waited, late = (_time(numbers.pop(name)) for name in TIMES)
     guess = LATE_NS + (spans.end_ns - spans.start_ns) // LATE_SHARE
     seen = (codes["group"] >= 0) & (codes["until"] < 0) & (waited <= 0)

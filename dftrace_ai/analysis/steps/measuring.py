@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -233,53 +233,36 @@ _HIDDEN: Final[dict[Part, tuple[Role, ...]]] = {
 
 
 @dataclass(frozen=True, repr=False)
-class Steps:
-    """The steps of a rank in order.
+class BlockedSteps:
+    """The steps of a rank in order, and when its thread was blocked by others.
 
     Attributes:
         found_by: how they were found.
         start_ns: where each begins, nanoseconds since 1970.
         end_ns: where it ends.
         time_ns: what it took, without evaluation inside of it.
-        first: it is the first of its loop.
         number: what it is called: its place, from 0, or the number that torch.profiler gave it.
-        parts: nanoseconds of each part, by step; they add up to `time_ns`.
-        hidden_ns: nanoseconds that other threads and the GPU spent in spans of each part
-            while the thread that trains was in another, in all steps together.
-        on_gpu: whether a GPU did anything in each step, as far as it was recorded.
+        parts: nanoseconds of each part, by step; of communication at least.
         evaluation: starts and ends of what is evaluation.
         gaps: starts and ends of stretches within steps that are no time of theirs, between loops.
-        told_apart: evaluation would be known from training.
-        accumulation: micro-batches in a step.
-        timeline: the time of the thread that trains, as far as `measure` holds it.
-        line: all of it, made anew.
+        timeline: the time of the thread that trains, as far as it is held; communication always.
         thread: its spans, to which the timeline's indices lead.
         tid: its number.
         standstill: when it stood still for collectives and messages, and for which.
-        feeders: threads that iterate the loader for it; None where it waits for none.
-        marks: memory and tensors beside each step.
     """
 
     found_by: FoundBy
     start_ns: Integers
     end_ns: Integers
     time_ns: Integers
-    first: Integers
     number: Integers
     parts: dict[Part, Integers]
-    hidden_ns: dict[Part, int]
-    on_gpu: Integers
     evaluation: tuple[Integers, Integers]
     gaps: tuple[Integers, Integers]
-    told_apart: bool
-    accumulation: int
     timeline: Timeline
-    line: ThreadLine
     thread: Spans
     tid: int
     standstill: Standstill
-    feeders: Feeders | None
-    marks: StepMarks
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -289,6 +272,32 @@ class Steps:
         step = places(self.start_ns, at_ns, right=True) - 1
         step[(step >= 0) & (self.end_ns[np.maximum(step, 0)] <= at_ns)] = -1
         return step
+
+
+@dataclass(frozen=True, repr=False)
+class Steps(BlockedSteps):
+    """The steps of a rank in order, and all of their parts, which add up to `time_ns`.
+
+    Attributes:
+        first: it is the first of its loop.
+        hidden_ns: nanoseconds that other threads and the GPU spent in spans of each part
+            while the thread that trains was in another, in all steps together.
+        on_gpu: whether a GPU did anything in each step, as far as it was recorded.
+        told_apart: evaluation would be known from training.
+        accumulation: micro-batches in a step.
+        line: all of the time of the thread that trains, made anew.
+        feeders: threads that iterate the loader for it; None where it waits for none.
+        marks: memory and tensors beside each step.
+    """
+
+    first: Integers
+    hidden_ns: dict[Part, int]
+    on_gpu: Integers
+    told_apart: bool
+    accumulation: int
+    line: ThreadLine
+    feeders: Feeders | None
+    marks: StepMarks
 
     def time_of(self, *parts: Part) -> Integers:
         """Return what some parts took together, by step."""
@@ -310,43 +319,94 @@ def measure(process: Process, *, whole: bool = True) -> Steps | None:
         if steps:
             print(len(steps), steps.parts["wait"].sum() / steps.time_ns.sum())
     """
-    spans = process.spans
-    tid = step_thread(spans)
-    found = None if tid is None else find_steps(spans, tid, process.pauses[1])
-    if tid is None or found is None:
+    begun = _Begun.of(process)
+    if begun is None:
         return None
-    on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
-    own = (spans.tid == tid) & ~on_gpu
-    thread = spans.at(own)
-    beside = ~own
-    del own
-    profiled = process.source == "kineto"
-    stood = standstill(spans, thread, tid, process.pid, profiled=profiled)
-    feeders = feeders_of(spans, thread, tid, found)
-    line = ThreadLine.of(thread, process.near_ns, _layers(process, beside, stood, feeders))
-    sums = _sums(found, line, _of_others(spans, beside), whole=whole)
+    spans, found, beside = process.spans, begun.found, begun.beside
+    feeders = feeders_of(spans, begun.thread, begun.tid, found)
+    line = ThreadLine.of(
+        begun.thread, process.near_ns, _layers(process, beside, begun.stood, feeders)
+    )
+    sums = _sums(found, line, _of_others(spans, beside), hold="all" if whole else "more")
+    on_gpu = begun.on_gpu
     return Steps(
-        found_by=found.found_by,
-        start_ns=found.start_ns,
-        end_ns=found.end_ns,
-        time_ns=sums.time_ns,
+        **begun.told(sums),
         first=found.first,
-        number=found.numbers,
-        parts=sums.parts,
         hidden_ns=sums.hidden_ns,
         on_gpu=_within(found, *union(spans.start_ns[on_gpu], spans.end_ns[on_gpu])) > 0,
-        evaluation=found.evaluation,
-        gaps=(found.gap_start_ns, found.gap_end_ns),
         told_apart=found.told_apart,
         accumulation=found.accumulation,
-        timeline=sums.timeline,
         line=line,
-        thread=thread,
-        tid=tid,
-        standstill=stood.within(*sums.timeline.of("comm")),
         feeders=feeders,
         marks=marks_of(process, found.start_ns, found.end_ns),
     )
+
+
+def measure_blocked(process: Process) -> BlockedSteps | None:
+    """Find the steps of a rank and when it was blocked, as `measure` does, but sooner.
+
+    Args:
+        process: the rank's.
+
+    Returns:
+        Its steps, of which communication is the only part; None where nothing says it.
+
+    Example::
+
+        steps = measure_blocked(Job(open_traces(["out/"])).ranks[0].process)
+        if steps:
+            print(len(steps), steps.parts["comm"].sum() / steps.time_ns.sum())
+    """
+    begun = _Begun.of(process)
+    if begun is None:
+        return None
+    layers = _layers(process, begun.beside, begun.stood, None)
+    line = ThreadLine.of(begun.thread, process.near_ns, layers, absorbing=True)
+    return BlockedSteps(**begun.told(_sums(begun.found, line, {}, hold="comm")))
+
+
+class _Begun(NamedTuple):
+    """What is known of a rank before the time of its thread is."""
+
+    found: FoundSteps
+    tid: int
+    thread: Spans
+    beside: Integers  # which spans are not of the thread, a mask
+    on_gpu: Integers  # which are of a GPU, a mask
+    stood: Standstill
+
+    @classmethod
+    def of(cls, process: Process) -> _Begun | None:
+        """Return it; None where nothing says what a step is."""
+        spans = process.spans
+        tid = step_thread(spans)
+        found = None if tid is None else find_steps(spans, tid, process.pauses[1])
+        if tid is None or found is None:
+            return None
+        on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
+        own = (spans.tid == tid) & ~on_gpu
+        thread = spans.at(own)
+        profiled = process.source == "kineto"
+        stood = standstill(spans, thread, tid, process.pid, profiled=profiled)
+        return cls(found, tid, thread, ~own, on_gpu, stood)
+
+    def told(self, sums: _Sums) -> dict[str, Any]:
+        """Return the fields of `BlockedSteps`."""
+        found = self.found
+        return {
+            "found_by": found.found_by,
+            "start_ns": found.start_ns,
+            "end_ns": found.end_ns,
+            "time_ns": sums.time_ns,
+            "number": found.numbers,
+            "parts": sums.parts,
+            "evaluation": found.evaluation,
+            "gaps": (found.gap_start_ns, found.gap_end_ns),
+            "timeline": sums.timeline,
+            "thread": self.thread,
+            "tid": self.tid,
+            "standstill": self.stood.within(*sums.timeline.of("comm")),
+        }
 
 
 class _Sums(NamedTuple):
@@ -363,12 +423,21 @@ _TOLD: Final[tuple[Part, ...]] = ("comm", "checkpoint", "evaluation", "other")
 
 
 def _sums(
-    found: FoundSteps, line: ThreadLine, others: dict[Part, _Stretches], *, whole: bool
+    found: FoundSteps,
+    line: ThreadLine,
+    others: dict[Part, _Stretches],
+    *,
+    hold: Literal["all", "more", "comm"],
 ) -> _Sums:
-    """Add up a timeline by step, a stretch of it at a time."""
-    told = np.array([part in _TOLD for part in PARTS])
+    """Add up a timeline by step, a stretch of it at a time.
+
+    Held of it is all, what tells more than the parts of steps, or communication, which is then the
+    only part.
+    """
+    told = np.array([part in (_TOLD if hold == "more" else ("comm",)) for part in PARTS])
+    summed = ("comm",) if hold == "comm" else STEP_PARTS
     within: dict[Part, Integers] = {
-        part: np.broadcast_to(np.int64(0), len(found.start_ns)) for part in STEP_PARTS
+        part: np.broadcast_to(np.int64(0), len(found.start_ns)) for part in summed
     }
     evaluated = np.zeros(len(found.start_ns), np.int64)
     seen: dict[Part, int] = dict.fromkeys(others, 0)
@@ -380,24 +449,23 @@ def _sums(
                 stretch = some.of(part)
                 if part == "evaluation":
                     _add_within(evaluated, found, *stretch)
-                else:
+                elif part in within:
                     if not within[part].flags.writeable:
                         within[part] = np.zeros(len(evaluated), np.int64)
                     _add_within(within[part], found, *stretch)
                 if part in others:
                     shared = common(*_met_by(others[part], *stretch), *stretch)
                     seen[part] += int(_within(found, *shared).sum())
-            yield some if whole else some.only(told[some.part] | ~_lies_in_step(found, some))
+            tells = told[some.part]
+            if hold == "more":
+                tells |= ~_lies_in_step(found, some)
+            yield some if hold == "all" else some.only(tells)
 
     timeline = joined(pieces())
     time = _length(found) - evaluated
-    none = time.copy()
-    for part in STEP_PARTS:
-        none -= within[part]
-    parts: dict[Part, Integers] = {
-        part: brief(within[part]) for part in STEP_PARTS if part != "none"
-    }
-    parts["none"] = none
+    parts: dict[Part, Integers] = {part: brief(within[part]) for part in summed}
+    if hold != "comm":
+        parts["none"] = time - sum(within.values())
     hidden = {
         part: max(0, int(_within(found, *stretch).sum()) - seen[part])
         for part, stretch in others.items()
@@ -477,7 +545,7 @@ def _of_others(spans: Spans, beside: Integers) -> dict[Part, _Stretches]:
 def _stretches_of(spans: Spans, beside: Integers, roles: tuple[Role, ...]) -> _Stretches:
     """Return when others were in spans of some roles; of a GPU, when a stream computed itself."""
     chosen = beside & spans.has(*roles)
-    if roles != ("gpu_compute",):
+    if roles != ("gpu_compute",) or not chosen.any():
         return union(spans.start_ns[chosen], spans.end_ns[chosen])
     # An interval of a stream has the collectives and copies within that the stream came to.
     inner = beside & spans.has("gpu_comm", "gpu_transfer")

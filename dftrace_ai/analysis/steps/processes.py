@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dftrace_ai._reader import counted_pairs
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.argument_members import ARGUMENTS
 from dftrace_ai.analysis.reading.clocks import (
@@ -24,7 +25,7 @@ from dftrace_ai.analysis.reading.clocks import (
 from dftrace_ai.analysis.reading.event_columns import decoded, event_columns
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_SAMPLES
-from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
+from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
 from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, brief, span_columns, spans_of
 from dftrace_ai.wording import counted
 
@@ -389,25 +390,30 @@ def _with_marks_at_home(spans: Spans) -> Spans:
 
     What is known to be a step only when it is over cannot enclose spans on a thread's own track.
     """
-    marks = spans.has("step", "evaluation")
-    if not marks.any():
+    counts = _by_thread_and_role(spans)
+    work = {tid for tid, role in counts if role not in _NO_WORK}
+    alone = {(tid, role) for tid, role in counts if role in _MARKS and tid not in work}
+    tid = _step_thread({which: count for which, count in counts.items() if which not in alone})
+    if not alone or tid is None:
         return spans
-    work = _threads(spans, ~spans.has("step", "evaluation", "transparent", "garbage"))
-    rows = np.flatnonzero(marks)
-    rows = rows[~np.isin(spans.tid[rows], work)]
-    if not len(rows):
-        return spans
-    alone = np.zeros(len(spans), bool)
-    alone[rows] = True
-    tid = step_thread(spans.at(~alone))
-    return spans if tid is None else replace(spans, tid=brief(np.where(alone, tid, spans.tid)))
+    rows = np.flatnonzero(spans.has("step", "evaluation"))
+    rows = rows[np.isin(spans.tid[rows], [lane for lane, _ in alone])]
+    at_home = spans.tid.copy() if spans.tid.strides != (0,) else spans.tid.astype(np.int64)
+    at_home[rows] = tid
+    return replace(spans, tid=brief(at_home))
 
 
-def _threads(spans: Spans, which: Integers) -> Integers:
-    """Return the threads of some spans, a mask, each once and in order."""
-    if spans.tid.strides == (0,):
-        return spans.tid[:1] if which.any() else spans.tid[:0]
-    return np.unique(spans.tid[which])
+_Counts: TypeAlias = "dict[tuple[int, int], int]"
+"""How many spans there are by thread and code of the role."""
+
+_MARKS: Final = (CODE["step"], CODE["evaluation"])
+_NO_WORK: Final = (*_MARKS, CODE["transparent"], CODE["garbage"])
+
+
+def _by_thread_and_role(spans: Spans) -> _Counts:
+    tids = np.ascontiguousarray(spans.tid, np.int64)
+    found = counted_pairs(tids, np.ascontiguousarray(spans.role))
+    return {(tid, role): count for tid, role, count in found}
 
 
 def step_thread(spans: Spans) -> int | None:
@@ -415,11 +421,15 @@ def step_thread(spans: Spans) -> int | None:
 
     One that only iterates a loader feeds it.
     """
-    strong = spans.has(*STEP_ROLES)
-    works = _threads(spans, spans.has(*WORK_ROLES))
-    rows = np.flatnonzero(strong)
-    at_work = rows[np.isin(spans.tid[rows], works)]
-    rows = at_work if len(at_work) else rows
-    own = rows if len(rows) else np.flatnonzero(~spans.has(*GPU_ROLES))
-    tids, counts = np.unique(spans.tid[own], return_counts=True)
-    return int(tids[int(np.argmax(counts))]) if len(tids) else None
+    return _step_thread(_by_thread_and_role(spans))
+
+
+def _step_thread(counts: _Counts) -> int | None:
+    works = {tid for tid, role in counts if ROLES[role] in WORK_ROLES}
+    strong = {which: some for which, some in counts.items() if ROLES[which[1]] in STEP_ROLES}
+    at_work = {which: some for which, some in strong.items() if which[0] in works}
+    others = {which: some for which, some in counts.items() if ROLES[which[1]] not in GPU_ROLES}
+    by_tid: Counter[int] = Counter()
+    for (tid, _), some in (at_work or strong or others).items():
+        by_tid[tid] += some
+    return min(by_tid, key=lambda tid: (-by_tid[tid], tid), default=None)

@@ -62,10 +62,14 @@ class Spans:
 
     def at(self, which: Integers | slice) -> Spans:
         """Return some of the spans, by a mask, by indices that rise, or in a row."""
-        if not isinstance(which, slice) and which.dtype == bool and which.all():
-            return self
+        if not isinstance(which, slice) and which.dtype == bool:
+            count = np.count_nonzero(which)
+            if count == len(self):
+                return self
+            # Few are found once, and not for each column.
+            which = np.flatnonzero(which) if count < len(self) // 4 else which
         names = [field.name for field in fields(self) if field.name != "columns"]
-        some: dict[str, Any] = {name: _taken(getattr(self, name), which) for name in names}
+        some: dict[str, Any] = {name: values_at(getattr(self, name), which) for name in names}
         return replace(self, **some)
 
     def of(self, *roles: Role) -> Spans:
@@ -136,7 +140,7 @@ class Spans:
         return found
 
 
-def _taken(column: Integers, which: Integers | slice) -> Integers:
+def values_at(column: Integers, which: Integers | slice) -> Integers:
     """Return some values of a column; one that all have, as a thread, stays there once."""
     if column.strides != (0,) or isinstance(which, slice):
         return column[which]
@@ -181,7 +185,7 @@ def span_columns(taken: list[EventColumns], mask: Integers | None, source: Sourc
     tid, ids = columns.tid, columns.id
     del columns
     ids = ids[row]
-    tid = brief(_taken(tid, row))
+    tid = brief(values_at(tid, row))
     start = start[row]
     end = length[row]
     del length
@@ -208,7 +212,7 @@ def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Span
     whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
     whole["place"] = _joined(places)
     order = _time_order(whole["start_ns"], whole["end_ns"], whole["id"])
-    return Spans(**{name: _taken(whole.pop(name), order) for name in list(whole)}, columns=files)
+    return Spans(**{name: values_at(whole.pop(name), order) for name in list(whole)}, columns=files)
 
 
 def _joined(pieces: list[Integers]) -> Integers:

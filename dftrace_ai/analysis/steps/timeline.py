@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
 from dftrace_ai.analysis.steps.spans import (
@@ -51,6 +52,9 @@ _ABSORBING: Final[dict[Part, frozenset[Part]]] = {
     "transfer": frozenset(),
     "wait": frozenset({"transfer", "comm"}),
 }
+
+# The roles of these parts; no span of another changes what is theirs.
+_ABSORBERS: Final[tuple[Role, ...]] = ("evaluation", "checkpoint", "comm", "transfer", "wait")
 
 # They tell nothing that the span around them does not.
 _WEAK: Final[frozenset[Role]] = frozenset({"compute", "launch", "garbage"})
@@ -196,12 +200,28 @@ class ThreadLine:
     near_ns: int  # neighbours may overlap by so much
     layers: tuple[Layer, ...]  # what lies over them, each over those before it
     stretches: tuple[slice, ...]  # none reaches into another
+    counts: Integers  # which of them may have time of their own, a mask
 
     @classmethod
-    def of(cls, spans: Spans, near_ns: int, layers: Iterable[Layer]) -> ThreadLine:
-        """Return that of spans, with what lies over them."""
-        cut = stretches(spans, SPANS_AT_ONCE, _has_time(spans))
-        return cls(spans, near_ns, tuple(one for one in layers if len(one.start_ns)), (*cut,))
+    def of(
+        cls, spans: Spans, near_ns: int, layers: Iterable[Layer], *, absorbing: bool = False
+    ) -> ThreadLine:
+        """Return that of spans, with what lies over them.
+
+        Args:
+            spans: those of the thread.
+            near_ns: neighbours may overlap by so much.
+            layers: what lies over them, each over those before it.
+            absorbing: only evaluation, checkpoint, communication and transfer are asked for, in
+                which all that lies is theirs; what others have may be left out.
+        """
+        counts = _has_time(spans)
+        if absorbing and _nest(spans, counts, near_ns):
+            # Whatever lies between or inside of these changes nothing of theirs.
+            counts &= spans.has(*_ABSORBERS)
+        cut = stretches(spans, SPANS_AT_ONCE, counts)
+        some = tuple(one for one in layers if len(one.start_ns))
+        return cls(spans, near_ns, some, (*cut,), counts)
 
     def lines(self, low_ns: int = -1, high_ns: int = LATEST_NS) -> Iterator[Timeline]:
         """Yield the pieces of each stretch that lies in some time, or reaches into it."""
@@ -212,7 +232,7 @@ class ThreadLine:
                 yield self._line(here, low, high)
 
     def _line(self, here: slice, low_ns: int, high_ns: int) -> Timeline:
-        line = _line_of(self.spans, here, self.near_ns)
+        line = _line_of(self.spans, here, self.counts, self.near_ns)
         evaluated = line.of("evaluation")
         for layer in self.layers:
             first = np.searchsorted(layer.end_ns, low_ns, side="right")
@@ -227,11 +247,11 @@ class ThreadLine:
         return line.overlaid(*evaluated, "evaluation")
 
 
-def _line_of(spans: Spans, here: slice, near_ns: int) -> Timeline:
+def _line_of(spans: Spans, here: slice, counts: Integers, near_ns: int) -> Timeline:
     """Return to which part each moment of some spans belongs: that of the innermost one."""
     some = spans.at(here)
     kind = np.int32 if len(spans) < 2**30 else np.int64
-    rows = np.flatnonzero(_has_time(some)).astype(kind)
+    rows = np.flatnonzero(counts[here]).astype(kind)
     line = _nested(some, rows, near_ns) or _stacked(some, rows, near_ns)
     return replace(line, span=line.span + kind(here.start))
 
@@ -244,6 +264,13 @@ def _has_time(spans: Spans) -> Integers:
         here = slice(first, first + ROWS_AT_ONCE)
         has[here] &= spans.end_ns[here] > spans.start_ns[here]
     return has
+
+
+def _nest(spans: Spans, which: Integers, near_ns: int) -> bool:
+    """Return whether no span of a mask cuts another, or ends as good as where it begins."""
+    starts = np.ascontiguousarray(spans.start_ns[which], np.int64)
+    ends = np.ascontiguousarray(spans.end_ns[which], np.int64)
+    return _reader.nest(starts, ends, near_ns)
 
 
 def joined(lines: Iterable[Timeline]) -> Timeline:

@@ -1,10 +1,11 @@
-// Columns of numbers: packed and unpacked, places among those that rise.
+// Columns of numbers: packed and unpacked, places among those that rise, what spans of threads are asked.
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "dftrace/reading/traces/moments.hpp"
 #include "dftrace/reading/traces/packed_columns.hpp"
+#include "dftrace/reading/traces/thread_spans.hpp"
 #include "reader/module.hpp"
 
 namespace dftrace::py {
@@ -21,28 +22,84 @@ struct Buffers {
     }
 };
 
-PyObject* pack(PyObject*, PyObject* given) {
+template <typename Value>
+std::span<const Value> values_of(const Py_buffer& buffer) {
+    return {static_cast<const Value*>(buffer.buf), static_cast<std::size_t>(buffer.len) / sizeof(Value)};
+}
+
+// The buffers of columns of numbers of 64 bits; false with an exception set.
+bool take_columns(PyObject* given, Buffers& buffers, std::vector<std::span<const std::int64_t>>& columns) {
     const Ref list(PySequence_Fast(given, "columns are needed"));
-    if (!list) return nullptr;
+    if (!list) return false;
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.get());
+    buffers.all.reserve(static_cast<std::size_t>(count) + 1);
+    for (Py_ssize_t at = 0; at < count; ++at) {
+        Py_buffer one;
+        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(list.get(), at), &one, PyBUF_SIMPLE) < 0)
+            return false;
+        buffers.all.push_back(one);
+        if (one.len % 8) {
+            PyErr_SetString(PyExc_ValueError, "numbers of 64 bits are needed");
+            return false;
+        }
+        columns.emplace_back(static_cast<const std::int64_t*>(one.buf),
+                             static_cast<std::size_t>(one.len) / sizeof(std::int64_t));
+    }
+    return true;
+}
+
+PyObject* pack(PyObject*, PyObject* given) {
     try {
         Buffers buffers;
         std::vector<std::span<const std::int64_t>> columns;
-        const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.get());
-        buffers.all.reserve(static_cast<std::size_t>(count));
-        for (Py_ssize_t at = 0; at < count; ++at) {
-            Py_buffer one;
-            if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(list.get(), at), &one, PyBUF_SIMPLE) < 0)
-                return nullptr;
-            buffers.all.push_back(one);
-            if (one.len % 8) {
-                PyErr_SetString(PyExc_ValueError, "numbers of 64 bits are needed");
-                return nullptr;
-            }
-            columns.emplace_back(static_cast<const std::int64_t*>(one.buf),
-                                 static_cast<std::size_t>(one.len) / sizeof(std::int64_t));
-        }
+        if (!take_columns(given, buffers, columns)) return nullptr;
         const std::string packed = pack_columns(columns);
         return PyBytes_FromStringAndSize(packed.data(), static_cast<Py_ssize_t>(packed.size()));
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
+}
+
+PyObject* pack_rows(PyObject*, PyObject* given) {
+    PyObject* list = nullptr;
+    Py_buffer bounds;
+    Buffers buffers;
+    if (!PyArg_ParseTuple(given, "Oy*", &list, &bounds)) return nullptr;
+    const Buffers of_bounds{{bounds}};
+    try {
+        std::vector<std::span<const std::int64_t>> columns;
+        if (!take_columns(list, buffers, columns)) return nullptr;
+        // A copy: somebody else may write to them meanwhile.
+        const auto given_edges = values_of<std::int64_t>(bounds);
+        const std::vector<std::int64_t> edges(given_edges.begin(), given_edges.end());
+        const bool rise = !edges.empty() && edges.front() >= 0 && std::is_sorted(edges.begin(), edges.end());
+        for (const auto& column : columns)
+            if (!rise || column.size() < static_cast<std::size_t>(edges.back()))
+                return PyErr_Format(PyExc_ValueError, "edges are of no rows of these columns");
+        std::vector<std::string> packed;
+        bool room = true;
+        Py_BEGIN_ALLOW_THREADS;
+        try {
+            std::vector<std::span<const std::int64_t>> some(columns.size());
+            for (std::size_t at = 0; at + 1 < edges.size(); ++at) {
+                const auto begin = static_cast<std::size_t>(edges[at]);
+                const std::size_t count = static_cast<std::size_t>(edges[at + 1]) - begin;
+                for (std::size_t of = 0; of < some.size(); ++of) some[of] = columns[of].subspan(begin, count);
+                packed.push_back(pack_columns(some));
+            }
+        } catch (const std::bad_alloc&) {
+            room = false;
+        }
+        Py_END_ALLOW_THREADS;
+        if (!room) return PyErr_NoMemory();
+        Ref found(PyList_New(static_cast<Py_ssize_t>(packed.size())));
+        for (std::size_t at = 0; found && at < packed.size(); ++at) {
+            PyObject* const one =
+                PyBytes_FromStringAndSize(packed[at].data(), static_cast<Py_ssize_t>(packed[at].size()));
+            if (!one) return nullptr;
+            PyList_SET_ITEM(found.get(), static_cast<Py_ssize_t>(at), one);
+        }
+        return found.release();
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
@@ -165,11 +222,6 @@ PyObject* unpack_rows(PyObject*, PyObject* given) {
     return PyLong_FromSize_t(whole);
 }
 
-template <typename Value>
-std::span<const Value> values_of(const Py_buffer& buffer) {
-    return {static_cast<const Value*>(buffer.buf), static_cast<std::size_t>(buffer.len) / sizeof(Value)};
-}
-
 // As many numbers of 64 bits as there are in a column, which `fill` gives without the GIL.
 template <typename Fill>
 PyObject* numbers_like(const Py_buffer& column, Fill fill) {
@@ -206,8 +258,59 @@ PyObject* longest(PyObject*, PyObject* given) {
     });
 }
 
+PyObject* nest_of(PyObject*, PyObject* given) {
+    Py_buffer starts, ends;
+    long long near = 0;
+    if (!PyArg_ParseTuple(given, "y*y*L", &starts, &ends, &near)) return nullptr;
+    const Buffers all{{starts, ends}};
+    if (starts.len != ends.len) {
+        PyErr_SetString(PyExc_ValueError, "as many ends as starts");
+        return nullptr;
+    }
+    bool found = false, room = true;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        found = nest(values_of<std::int64_t>(starts), values_of<std::int64_t>(ends), near);
+    } catch (const std::bad_alloc&) {
+        room = false;
+    }
+    Py_END_ALLOW_THREADS;
+    return room ? PyBool_FromLong(found) : PyErr_NoMemory();
+}
+
+PyObject* counted_pairs(PyObject*, PyObject* given) {
+    Py_buffer first, second;
+    if (!PyArg_ParseTuple(given, "y*y*", &first, &second)) return nullptr;
+    const Buffers all{{first, second}};
+    if (first.len != 8 * second.len) {
+        PyErr_SetString(PyExc_ValueError, "as many numbers of 8 bits as of 64");
+        return nullptr;
+    }
+    std::vector<PairCount> found;
+    bool room = true;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        found = count_pairs(values_of<std::int64_t>(first), values_of<std::uint8_t>(second));
+    } catch (const std::bad_alloc&) {
+        room = false;
+    }
+    Py_END_ALLOW_THREADS;
+    if (!room) return PyErr_NoMemory();
+    Ref list(PyList_New(static_cast<Py_ssize_t>(found.size())));
+    for (std::size_t at = 0; list && at < found.size(); ++at) {
+        const PairCount& one = found[at];
+        PyObject* const row = Py_BuildValue("LiL", static_cast<long long>(one.first), int{one.second},
+                                            static_cast<long long>(one.count));
+        if (!row) return nullptr;
+        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(at), row);
+    }
+    return list.release();
+}
+
 PyMethodDef functions[] = {
     {"pack_columns", pack, METH_O, "pack_columns(columns, /): columns of 64 bits each in few bytes."},
+    {"pack_rows", pack_rows, METH_VARARGS,
+     "pack_rows(columns, edges, /): the rows between neighbouring edges, packed as by pack_columns."},
     {"unpack_columns", unpack, METH_VARARGS,
      "unpack_columns(packed, lengths, /): columns of these lengths, one behind the other."},
     {"unpack_rows", unpack_rows, METH_VARARGS,
@@ -218,6 +321,12 @@ PyMethodDef functions[] = {
     {"places", places, METH_VARARGS,
      "places(moments, asked, right, /): how many of moments that rise are less than each asked for, or not "
      "greater. All of 64 bits."},
+    {"counted_pairs", counted_pairs, METH_VARARGS,
+     "counted_pairs(first, second, /): how often numbers of 64 and of 8 bits stand side by side: pairs, each "
+     "with its count, in the order in which they come."},
+    {"nest", nest_of, METH_VARARGS,
+     "nest(starts, ends, near, /): whether of spans by their start none cuts another, or begins so near to "
+     "the end of one that holds its start."},
     {"longest", longest, METH_VARARGS,
      "longest(moments, first, last, ends, /): where in each stretch of moments that rise the longest step "
      "between "

@@ -21,7 +21,13 @@ from analysis.trace_lines import TIME_BASE_US, TraceLines
 from safety.commands import invoke
 
 from dftrace_ai import _reader
-from dftrace_ai._reader import counted_order, pack_columns, unpack_columns, unpack_rows
+from dftrace_ai._reader import (
+    counted_order,
+    pack_columns,
+    pack_rows,
+    unpack_columns,
+    unpack_rows,
+)
 from dftrace_ai.analysis.ranks import kept
 from dftrace_ai.analysis.ranks.job import RanksOfJob, keep_ranks, read_ranks
 from dftrace_ai.analysis.ranks.ordering import sorted_by
@@ -83,6 +89,18 @@ def test_columns_come_back_as_they_were() -> None:
                 harmed[made.randrange(len(harmed))] = made.randrange(256)
         with suppress(ValueError):
             assert len(unpack_columns(bytes(harmed), lengths)) == 8 * sum(lengths)
+
+
+def test_rows_are_packed_between_edges() -> None:
+    made = np.random.default_rng(3)
+    columns = [made.integers(0, 2**shift, 50) for shift in (3, 20, 60)]
+    edges = np.array([0, 7, 7, 31, 50])
+    wanted = [pack_columns([one[low:high] for one in columns]) for low, high in pairwise(edges)]
+    assert pack_rows(columns, edges) == wanted
+    assert pack_rows(columns, edges[:1]) == []
+    for wrong in ([], [0, 51], [-1, 5], [5, 4], [0, 2**62]):
+        with pytest.raises(ValueError, match="edges are of no rows"):
+            pack_rows(columns, np.array(wrong, np.int64))
 
 
 def test_rows_of_several_come_side_by_side_and_none_goes_beyond_its_room() -> None:

@@ -107,6 +107,26 @@ def test_what_a_rank_says_is_what_why_measures(tmp_path: Path) -> None:
             assert (still.call == np.arange(len(calls.step))).all()
 
 
+def test_a_silence_is_one_whatever_begins_and_ends_beneath_it(tmp_path: Path) -> None:
+    lines = TraceLines(1, rank=0, world_size=2)
+    for number in range(6):
+        at = BEGIN + number * 100 * MS
+        lines.span("step", "pipeline", at, 100 * MS, tid=STEP_TRACK, step=number)
+        lines.span("forward", "compute", at + 10 * MS, 20 * MS)
+        lines.span("backward", "compute", at + 40 * MS, 20 * MS)
+        told = {"group": "0", "seq": number, "bytes": 8, "waited_us": 30_000}
+        lines.span("all_reduce", "comm", at + 5 * MS, 45 * MS, tid=COLLECTIVES, **told)
+    lines.footer()
+    (rank,) = read_ranks(open_traces([written(tmp_path, lines)])).ranks
+    (chunk,) = rank.chunks.values()
+    still = chunk.silences
+    assert (still.end_ns - still.start_ns).tolist() == [30 * MS] * 6
+    assert still.call.tolist() == [*range(6)]
+    assert chunk.steps.blocked_ns.tolist() == [30 * MS] * 6
+    # 20 ms of forward and 10 ms of backward lie beneath it.
+    assert chunk.spans.blocked_ns.tolist() == [10 * MS, 10 * MS] * 6
+
+
 def test_work_is_of_the_innermost_span_of_another_part(tmp_path: Path) -> None:
     """An optimizer that is given a closure holds the forward and backward of all of Lightning."""
     lines = TraceLines(1, rank=0, world_size=2)

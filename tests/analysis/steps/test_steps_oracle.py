@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import Job, Steps, measure, timeline
+from dftrace_ai.analysis.steps import Job, Steps, measure, measure_blocked, timeline
 
 # Names that the vocabulary has, and what they are in a step.
 NAMES = {
@@ -92,9 +94,46 @@ def measured(*traces: TraceLines) -> list[Steps]:
     with tempfile.TemporaryDirectory() as folder:
         for trace in traces:
             trace.write(Path(folder) / f"t-{trace.pid}.pfw")
-        found = [measure(rank.process) for rank in Job(open_traces([folder])).ranks]
-    assert len(found) == len(traces)
-    return [steps for steps in found if steps is not None]
+        processes = [rank.process for rank in Job(open_traces([folder])).ranks]
+    assert len(processes) == len(traces)
+    found = []
+    for process in processes:
+        steps, blocked = measure(process), measure_blocked(process)
+        assert (steps is None) == (blocked is None)
+        if steps and blocked:
+            found.append(steps)
+            for name in ("start_ns", "end_ns", "time_ns", "number"):
+                assert getattr(steps, name).tolist() == getattr(blocked, name).tolist()
+            assert steps.parts["comm"].tolist() == blocked.parts["comm"].tolist()
+    return found
+
+
+def test_spans_nest_where_none_cuts_another_or_is_as_good_as_behind_it() -> None:
+    made = random.Random(1)
+    for _ in range(300):
+        near = made.randrange(3)
+        spans = [(at, at + made.randrange(1, 9)) for at in made.choices(range(14), k=5)]
+        spans.sort(key=lambda span: (span[0], -span[1]))
+        wanted = all(
+            end <= other or (end >= other_end and end - other > near)
+            for number, (_, end) in enumerate(spans)
+            for other, other_end in spans[number + 1 :]
+        )
+        starts, ends = np.array(spans).T
+        found = _reader.nest(np.ascontiguousarray(starts), np.ascontiguousarray(ends), near)
+        assert found == wanted
+    with pytest.raises(ValueError, match="as many ends"):
+        _reader.nest(np.zeros(2, np.int64), np.zeros(3, np.int64), 0)
+
+
+def test_pairs_are_counted_as_they_come() -> None:
+    made = random.Random(2)
+    pairs = [(made.choice([5, -1, 2**62]), made.choice([0, 7, 255])) for _ in range(500)]
+    first, second = (np.array(column) for column in zip(*pairs, strict=True))
+    found = _reader.counted_pairs(first, second.astype(np.uint8))
+    assert found == [(*pair, count) for pair, count in Counter(pairs).items()]
+    with pytest.raises(ValueError, match="as many numbers"):
+        _reader.counted_pairs(first, second.astype(np.uint8)[:-1])
 
 
 @settings(max_examples=200)
