@@ -272,6 +272,35 @@ class StackReader:
     def nodes(self) -> list[tuple[int, int, int]]: ...
     def counts(self) -> dict[str, int]: ...
 
+@final
+class MadeTrace:
+    def __new__(
+        cls,
+        *,
+        host: str,
+        pid: int,
+        parent_pid: int,
+        run: str,
+        time_base_us: int,
+        process_name_json: str,
+        header_json: str,
+        compression: str,
+        boot_id: str,
+        pid_namespace: int,
+        process_start: int,
+        epoch_offset_ns: int,
+        realtime_ns: int,
+        synchronised: bool,
+        clock_error_us: int,
+        frequency: int,
+    ) -> Self: ...
+    def add_pattern(
+        self, ph: Literal["X", "i", "C", "M"], name_json: str, tid: int, level: int, args: str, /
+    ) -> int: ...
+    def opening(self, tracks: dict[int, str], /) -> bytes: ...
+    def rows(self, numbers: Any, width: int, /) -> bytes: ...
+    def ending(self, at_ns: int, index: bool, /) -> bytes: ...
+
 def show_method(name: str, method: Callable[..., Any], /) -> None: ...
 def start(settings: CoreSettings, /) -> int: ...
 def finish(

@@ -5,7 +5,7 @@ set(index_sources block_facts covered_time durations figures_told set_back)
 set(deflating_sources line_deflate packed_block)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool settings spool spool_marker tables)
-set(writing_sources block_deflate codec header_and_footer line_formatter open_lines part_index trace_blocks
+set(writing_sources block_deflate codec header_and_footer line_formatter made_trace open_lines part_index trace_blocks
                     trace_file trace_parts trace_writer tracks)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources argument_columns call_sets checking event_table general_line hopping labels line_figures line_walk members moments

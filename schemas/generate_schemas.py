@@ -168,6 +168,8 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.cli import demo
     from dftrace_ai.cli.inspect import Features, Report
     from dftrace_ai.cli.migrate import Migration
+    from dftrace_ai.generating.truth import Truth
+    from dftrace_ai.generating.writing import Generated
     from dftrace_ai.live.stuck import Verdict
     from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunsReport
     from dftrace_ai.spools.completing import RecoveryReport
@@ -188,6 +190,8 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
         "index": (IndexReport, "dftrace index --json"),
         "recover": (RecoveryReport, "dftrace recover --json"),
         "demo": (demo.DemoReport, "dftrace demo --json"),
+        "generate": (Generated, "dftrace generate --json"),
+        "generated": (Truth, "truth.json beside made traces"),
         "stuck": (Verdict, "dftrace stuck --json"),
         "runs": (RunsReport, "dftrace runs --json"),
         "runs-compare": (ComparisonReport, "dftrace runs --compare --json"),

@@ -74,6 +74,7 @@ class FileFacts:
             is known to have lived, microseconds: one that hung has recorded nothing for long.
         version: that of dftrace_ai.
         command: words of the command line.
+        generated: that nobody recorded it: the seed and the causes by which it was made.
         events: events by its closing line.
         losses: counts of that line that are above zero, by name.
     """
@@ -103,6 +104,7 @@ class FileFacts:
     length_us: float | None
     version: str | None
     command: tuple[str, ...] | None
+    generated: str | None
     events: int | None
     losses: dict[str, int]
 
@@ -219,6 +221,7 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
         length_us=None if length_ns is None else length_ns / 1000,
         version=header and header.version,
         command=header and header.cmdline,
+        generated=header and header.generated and header.generated.told,
         events=footer and footer.events,
         losses=footer.losses if footer else {},
     )

@@ -46,6 +46,7 @@ COMMANDS = {
     "recover": "Care for traces",
     "index": "Care for traces",
     "demo": "Try it, move to it",
+    "generate": "Try it, move to it",
     "migrate": "Try it, move to it",
 }
 

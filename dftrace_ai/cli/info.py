@@ -162,7 +162,11 @@ def _told(facts: TraceFacts) -> str:
     more = len(facts.files) - MOST_ROWS
     if more > 0:
         told += f"; {counted(more, 'file')} more than shown, --json has all"
-    return "\n".join(filter(None, (told, shown(facts.clocks.told))))
+    made = [file.generated for file in facts.files if file.generated]
+    nobody = (
+        f"{counted(len(made), 'file')} made by dftrace generate: {shown(made[0])}" if made else ""
+    )
+    return "\n".join(filter(None, (told, nobody, shown(facts.clocks.told))))
 
 
 def collect() -> dict[str, dict[str, Fact]]:

@@ -117,6 +117,26 @@ class Ntp(NamedTuple):
         return cls._make(told) if [*map(type, told)] == [bool, int, int, float] else None
 
 
+class Generated(NamedTuple):
+    """Of what seed, and with what causes, `dftrace generate` made a trace that nobody recorded."""
+
+    seed: int
+    causes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, said: object) -> Generated | None:
+        """Read the member of a header; None where it is none."""
+        seed, causes = map(said.get, cls._fields) if isinstance(said, dict) else (None, None)
+        if type(seed) is not int or not isinstance(causes, list):
+            return None
+        return cls(seed, tuple(causes)) if all(type(cause) is str for cause in causes) else None
+
+    @property
+    def told(self) -> str:
+        """The seed and the causes: ``seed 0, slow-rank:17:6``."""
+        return ", ".join((f"seed {self.seed}", *self.causes))
+
+
 class HeaderFacts(NamedTuple):
     """What a file says of its process, in the line's order; None for what it does not say."""
 
@@ -163,6 +183,7 @@ class HeaderFacts(NamedTuple):
     memory_bytes: int | None = None
     cores: int | None = None
     torch: str | None = None
+    generated: Annotated[Generated | None, Said("Made by dftrace generate; absent else.")] = None
     lines_hz: Annotated[int | None, Said("Samples of stacks a second.", least=1)] = None
     lines_refused: Annotated[str | None, Said("Why asked for samples were not taken.")] = None
     boot_id: Text = None
@@ -282,8 +303,8 @@ def _of_type(wanted: object, value: object) -> object:
     """Return a value as a member of this type has it; None where it is none of the type."""
     if wanted is int:
         return value if type(value) is int and 0 <= value < 2**63 else None
-    if wanted is Ntp:
-        return Ntp.of(value)
+    if wanted in (Ntp, Generated):
+        return wanted.of(value)
     if wanted is str:
         return value if isinstance(value, str) else None
     words = isinstance(value, list) and all(isinstance(word, str) for word in value)

@@ -32,7 +32,7 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from dftrace_ai.trace_format.header_and_footer import FooterFacts, HeaderFacts, Ntp
+from dftrace_ai.trace_format.header_and_footer import FooterFacts, Generated, HeaderFacts, Ntp
 
 __all__ = [
     "ClockLine",
@@ -522,6 +522,16 @@ class NtpArgs(OpenArgs):
     ]
 
 
+class GeneratedArgs(OpenArgs):
+    """That nobody recorded the trace: of which seed it is made, and what is planted in it."""
+
+    seed: Count
+    causes: list[str]
+
+
+_ARGS_OF: dict[object, object] = {Ntp: NtpArgs, Generated: GeneratedArgs}
+
+
 def _arguments_of(facts: type[HeaderFacts | FooterFacts], name: str, about: str) -> Any:
     """Make the model of the arguments of a line of what is said beside its facts."""
     members: dict[str, Any] = {}
@@ -536,7 +546,7 @@ def _arguments_of(facts: type[HeaderFacts | FooterFacts], name: str, about: str)
             pattern=said.pattern or None,
         )
         fact = get_args(optional)[0]
-        kind: Any = Annotated[said.kind or (NtpArgs if fact is Ntp else fact), rules]
+        kind: Any = Annotated[said.kind or _ARGS_OF.get(fact, fact), rules]
         members[member] = (kind, ...) if said.always else (kind | None, None)
     return create_model(name, __base__=OpenArgs, __doc__=about, __module__=__name__, **members)
 

@@ -41,6 +41,7 @@ COLUMNS = {
     "demo": 0.583,
     "device": 0.417,
     "face": 0.583,
+    "generating": 0.3,
     "inspect": 0.832,
     "integrations": 0.417,
     "interpreters": 0.813,

@@ -73,10 +73,11 @@ PyMODINIT_FUNC PyInit__native() {
     for (PyMethodDef* part : {event_functions, inner_call_functions, run_functions, spool_functions,
                               stand_in_functions, tensor_functions})
         if (PyModule_AddFunctions(module.get(), part) < 0) return nullptr;
-    for (const auto add : {add_span_types, add_apart_span_type, add_node_type, add_method_type,
-                           add_function_type, add_iterator_type, add_held_file_type,
-                           add_instrumentation_types, add_collections_type, add_training_types,
-                           add_recorded_call_type, add_recorded_forward_type, add_stacks_type, add_gpu_type})
+    for (const auto add :
+         {add_span_types, add_apart_span_type, add_node_type, add_method_type, add_function_type,
+          add_iterator_type, add_held_file_type, add_instrumentation_types, add_collections_type,
+          add_training_types, add_recorded_call_type, add_recorded_forward_type, add_stacks_type,
+          add_gpu_type, add_made_trace_type})
         if (add(module.get()) < 0) return nullptr;
     if (prepare_inner_calls() < 0) return nullptr;
     made = Py_NewRef(module.get());

@@ -53,6 +53,9 @@ std::string thread_name();
 // What became of a run, as the end of one and recovery give it: a new dict, or nullptr with an exception set.
 PyObject* outcome_dict(const Outcome& outcome);
 
+// generating/
+int add_made_trace_type(PyObject* module);
+
 // reading/ and tensor/
 extern PyMethodDef spool_functions[];
 extern PyMethodDef tensor_functions[];

@@ -79,7 +79,7 @@ def test_the_header_is_described(every_line: Trace) -> None:
     assert set(every_line.header) <= described
     rare = {"local_rank", "launcher", "cores", "torch", "part", "layout"}
     rare |= {"scheduler", "job_id", "run_id", "node", "restarts", "launch"}
-    rare |= {"lines_hz", "lines_refused"}
+    rare |= {"lines_hz", "lines_refused", "generated"}
     assert described - set(every_line.header) <= rare
     (shown,) = [b for b in blocks(PAGE, "json") if '"time_base_us"' in b.text]
     assert set(json.loads(shown.text)["args"]) <= described

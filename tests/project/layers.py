@@ -41,6 +41,7 @@ ROOMS: dict[str, set[str]] = {
     "integrations": {"_native", "trace_format", "config", "run", "device", "annotation"},
     "compat": {"_native", "config", "run", "annotation"},
     "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
+    "generating": {"_native", "trace_format"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "ui": {
         *("_native", "conditions", "interpreters", "page", "spare_folders", "trace_format"),
@@ -49,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
         *("conditions", "database", "interpreters", "page", "ui"),
-        *("inspect", "loggers", "integrations", "compat", "demo", "face"),
+        *("inspect", "loggers", "integrations", "compat", "demo", "face", "generating"),
     },
 }
 # In a room whose parts stand above each other: what each part may import of it.
@@ -90,7 +91,17 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "serving": {"terminal", "reading"},
         **dict.fromkeys(
             (
-                *("convert", "demo", "diff", "index", "info", "inspect", "migrate", "recover"),
+                *(
+                    "convert",
+                    "demo",
+                    "diff",
+                    "generate",
+                    "index",
+                    "info",
+                    "inspect",
+                    "migrate",
+                    "recover",
+                ),
                 *("report", "run", "runs", "sql", "stuck", "summary", "top", "ui", "validate"),
                 *("view", "why", "ranks", "whatif", "run_end"),
             ),

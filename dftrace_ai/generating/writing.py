@@ -1,0 +1,144 @@
+"""Writes a made job: each process works out the times of all ranks, and writes traces of some."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.generating.hosts import hosts_of
+from dftrace_ai.generating.lines import events_of
+from dftrace_ai.generating.rows import Rows
+from dftrace_ai.generating.timing import Timing
+from dftrace_ai.generating.truth import TRUTH_FILE, truth_of
+from dftrace_ai.wording import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.generating.job import Job
+
+# Below this a second process would take longer to begin than it saves.
+_WORTH_IT: Final = 2_000_000
+# So many ranks write at a time: each holds what its trace adds up to.
+_AT_A_TIME: Final = 512
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What `dftrace generate --json` prints.
+
+    Attributes:
+        out: the folder.
+        files: traces in it.
+        bytes: of the files.
+        format: version of this form; it grows when a member goes or means something else.
+        kind: ``dftrace generate``, by which its JSON is known.
+    """
+
+    out: str
+    files: int
+    bytes: int
+    format: Literal[1] = 1
+    kind: Literal["dftrace generate"] = "dftrace generate"
+
+
+def generate(
+    job: Job,
+    out: str | os.PathLike[str],
+    *,
+    compression: str = "gzip",
+    index: bool = True,
+    jobs: int | None = None,
+) -> Generated:
+    """Write the traces of a made job, and what is true of it, into a folder.
+
+    The same job gives the same bytes, whatever `jobs` and machine.
+
+    Args:
+        job: what it is like.
+        out: a folder that is empty, or is made.
+        compression: of the traces: ``gzip``, ``zstd`` or ``none``.
+        index: whether traces end with an index, by which `summary` need not read them.
+        jobs: processes that write; by default, where it is worth it, one for each processor.
+
+    Returns:
+        What was written.
+
+    Raises:
+        DftraceError: there are files in the folder, or it cannot be written.
+
+    Example:
+        >>> generate(Job(ranks=4, steps=10), "made").files  # doctest: +SKIP
+        4
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise DftraceError(
+                f"there are files in {quoted(str(folder))}; name a folder without any"
+            )
+        took_ns = _write_all(job, folder, compression, index, jobs)
+        truth = truth_of(job, hosts_of(job), took_ns)
+        text = json.dumps(asdict(truth), indent=1) + "\n"
+        (folder / TRUTH_FILE).write_text(text, encoding="utf-8")
+        traces = [path for path in folder.iterdir() if path.name != TRUTH_FILE]
+        return Generated(str(folder), len(traces), sum(path.stat().st_size for path in traces))
+    except OSError as error:
+        raise DftraceError(f"{quoted(str(folder))}: {error.strerror or error}") from error
+
+
+def _write_all(job: Job, folder: Path, compression: str, index: bool, jobs: int | None) -> int:
+    """Write all traces; return how long the job takes."""
+    events = job.ranks * job.steps * len(events_of(job, 0, 0))
+    most = jobs or (len(os.sched_getaffinity(0)) if events > _WORTH_IT else 1)
+    lots = np.array_split(
+        np.arange(job.ranks), max(min(most, job.ranks), -(-job.ranks // _AT_A_TIME))
+    )
+    told = [(job, lot.tolist(), folder, compression, index) for lot in lots]
+    if most == 1:
+        return max(_write(*one) for one in told)
+    with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
+        return max(pool.map(_write, *zip(*told, strict=True)))
+
+
+def _write(job: Job, ranks: Sequence[int], folder: Path, compression: str, index: bool) -> int:
+    """Write the traces of some ranks; return when the last of all has ended, ns."""
+    hosts, timing = hosts_of(job), Timing(job)
+    workers = [None, *range(job.workers)]
+    traces = [
+        (at, Rows(job, rank, hosts[job.host_of(rank)], compression, worker))
+        for at, rank in enumerate(ranks)
+        for worker in workers
+    ]
+    for _, trace in traces:
+        _append(folder / trace.name, trace.opening(), "xb")
+    mine, last_ns = np.array(ranks), np.zeros(0, np.int64)
+    for first in range(0, job.steps, job.at_once):
+        found = timing.next(min(job.at_once, job.steps - first))
+        names = {name: at for at, name in enumerate(found)}
+        # Of each rank what it did side by side: (ranks, steps, names).
+        times = np.empty((len(ranks), len(found["end"]), len(names)), np.int64)
+        for name, at in names.items():
+            times[:, :, at] = found[name][:, mine].T
+        for at, trace in traces:
+            _append(folder / trace.name, trace.steps(first, names, times[at]))
+        last_ns = found["end"][-1]
+    for at, trace in traces:
+        end_ns = int(last_ns[ranks[at]])
+        _append(folder / trace.name, trace.ending(end_ns, index=index))
+    return int(last_ns.max())
+
+
+def _append(path: Path, block: bytes, mode: str = "ab") -> None:
+    # Not held open: there may be more of them than a process may hold.
+    with path.open(mode) as file:
+        file.write(block)
