@@ -37,8 +37,11 @@ def set_flags(
 def places(moments: NDArray[Any], asked: NDArray[Any], right: bool, /) -> bytes: ...
 def counted_pairs(first: NDArray[Any], second: NDArray[Any], /) -> list[tuple[int, int, int]]: ...
 def nest(starts: NDArray[Any], ends: NDArray[Any], near: int, /) -> bool: ...
-def longest(
-    moments: NDArray[Any], first: NDArray[Any], last: NDArray[Any], ends: Buffer, /
+def broken_silences(
+    signs: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    calls: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]],
+    soon: int,
+    /,
 ) -> bytes: ...
 def hop_blocks(
     descriptor: int, end: int, /

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading import Trace
 
-MARK: Final = b"dftrace rank 4 "
-# Earlier ones have other rows, or lack the time of pauses to collect garbage, the stage, the time
-# between steps, and from when to when files are.
-EARLIER: Final = (b"dftrace rank 1 ", b"dftrace rank 2 ", b"dftrace rank 3 ")
+MARK: Final = b"dftrace rank 5 "
+# Earlier ones have other rows or bytes, or lack the time of pauses to collect garbage, the stage,
+# the time between steps, and from when to when files are.
+EARLIER: Final = tuple(b"dftrace rank %d " % number for number in (1, 2, 3, 4))
 DIGEST_BYTES: Final = 64
 COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns", "passes")
 # Behind the mark: the checksum of the head, and how long it is.

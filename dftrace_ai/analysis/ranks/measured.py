@@ -133,11 +133,12 @@ class _Names:
         found = np.zeros(len(spans), np.int64)
         for place in np.flatnonzero(np.bincount(spans.place)).tolist():
             columns, here = spans.columns[place], np.flatnonzero(spans.place == place)
-            codes, which = np.unique(columns.label[spans.row[here]], return_inverse=True)
-            labels = [columns.labels[code] for code in codes.tolist()]
-            texts = [label.name if alone else f"{label.cat}/{label.name}" for label in labels]
-            numbers = [self.number_of(text) for text in texts]
-            found[here] = np.array(numbers, np.int64)[which]
+            codes = columns.label[spans.row[here]]
+            numbers = np.zeros(len(columns.labels), np.int64)
+            for code in np.flatnonzero(np.bincount(codes)).tolist():
+                cat, name = columns.labels[code]
+                numbers[code] = self.number_of(name if alone else f"{cat}/{name}")
+            found[here] = numbers[codes]
         return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai._reader import longest
+from dftrace_ai._reader import broken_silences
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.calls import LATE_NS, calls_of
@@ -178,34 +178,22 @@ def _waits_from(waits: _Calls, signs: Sequence[Integers]) -> Integers:
 
 def _silences(calls: _Calls, of_thread: Sequence[Integers], soon_ns: int) -> tuple[Integers, ...]:
     """Return the longest silence of a thread that the end of each call broke, up to that end."""
-    none = calls.start_ns[:0], calls.end_ns[:0], calls.row[:0]
     if not len(calls.row):
-        return none
+        return calls.start_ns[:0], calls.end_ns[:0], calls.row[:0]
     window = int(calls.start_ns.min()), int(calls.end_ns.max()) + soon_ns + 1
-    near = [moments[slice(*np.searchsorted(moments, window))] for moments in of_thread]
-    signs, own = rising(*near), rising(*near[:2])
-    found = []
-    for within in (False, True):
-        some = calls.only(calls.within == within)
-        if not len(some.row):
-            continue
-        shown = b""
-        if within:
-            # Who calls another one, or computes, has not waited for this one.
-            after = np.minimum(places(own, signs), len(own) - 1)
-            shown = (own[after] == signs if len(own) else np.zeros(len(signs), bool)).tobytes()
-        least = places(signs, some.end_ns - some.late_ns) - 1
-        least = np.maximum(least, places(signs, some.start_ns))
-        behind = places(signs, some.end_ns + soon_ns, right=True) - 1
-        behind = np.minimum(behind, places(signs, some.end_ns))
-        behind = np.minimum(behind, places(signs, some.until_ns, right=True) - 1)
-        silence = np.frombuffer(longest(signs, least, behind, shown), np.int64)
-        there = silence >= 0
-        silence, ended = silence[there], some.only(there)
-        found.append((signs[silence], np.minimum(signs[silence + 1], ended.end_ns), ended.row))
-    if not found:
-        return none
-    return tuple(map(np.concatenate, zip(*found, strict=True)))
+    starts, ends, others = (
+        np.ascontiguousarray(moments[slice(*np.searchsorted(moments, window))], np.int64)
+        for moments in of_thread
+    )
+    start, end, late, until = (
+        np.ascontiguousarray(column, np.int64)
+        for column in (calls.start_ns, calls.end_ns, calls.late_ns, calls.until_ns)
+    )
+    # Who calls another one, or computes, has not waited for a call that is within.
+    within = np.ascontiguousarray(calls.within, np.uint8)
+    found = broken_silences((starts, ends, others), (start, end, late, until, within), soon_ns)
+    begins, ended, row = np.frombuffer(found, np.int64).reshape(-1, 3).T
+    return begins, ended, calls.row[row]
 
 
 class Feeders(NamedTuple):

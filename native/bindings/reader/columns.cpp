@@ -1,5 +1,6 @@
 // Columns of numbers: packed and unpacked, places among those that rise, what spans of threads are asked.
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -244,18 +245,32 @@ PyObject* places(PyObject*, PyObject* given) {
     });
 }
 
-PyObject* longest(PyObject*, PyObject* given) {
-    Py_buffer moments, first, last, ends;
-    if (!PyArg_ParseTuple(given, "y*y*y*y*", &moments, &first, &last, &ends)) return nullptr;
-    const Buffers all{{moments, first, last, ends}};
-    if (first.len != last.len || (ends.len && ends.len != moments.len / 8)) {
-        PyErr_SetString(PyExc_ValueError, "as many ends as beginnings and moments");
+PyObject* broken_silences_of(PyObject*, PyObject* given) {
+    std::array<Py_buffer, 8> all;
+    long long soon = 0;
+    if (!PyArg_ParseTuple(given, "(y*y*y*)(y*y*y*y*y*)L", &all[0], &all[1], &all[2], &all[3], &all[4],
+                          &all[5], &all[6], &all[7], &soon))
         return nullptr;
+    const Buffers held{{all.begin(), all.end()}};
+    const std::size_t calls = static_cast<std::size_t>(all[7].len);
+    for (std::size_t at = 3; at < 7; ++at)
+        if (values_of<std::int64_t>(all[at]).size() != calls)
+            return PyErr_Format(PyExc_ValueError, "columns of calls are of different lengths");
+    std::vector<Silence> found;
+    bool room = true;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        const auto column = [&](std::size_t at) { return values_of<std::int64_t>(all[at]); };
+        found = broken_silences({column(0), column(1), column(2)},
+                                {column(3), column(4), column(5), column(6), values_of<std::uint8_t>(all[7])},
+                                soon);
+    } catch (const std::bad_alloc&) {
+        room = false;
     }
-    return numbers_like(first, [&](std::int64_t* into) {
-        find_longest(values_of<std::int64_t>(moments), values_of<std::int64_t>(first),
-                     values_of<std::int64_t>(last), values_of<std::uint8_t>(ends), into);
-    });
+    Py_END_ALLOW_THREADS;
+    if (!room) return PyErr_NoMemory();
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
+                                     static_cast<Py_ssize_t>(found.size() * sizeof(Silence)));
 }
 
 PyObject* nest_of(PyObject*, PyObject* given) {
@@ -327,10 +342,10 @@ PyMethodDef functions[] = {
     {"nest", nest_of, METH_VARARGS,
      "nest(starts, ends, near, /): whether of spans by their start none cuts another, or begins so near to "
      "the end of one that holds its start."},
-    {"longest", longest, METH_VARARGS,
-     "longest(moments, first, last, ends, /): where in each stretch of moments that rise the longest step "
-     "between "
-     "neighbours begins, the last of several; -1 for none. Those count that end where `ends` is not 0."},
+    {"broken_silences", broken_silences_of, METH_VARARGS,
+     "broken_silences((starts, ends, others), (start, end, late, until, within), soon, /): of calls the "
+     "longest silence of a thread that the end of each broke, between moments of three kinds that rise: "
+     "begin, end and number of the call, three numbers each."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -75,7 +75,9 @@ def test_columns_come_back_as_they_were() -> None:
                 [made.choice((made.choice(EDGES), made.randrange(1000))) for _ in range(size)],
                 np.int64,
             )
-            for size in (made.randrange(0, 40) for _ in range(made.randrange(1, 9)))
+            for size in (
+                made.randrange(made.choice((40, 400))) for _ in range(made.randrange(1, 9))
+            )
         ]
         lengths = tuple(map(len, columns))
         content = pack_columns(columns)
@@ -146,17 +148,6 @@ def test_places_among_moments_are_those_of_numpy() -> None:
             for right, side in ((False, "left"), (True, "right")):
                 found = np.frombuffer(_reader.places(moments, asked, right), np.int64)
                 assert (found == np.searchsorted(moments, asked, side=side)).all()  # type: ignore[call-overload]
-        first, last = made.integers(-1, size + 1, (2, 200))
-        shown = made.integers(0, 2, size).astype(np.uint8)
-        for ends in (b"", shown.tobytes()):
-            found = np.frombuffer(_reader.longest(moments, first, last, ends), np.int64)
-            for low, high, place in zip(first, last, found, strict=True):
-                steps = [
-                    (moments[at + 1] - moments[at], at)
-                    for at in range(max(low, 0), min(high, size - 1))
-                    if not ends or shown[at + 1]
-                ]
-                assert place == max(steps, default=(0, -1))[1]
 
 
 def test_small_numbers_are_ordered_by_counting_as_by_any_sort() -> None:
@@ -318,7 +309,7 @@ def test_a_kept_file_that_is_not_to_be_believed_is_made_again(tmp_path: Path) ->
         other = json.dumps({**said, name: value}).encode()
         digest = hashlib.sha256(other).hexdigest().encode()
         rest = whole[head + len(behind) :]
-        first.write_bytes(b"dftrace rank 4 %b %010d\n" % (digest, len(other)) + other + rest)
+        first.write_bytes(b"dftrace rank 5 %b %010d\n" % (digest, len(other)) + other + rest)
         assert told(read_ranks(open_traces([folder]))) == from_lines, name
     first.write_bytes(whole)
     first.chmod(0o666)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from analysis.trace_lines import TraceLines
 
+from dftrace_ai._reader import broken_silences
 from dftrace_ai.analysis.diff import diff
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import Job, Steps, measure
@@ -252,3 +253,14 @@ def test_a_longer_wait_is_the_collectives(tmp_path: Path, *, in_backward: bool) 
     (place,) = [row.path for row in found.tree if row.change.kind == "slower"]
     around = ("compute.backward",) if in_backward else ()
     assert place == ("pipeline.step", *around, "comm.all_reduce")
+
+
+def test_silences_are_broken_by_calls_of_columns_that_are_as_long() -> None:
+    none, two = np.zeros(0, np.int64), np.arange(2)
+    given = (two, two, two, two, np.zeros(2, np.uint8))
+    assert broken_silences((none, none, none), given, 5) == b""
+    for at in range(5):
+        wrong = [*given]
+        wrong[at] = wrong[at][:1]
+        with pytest.raises(ValueError, match="different lengths"):
+            broken_silences((none, none, none), tuple(wrong), 5)  # type: ignore[arg-type]

@@ -143,13 +143,21 @@ TEST("places are those of a search each") {
     }
     find_places({}, asked, true, found.data());
     CHECK(found[7] == 0);
-    const std::vector<std::int64_t> rising{0, 5, 6, 11, 12}, first{0, 0, 3, 4}, last{4, 2, 3, 9};
-    std::vector<std::int64_t> longest(4);
-    find_longest(rising, first, last, {}, longest.data());
-    CHECK((longest == std::vector<std::int64_t>{2, 0, -1, -1}));
-    const std::vector<std::uint8_t> ends{1, 1, 1, 0, 1};
-    find_longest(rising, first, last, ends, longest.data());
-    CHECK((longest == std::vector<std::int64_t>{0, 0, -1, -1}));
+}
+
+TEST("the longest silence is broken by the end of a call") {
+    const std::vector<std::int64_t> starts{0, 5, 12, 30}, ends{4, 9, 20, 40}, others{6};
+    const std::vector<std::int64_t> start{5, 5, 6, 41}, end{13, 20, 12, 50}, late{2, 0, 9, 0},
+        until{99, 99, 8, 99};
+    const auto found = broken_silences({starts, ends, others},
+                                       {start, end, late, until, std::vector<std::uint8_t>{0, 0, 0, 0}}, 10);
+    CHECK(found.size() == 2);
+    CHECK(found[0].start == 9 && found[0].end == 12 && found[0].call == 0);
+    CHECK(found[1].start == 12 && found[1].end == 20 && found[1].call == 1);
+    // What another call breaks is no wait for one that is within.
+    const auto within = broken_silences({starts, {}, others},
+                                        {start, end, late, until, std::vector<std::uint8_t>{1, 1, 1, 1}}, 0);
+    CHECK(within.size() == 1 && within[0].start == 6 && within[0].end == 12 && within[0].call == 0);
 }
 
 TEST("calls are ordered by counting and what is odd about their sets is told") {

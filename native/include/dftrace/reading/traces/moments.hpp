@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace dftrace {
 
@@ -12,11 +13,25 @@ namespace dftrace {
 void find_places(std::span<const std::int64_t> moments, std::span<const std::int64_t> asked, bool right,
                  std::int64_t* places);
 
-// Of each stretch the longest step between neighbouring moments, the last of several, by the place of its
-// beginning; `first` is the place where the stretch begins, `last` where it ends. Steps that end at a moment
-// that is 0 in `ends` do not count, where there are any such. -1 where there is none.
-void find_longest(std::span<const std::int64_t> moments, std::span<const std::int64_t> first,
-                  std::span<const std::int64_t> last, std::span<const std::uint8_t> ends,
-                  std::int64_t* longest);
+// What a thread shows of itself: where its spans begin, and where they end, and moments of other kinds that
+// say that it went on. Each rises.
+struct SignsOfLife {
+    std::span<const std::int64_t> starts, ends, others;
+};
+
+// Whom a thread may have waited for; of each when it was called, when its end was seen, how much earlier that
+// may have been, until when the thread waited at most, and whether only a span's begin or end ends its wait.
+struct AwaitedCalls {
+    std::span<const std::int64_t> start, end, late, until;
+    std::span<const std::uint8_t> within;
+};
+
+struct Silence {
+    std::int64_t start, end, call;
+};
+
+// The longest silence of the thread, the last of several, that the end of each call broke up to `soon` behind
+// it, as far as that end; those calls that are `within` come last.
+std::vector<Silence> broken_silences(const SignsOfLife& signs, const AwaitedCalls& calls, std::int64_t soon);
 
 }  // namespace dftrace
