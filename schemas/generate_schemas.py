@@ -92,6 +92,15 @@ def _snapshot_schema() -> dict[str, Any]:
     return schema
 
 
+def _live_schema() -> dict[str, Any]:
+    from dftrace_ai.live.told import live_file_adapter
+
+    schema = live_file_adapter().json_schema(schema_generator=_Schema)
+    schema["title"] = "What a process tells other hosts, beside its trace"
+    schema["required"] = sorted([*schema["required"], "kind", "format"])
+    return schema
+
+
 def _inspect_schema() -> dict[str, Any]:
     schema = config_schema()
     schema["title"] = "Config of tensor inspection"
@@ -214,6 +223,7 @@ def schema_texts() -> dict[str, str]:
     schemas = {
         "event.schema.json": _event_schema(),
         "config.schema.json": _config_schema(),
+        "live.schema.json": _live_schema(),
         "snapshot.schema.json": _snapshot_schema(),
         "inspect.schema.json": _inspect_schema(),
         "loggers.schema.json": _loggers_schema(),

@@ -50,7 +50,7 @@ def command(
     2 the call or its input is wrong.
     """
     from dftrace_ai.live import Observer, find_stuck
-    from dftrace_ai.live.stuck import died_in
+    from dftrace_ai.live.died import died_in
     from dftrace_ai.live.verdict_words import finding_lines
 
     try:

@@ -239,6 +239,16 @@ class Config(Settings):
         core="lines_files",
         about="Have samples of `lines_hz` tell files and lines; when false, functions alone.",
     )
+    live_file_s: float | None = setting(
+        default=None,
+        least=0.0,
+        most=3600.0,
+        about=(
+            "Seconds between two writings of what is open to a small file beside the trace, by "
+            "which `dftrace top` and `stuck` see ranks of other hosts. 0 writes none, and none "
+            "is 5 where the launcher says that the job has several hosts, else 0."
+        ),
+    )
     rank: int | None = setting(
         default=None,
         least=0,

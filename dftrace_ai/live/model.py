@@ -213,6 +213,9 @@ class RankStatus:
         step: newest value of the argument ``step``.
         events_per_s: events a second of all threads; None when too little is known.
         threads: its threads, the main thread first.
+        told_s: of a process whose spool cannot be seen, seconds since it wrote the file by which it
+            is known; None for one whose spool was read. One that has told nothing for long is
+            ``dead``, as far as is known.
     """
 
     pid: Count
@@ -240,6 +243,7 @@ class RankStatus:
     step: Number | None
     events_per_s: Seconds | None
     threads: list[ThreadStatus]
+    told_s: Seconds | None = None
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -284,7 +288,7 @@ class RankStatus:
 
 @dataclass(frozen=True)
 class HiddenProcess:
-    """A process whose spool is on another host: only that it is there is known.
+    """A process whose spool is on another host, and that tells nothing: that it is there is known.
 
     Attributes:
         host: name of the host, or the beginning of the marker's name where it cannot
@@ -347,9 +351,9 @@ class Snapshot:
         taken_on: name of the host that it was taken on.
         taken_ns: when, nanoseconds since 1970.
         window_s: seconds that shares of time and rates look back on.
-        processes: those whose spools can be read.
-        hidden: those whose spools cannot, being on other hosts.
-        problems: spools that could not be read: path and reason.
+        processes: those whose spools can be read, and those of other hosts that tell what is open.
+        hidden: the others.
+        problems: spools, and files of other hosts, that could not be read: path and reason.
         waited_for: the ranks that others waited for, those for which they did so longest first.
         kind: ``dftrace snapshot``, by which a file of it is known.
         format: version of that file.

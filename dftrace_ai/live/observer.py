@@ -27,6 +27,7 @@ from dftrace_ai.live.model import (
     WaitedFor,
 )
 from dftrace_ai.live.saved import merged, plain, read_snapshot
+from dftrace_ai.live.told import LiveFiles, live_path
 from dftrace_ai.live.wording import processes_text
 from dftrace_ai.spools.search import (
     MarkedSpool,
@@ -35,6 +36,7 @@ from dftrace_ai.spools.search import (
     spool_of_marker,
     spools_below,
 )
+from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, RUN_DIGITS
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, own_category
 from dftrace_ai.wording import counted
@@ -47,8 +49,9 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import Json
 
 
-# A rate over less than this says nothing.
+# A rate over less than this says nothing; of what is told it is between two files.
 LEAST_RATE_S = 0.01
+LEAST_RATE_TOLD_S = 0.5
 
 UNKNOWN = "?"
 
@@ -257,6 +260,7 @@ class Observer:
         self._which = run
         self._headers: dict[Path, HeaderFacts] = {}
         self._walks: dict[Path, _Walk] = {}
+        self._live_files = LiveFiles()
         self._before: dict[tuple[str, str], RankStatus] = {}
 
     def __repr__(self) -> str:
@@ -319,7 +323,7 @@ class Observer:
             try:
                 look = _native.look_into(marked.spool, self.window_s)
             except FileNotFoundError:
-                if f"-{here}-" not in marked.marker.name:
+                if f"-{here}-" not in marked.marker.name or _is_of_another_place(marked):
                     elsewhere.append(marked)
                 elif (now := spool_of_marker(marked.marker)) and not now.complete:
                     problems.append(f"{marked.spool}: {_why_not_there(marked)}")
@@ -328,14 +332,16 @@ class Observer:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 problems.append(f"{marked.spool}: {reason}")
                 continue
-            if look["state"] == "other host":
+            if look["state"] == "other host" or _is_of_other(marked, look["host"]):
                 elsewhere.append(marked)
             elif not look["finished"]:
                 processes.append(rank_status(look, marked.spool))
                 calls[processes[-1].identity] = calls_of(look, self.window_s)
                 stems.add(marked.stem.removesuffix(f"-{here}"))
-        hidden = [self._hidden(marked, stems) for marked in elsewhere]
-        processes = with_workers(processes)
+        told, unknown, faults = self._live_files.look(spools, elsewhere)
+        problems += faults
+        hidden = _without_workers([self._hidden(marked, stems) for marked in unknown], told)
+        processes = with_workers(processes) + told
         seen = Snapshot(here, taken_ns, self.window_s, processes, hidden, problems)
         return replace(seen, waited_for=waited_for(jobs_of(seen), calls))
 
@@ -378,7 +384,7 @@ class Observer:
         if before is None or now.state == "dead":
             return now
         seconds = (now.seen_ns - before.seen_ns) / NS
-        if seconds < LEAST_RATE_S:
+        if seconds < (LEAST_RATE_S if now.told_s is None else LEAST_RATE_TOLD_S):
             return replace(now, events_per_s=before.events_per_s)
         counts = {thread.tid: thread.records for thread in before.threads}
         events = sum(thread.records - counts.get(thread.tid, 0) for thread in now.threads)
@@ -404,6 +410,28 @@ class Observer:
             return f"{places}: nothing was recorded here: no traces and no spools"
         many = f"{counted(traces, 'trace')}, which `dftrace summary` reads"
         return f"{places}: nothing runs here: {many}"
+
+
+def _is_of_other(marked: MarkedSpool, host: str) -> bool:
+    """Whether a marker is another host's than the spool that lies here under the same path.
+
+    Numbers of processes are small in containers, and those that start at once are called alike.
+    """
+    name = marked.marker.name
+    return name.endswith(MARKER_SUFFIX) and f"-{host}-" not in name
+
+
+def _is_of_another_place(marked: MarkedSpool) -> bool:
+    """Whether it is of another container, or of a host of the same name, that tells of itself."""
+    return marked.place not in {"", _native.marker_place()} and live_path(marked).is_file()
+
+
+def _without_workers(
+    hidden: Iterable[HiddenProcess], told: Iterable[RankStatus]
+) -> list[HiddenProcess]:
+    """Leave out those of ranks that tell of themselves: their workers do not."""
+    ranks = {(one.host, one.run[:RUN_DIGITS], one.rank) for one in told if one.rank is not None}
+    return [one for one in hidden if (one.host, one.run, one.rank) not in ranks]
 
 
 def _why_not_there(marked: MarkedSpool) -> str:

@@ -116,7 +116,7 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
             waited.setdefault(each.host, []).append(each)
         for process in one.processes:
             other = processes.get(process.identity)
-            if other is None or other.present_ns < process.present_ns:
+            if other is None or _known_at(other) < _known_at(process):
                 processes[process.identity] = process
         for unseen in one.hidden:
             hidden[unseen.spool.rpartition("/")[2]] = unseen
@@ -130,6 +130,11 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
             (each for found in waited.values() for each in found), key=lambda each: -each.alone_s
         ),
     )
+
+
+def _known_at(process: RankStatus) -> int:
+    """When a process was looked at, or, where nobody could, told of itself."""
+    return process.present_ns if process.told_s is None else process.seen_ns
 
 
 def plain(value: Any) -> Any:

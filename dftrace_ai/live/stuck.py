@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -12,15 +9,14 @@ from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dftrace_ai.live.jobs import is_replaced, jobs_of, ranks_alive
-from dftrace_ai.live.model import NS, HiddenProcess, OpenSpanStatus, WaitedFor, place_text
+from dftrace_ai.live.model import NS, HiddenProcess, WaitedFor, place_text
+from dftrace_ai.live.told import ToldHost, told_hosts
 from dftrace_ai.live.wording import age_text
 from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, own_category
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.live.jobs import Job
     from dftrace_ai.live.model import RankStatus, Snapshot, ThreadStatus
 
@@ -60,6 +56,7 @@ class Finding:
         epoch, step: newest values of these arguments in the process; None where unknown.
         cause: why it is likely to be what the others wait for; empty if it is not.
         stands_in, stands_s: where its Python stands and for how long, by ``lines_hz``.
+        told_s: of a process of another host, seconds since it told of itself; a dead one may live.
     """
 
     what: Literal["stuck", "dead", "goes on", "missing"]
@@ -78,6 +75,7 @@ class Finding:
     cause: str = ""
     stands_in: str = ""
     stands_s: float = 0.0
+    told_s: float | None = None
 
     @property
     def place(self) -> str:
@@ -108,6 +106,7 @@ def finding_of(
         step=process.step,
         stands_in=thread.stands_in if thread else "",
         stands_s=thread.stands_s(process.seen_ns) if thread else 0.0,
+        told_s=process.told_s,
     )
 
 
@@ -146,6 +145,7 @@ class Verdict:
         limit_s: seconds of quiet from which on a thread counts as stuck.
         jobs: each job by itself.
         hidden: processes of other hosts, of which nothing is known.
+        told: other hosts, whose processes are known by the files that they write.
         problems: spools that could not be read.
         kind: ``dftrace verdict``, by which its JSON is known.
         format: version of that.
@@ -156,6 +156,7 @@ class Verdict:
     jobs: tuple[JobVerdict, ...]
     hidden: tuple[HiddenProcess, ...]
     problems: tuple[str, ...]
+    told: tuple[ToldHost, ...] = ()
     kind: Literal["dftrace verdict"] = "dftrace verdict"
     format: Literal[1] = 1
 
@@ -209,7 +210,7 @@ def with_causes(
     or for one that goes on elsewhere. When all wait in the same way, the one is named that is at an
     earlier step, in another collective than most, or came last.
     """
-    findings = [replace(one, cause="it died") if one.what == "dead" else one for one in found]
+    findings = [replace(one, cause=_death(one)) if one.what == "dead" else one for one in found]
     waiting = _Waiters(findings)
     if not waiting.findings:
         return findings
@@ -220,6 +221,10 @@ def with_causes(
     if not any(one.cause for one in findings):
         findings = _last_of_all(findings, waiting.findings)
     return findings
+
+
+def _death(one: Finding) -> str:
+    return "it died" if one.told_s is None else "it may have died"
 
 
 class _Waiters:
@@ -367,11 +372,6 @@ def _came_last(waiting: Sequence[Finding]) -> dict[int, str]:
     return {id(last): f"it came last, {age_text(late_s)} after the others"}
 
 
-DIED = ("died", "reboot")
-# Of a line as the recorder writes it; arguments stand behind.
-TIMES = re.compile(rb'"ts":(\d+(?:\.\d+)?)(?:,"dur":(\d+(?:\.\d+)?))?')
-
-
 def find_stuck(snapshot: Snapshot, limit_s: float = 60.0) -> Verdict:
     """Find threads that have been in a span for too long, and what they are likely to wait for.
 
@@ -399,6 +399,7 @@ def find_stuck(snapshot: Snapshot, limit_s: float = 60.0) -> Verdict:
         jobs=jobs,
         hidden=tuple(snapshot.hidden),
         problems=tuple(snapshot.problems),
+        told=told_hosts(snapshot.processes),
     )
 
 
@@ -426,58 +427,11 @@ def _judged(job: Job, snapshot: Snapshot, limit_s: float) -> JobVerdict:
     )
 
 
-def died_in(paths: Iterable[str | os.PathLike[str]], run: str = "all") -> list[Finding]:
-    """Return where processes stood that died, as their completed traces tell; by rank."""
-    from dftrace_ai.analysis.reading import open_traces
-    from dftrace_ai.errors import TraceError
-
-    try:
-        findings = [_last_stand(trace) for trace in open_traces(paths, run)]
-    except TraceError:
-        return []
-    died = [finding for finding in findings if finding is not None]
-    return sorted(died, key=lambda one: (one.rank is None, one.rank or 0, one.host, one.pid))
-
-
-def _last_stand(trace: Trace) -> Finding | None:
-    footer, header = trace.end.footer, trace.header
-    if footer is None or header is None or footer.ended not in DIED:
-        return None
-    last_us = float(footer.alive_us or 0)
-    unended = []
-    for _, line in trace.lines():
-        times = TIMES.search(line)
-        if times:
-            last_us = max(last_us, float(times[1]) + float(times[2] or 0))
-        if b'"ph":"B"' in line:
-            unended.append(json.loads(line))
-    begun = max(unended, key=lambda span: (span["tid"] == header.pid, span["ts"]), default=None)
-    stack = [span for span in unended if begun and span["tid"] == begun["tid"]]
-    base_us = header.time_base_us or 0
-    path = [
-        OpenSpanStatus(0, 0, span["name"], span["cat"], round(1e3 * (base_us + span["ts"])), 1)
-        for span in sorted(stack, key=lambda span: span["ts"])
-    ]
-    steps = [span["args"].get("step") for span in stack if "args" in span]
-    last_ns = round(1e3 * (base_us + last_us))
-    return Finding(
-        what="dead",
-        label=f"process {header.pid}" if header.rank is None else f"rank {header.rank}",
-        rank=header.rank,
-        pid=header.pid,
-        host=header.host,
-        path=tuple(span.label for span in path),
-        moved_ns=last_ns,
-        quiet_s=max(time.time_ns() - last_ns, 0) / NS,
-        step=next((step for step in reversed(steps) if isinstance(step, int)), None),
-    )
-
-
 class Mark(NamedTuple):
     """Why a process is not as the others."""
 
     word: str
-    """``dead``, ``unwritable``, ``drops``, ``waited for``, ``elsewhere``, ``behind``, ..."""
+    """``dead``, ``silent``, ``unwritable``, ``waited for``, ``elsewhere``, ``behind``, ..."""
     detail: str
     """The same with figures, for a wide screen."""
 
@@ -490,7 +444,8 @@ def judge(snapshot: Snapshot) -> dict[tuple[str, str], list[Mark]]:
 
     Returns:
         For each process, by its identity, why it differs; nothing for most of them.
-        ``dead``: it has died. ``unwritable``: its trace cannot be written. ``drops``: it has lost
+        ``dead``: it has died. ``silent``: it is of another host, and has told nothing for so long
+        that it may have died. ``unwritable``: its trace cannot be written. ``drops``: it has lost
         events. And of ranks, not of their workers: ``waited for``: in collectives, by the others
         of its host. ``elsewhere``: it has been for a second where most are not. ``behind``: two
         steps or more behind the median. ``slow`` or ``busy``: it records unusually few or many
@@ -518,7 +473,9 @@ def judge(snapshot: Snapshot) -> dict[tuple[str, str], list[Mark]]:
 
 def _own_marks(process: RankStatus) -> list[Mark]:
     marks = []
-    if process.state == "dead":
+    if process.state == "dead" and process.told_s is not None:
+        marks.append(Mark("silent", f"told nothing for {age_text(process.told_s)}"))
+    elif process.state == "dead":
         marks.append(Mark("dead", "dead"))
     if process.write_error:
         marks.append(Mark("unwritable", f"trace: {process.write_error}"))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.live import Finding, HiddenProcess, JobVerdict, Verdict
     from dftrace_ai.live.model import WaitedFor
+    from dftrace_ai.live.told import ToldHost
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -24,6 +25,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield from ((line, "yellow") for line in waited_lines(job.waited_for))
         if not job.stuck:
             yield _fine(job), "green" if job.alive else "yellow"
+    yield from ((line, "") for line in told_lines(verdict.told))
     yield from ((line, "yellow") for line in hidden_lines(verdict.hidden))
     yield from ((line, "bold red") for line in problem_lines(verdict.problems))
 
@@ -59,7 +61,11 @@ def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Findings that are told in one line, the largest group first, causes last."""
     groups: dict[object, list[Finding]] = {}
     for one in findings:
-        key = (one.what, one.worker, one.thread, one.place, one.cause)
+        key = (one.what, one.worker, one.thread, one.place, one.cause, _is_silent(one))
+        if _is_silent(one):
+            # A whole host falls silent at once.
+            groups.setdefault(key, []).append(one)
+            continue
         # What is likely the cause is told by itself, and in full.
         groups.setdefault(
             (*key, id(one)) if one.cause and one.what != "missing" else key, []
@@ -67,8 +73,24 @@ def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
     return sorted(groups.values(), key=lambda group: (bool(group[0].cause), -len(group)))
 
 
+def _is_silent(one: Finding) -> bool:
+    return one.what == "dead" and one.told_s is not None
+
+
+def _silence_in_words(group: list[Finding]) -> str:
+    who, named = _who(group)
+    words = group[0].label if len(group) == 1 else f"{len(group)} {who}"
+    hosts = sorted({one.host for one in group if one.host is not None})
+    host = f" on {hosts[0]}" if len(hosts) == 1 else ""
+    place = f"in {group[0].place}" if group[0].path else "in no span"
+    words += f"{host} told nothing for {_ages(group)}, stood {place} then"
+    return words if len(group) == 1 else f"{words}: {named}"
+
+
 def _group_in_words(group: list[Finding]) -> str:
     first = group[0]
+    if _is_silent(first):
+        return _silence_in_words(group)
     if first.what == "missing":
         ranks = ranges_text(one.rank for one in group if one.rank is not None)
         return f"rank {ranks} has no process" if len(group) == 1 else f"no process of ranks {ranks}"
@@ -87,13 +109,22 @@ def _group_in_words(group: list[Finding]) -> str:
         if first.step is not None:
             words += f" step {first.step}"
         return words
-    least, most = min(one.quiet_s for one in group), max(one.quiet_s for one in group)
-    ages = [age_text(least), age_text(most)]
-    age = ages[0] if ages[0] == ages[1] else " .. ".join(ages)
+    age = _ages(group)
     who, named = _who(group)
     verb = "died " if first.what == "dead" else ""
     ago = f", last sign of life {age} ago" if first.what == "dead" else f" for {age}"
     return f"{len(group)} {who} {verb}{place}{ago}: {named}"
+
+
+def _ages(group: list[Finding]) -> str:
+    return _span_text(one.quiet_s for one in group)
+
+
+def _span_text(seconds: Iterable[float]) -> str:
+    """From the least to the greatest of some lengths of time: ``61 s .. 64 s``."""
+    known = sorted(seconds)
+    ages = [age_text(known[0]), age_text(known[-1])]
+    return ages[0] if ages[0] == ages[1] else " .. ".join(ages)
 
 
 def _stand(group: list[Finding]) -> str:
@@ -129,6 +160,19 @@ def _fine(job: JobVerdict) -> str:
     return f"nothing is stuck: {processes_text(job.alive)}, no span {quiet}"
 
 
+def told_lines(told: Iterable[ToldHost]) -> Iterator[str]:
+    """Return a line for each host whose processes are known by what they have written."""
+    for one in told:
+        named = _ranks_named(one.ranks)
+        count = processes_text(one.processes)
+        age = _span_text((one.newest_s, one.oldest_s))
+        yield f"by files beside the traces: {count}{named}: on host {_shown(one.host)}, {age} ago"
+
+
+def _ranks_named(ranks: Sequence[int]) -> str:
+    return f" of rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}" if ranks else ""
+
+
 MOST_PROBLEMS = 5
 
 
@@ -139,7 +183,7 @@ def hidden_lines(hidden: Iterable[HiddenProcess]) -> Iterator[str]:
         hosts.setdefault(process.host, []).append(process)
     for host, processes in sorted(hosts.items()):
         ranks = [process.rank for process in processes if process.rank is not None]
-        named = f" of rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}" if ranks else ""
+        named = _ranks_named(ranks)
         count = processes_text(len(processes))
         yield f"not visible from here: {count}{named}: run on host {_shown(host)}"
 

@@ -20,7 +20,7 @@ from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.masking import masked_words
 from dftrace_ai.run.emitting import time_us
 from dftrace_ai.run.layout import find_layout
-from dftrace_ai.run.ranks import RankInfo, find_rank, is_on_one_host, restart_of
+from dftrace_ai.run.ranks import RankInfo, find_rank, is_on_one_host, restart_of, spans_hosts
 from dftrace_ai.run.run import (
     LAUNCH_VARIABLE,
     OF_JOB,
@@ -138,6 +138,7 @@ def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSet
         "prefix": str(absolute(config.log_file)),
         "made_in": 0,
         "spool_dir": "" if config.spool_dir is None else str(absolute(config.spool_dir)),
+        "live_file_s": config.live_file_s,
         "io": config.io,
         "mask_secrets": config.mask_secrets,
         "dump_signal": config.dump_signal,
@@ -243,10 +244,11 @@ def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
             name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)
         }
         rank = find_rank()
+        is_worker = rank.rank is None or rank.rank == settings["rank"]["rank"]
         if rank.rank is not None:
             settings["rank"] = rank._asdict()
         settings["layout"] = _layout_of(environ) or settings["layout"]
-        return _of_this_process(settings, shown_pid=0)
+        return _of_this_process(settings, shown_pid=0, is_worker=is_worker)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -259,7 +261,9 @@ def _layout_of(environ: Mapping[str, str]) -> str:
         return ""
 
 
-def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
+def _of_this_process(
+    settings: RunSettings, shown_pid: int, *, is_worker: bool = False
+) -> RunSettings:
     host = _native.host_name()
     rank = settings["rank"]["rank"]
     clock = settings["clock"]
@@ -281,10 +285,20 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
             for key, value in (process_facts(settings, command) | lines.facts).items()
         ),
         **lines.told_to_core,
+        "live_file_ms": 0 if is_worker else _live_file_ms(settings["live_file_s"]),
         "cwd_json": json_text(short_text(_current_directory())),
         "command_json": json_text(" ".join(command)),
     }
     return settings
+
+
+LIVE_FILE_S = 5.0
+
+
+def _live_file_ms(wanted_s: float | None) -> int:
+    if wanted_s is None:
+        wanted_s = LIVE_FILE_S if spans_hosts(os.environ) else 0.0
+    return round(wanted_s * 1000)
 
 
 class _Lines(NamedTuple):

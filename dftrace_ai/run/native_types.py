@@ -27,6 +27,7 @@ class RunSettings(TypedDict):
     prefix: str  # directory and stem of the trace files
     made_in: int  # the process that worked out `of_process`, which its forked children have, too
     spool_dir: str  # empty for the core's choice
+    live_file_s: float | None  # None: by what the launcher says of the job
     io: bool  # the nodes data.io, checkpoint.io and other.io record
     mask_secrets: bool
     dump_signal: str | None

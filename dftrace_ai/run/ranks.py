@@ -86,6 +86,23 @@ def is_on_one_host(environ: Mapping[str, str]) -> bool:
     return size is not None and any(_number(environ.get(name)) == size for name in _LOCAL_SIZES)
 
 
+# How many hosts a job has, by launchers that say it; torchrun starts one group of ranks on each.
+_HOSTS = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+
+
+def spans_hosts(environ: Mapping[str, str]) -> bool:
+    """Return whether the job has ranks on several hosts, as far as its launcher says so."""
+    size = find_rank(environ).world_size
+    if size is None:
+        return False
+    local = [_number(environ.get(name)) for name in _LOCAL_SIZES]
+    here = next((count for count in local if count is not None), None)
+    if here is not None:
+        return size > here
+    hosts = [_number(environ.get(name)) for name in _HOSTS]
+    return next((count for count in hosts if count is not None), 1) > 1
+
+
 def job_name(environ: Mapping[str, str]) -> JobName | None:
     """Return the name of the job of which this is a rank; None where it is one of no others."""
     found = find_rank(environ)

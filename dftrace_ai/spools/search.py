@@ -79,6 +79,8 @@ class MarkedSpool(NamedTuple):
     """Why it must be left alone; empty for a spool that may be read."""
     place: str = ""
     """Boot of the machine and container in which its process runs, where a marker says so."""
+    owner: int = -1
+    """Number of the user whose the marker is; -1 if not known."""
 
     @property
     def stem(self) -> str:
@@ -359,7 +361,8 @@ def spools_below(directory: str | os.PathLike[str], own: OwnSpools) -> list[Mark
                 spool = spool_of_marker(Path(folder, name))
                 if spool and not spool.begun and not spool.complete:
                     marker = Path(folder, name)
-                    found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
+                    place, owner = spool.place, spool.owner
+                    found.append(MarkedSpool(marker, spool.path, spool.fault, place, owner))
     for error in closed:
         if error.filename == os.fspath(directory):
             raise error

@@ -21,6 +21,9 @@ PROFILE_OF_TRACE: Final = ".profile-"
 MARKER_SUFFIX: Final = ".spool-at"
 """How the name of the file ends that names the spool, beside the trace."""
 
+LIVE_SUFFIX: Final = ".live"
+"""How the name of the file ends that tells other hosts what is open, beside the marker."""
+
 INDEX_FILE_SUFFIX: Final = ".dfindex"
 """How the name of the file ends that holds what traces add up to, beside them."""
 
@@ -32,6 +35,8 @@ SPOOL_SUFFIX: Final = ".spool"
 
 # Spools are named by the beginning of the run.
 RUN_DIGITS = 16
+
+_BESIDE: Final = (MARKER_SUFFIX, LIVE_SUFFIX, INDEX_FILE_SUFFIX, RANK_FILE_SUFFIX)
 
 # Compiled when first searched for: every run begins with this module, and few read names by it.
 _PART = r"\.part(\d{1,9})$"
@@ -74,7 +79,7 @@ def is_spool(name: str) -> bool:
 
 def is_beside_traces(name: str) -> bool:
     """Return whether a file is called as what lies beside traces and is none, whoever reads it."""
-    return name.endswith((MARKER_SUFFIX, INDEX_FILE_SUFFIX, RANK_FILE_SUFFIX)) or is_spool(name)
+    return name.endswith(_BESIDE) or is_spool(name)
 
 
 def is_of_a_run(name: str) -> bool:

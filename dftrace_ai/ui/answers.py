@@ -197,6 +197,7 @@ class LiveRank(TypedDict):
     covered_s: float
     events_per_s: float | None
     dropped: int
+    told_s: float | None  # of another host: seconds since it told of itself
 
 
 class LiveWaited(TypedDict):

@@ -72,15 +72,18 @@ def _over(why: str) -> LiveAnswer:
 
 def _live_rank(process: RankStatus) -> LiveRank:
     main = process.main
+    silent = process.state == "dead" and process.told_s is not None
     place = main.place[-1] if main and main.place else None
     return {
-        "rank": process.rank, "pid": process.pid, "host": process.host, "state": process.state,
+        "rank": process.rank, "pid": process.pid, "host": process.host,
+        "state": "silent" if silent else process.state,
         "step": process.step, "epoch": process.epoch,
         "quiet_s": round(process.quiet_s(main), 3) if main else None,
         "where": place.label if place else None,
         "since_s": max(0.0, (process.seen_ns - place.start_ns) / NS) if place else None,
         "self_s": dict(main.self_s) if main else {}, "covered_s": main.covered_s if main else 0.0,
         "events_per_s": process.events_per_s, "dropped": process.dropped,
+        "told_s": process.told_s,
     }  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from rich.text import Text
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live import jobs_of, judge
 from dftrace_ai.live.model import NS
-from dftrace_ai.live.verdict_words import hidden_lines, problem_lines, waited_lines
+from dftrace_ai.live.told import told_hosts
+from dftrace_ai.live.verdict_words import hidden_lines, problem_lines, told_lines, waited_lines
 from dftrace_ai.live.wording import age_text, path_text, processes_text, rate_text
 from dftrace_ai.trace_format.names_and_phases import loop_part
 
@@ -36,7 +37,7 @@ CATEGORY_STYLES = {
 }
 OTHER_STYLE = "bright_black"
 
-MARK_STYLES = {"dead": "bold red", "unwritable": "bold red", "drops": "red"}
+MARK_STYLES = {"dead": "bold red", "silent": "bold red", "unwritable": "bold red", "drops": "red"}
 
 # Time in no span, or in the body of a loop outside of all that is annotated there.
 UNANNOTATED = "not annotated"
@@ -254,6 +255,7 @@ def page(
     jobs = jobs_of(snapshot)
     processes = [process for job in jobs for process in job.processes]
     notes = [Text(line, style="yellow") for line in waited_lines(snapshot.waited_for)]
+    notes += [Text(line, style="dim") for line in told_lines(told_hosts(processes))]
     notes += [Text(line, style="yellow") for line in hidden_lines(snapshot.hidden)]
     notes += [Text(line, style="bold red") for line in problem_lines(snapshot.problems)]
     head = _head(snapshot, jobs)
@@ -290,17 +292,20 @@ def _verdict(lines: Sequence[str]) -> list[Text]:
 def _head(snapshot: Snapshot, jobs: list[Job]) -> Text:
     processes = snapshot.processes
     ranks = [process for process in processes if not process.worker]
-    dead = sum(process.state == "dead" for process in processes)
+    silent = sum(one.state == "dead" and one.told_s is not None for one in processes)
+    dead = sum(process.state == "dead" for process in processes) - silent
     parts = [shown(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} jobs"]
     parts.append(processes_text(len(processes)))
     if len(ranks) < len(processes):
         parts[-1] += f", {len(processes) - len(ranks):,} of them workers"
     if dead:
         parts[-1] += f", {dead:,} dead"
+    if silent:
+        parts[-1] += f", {silent:,} silent"
     hosts = sorted({process.host for process in processes})
     parts.append(shown(hosts[0]) if len(hosts) == 1 else f"{len(hosts)} hosts")
     started = [process.started_ns for process in processes if process.started_ns]
-    if started and len(processes) > dead:
+    if started and len(processes) > dead + silent:
         latest = max(process.present_ns for process in processes)
         parts.append(f"for {age_text(max(latest - min(started), 0) / NS)}")
     parts.append(time.strftime("%H:%M:%S", time.localtime(snapshot.taken_ns / NS)))

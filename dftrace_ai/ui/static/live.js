@@ -96,7 +96,7 @@ export class Live {
   // A tile keeps its place once it is there; of very many ranks those that are waited for have one.
   takeTiles(ranks, often) {
     const room = MOST_TILES - this.tiles.size;
-    const key = (one) => `${one.rank} ${one.pid}`;
+    const key = (one) => `${one.rank} ${one.host} ${one.pid}`;
     const fresh = ranks.filter((one) => !this.tiles.has(key(one)))
         .sort((a, b) => (often.get(b.rank) || 0) - (often.get(a.rank) || 0)).slice(0, Math.max(0, room))
         .sort((a, b) => a.rank - b.rank || a.pid - b.pid);
@@ -123,7 +123,9 @@ function about({ranks, hidden}) {
   const steps = ranks.map((one) => one.step).filter((one) => one !== null);
   const [least, most] = [Math.min(...steps), Math.max(...steps)];
   const quiet = ranks.filter((one) => one.quiet_s !== null).sort((a, b) => b.quiet_s - a.quiet_s)[0];
+  const told = ranks.map((one) => one.told_s).filter((age) => age !== null);
   return [counted(ranks.length, 'rank'), `${count(alive)} alive`,
+    told.length && `${counted(told.length, 'rank')} of other hosts as told up to ${length(Math.max(...told))} ago`,
     steps.length && `step ${count(least)}${most > least ? ` to ${count(most)}` : ''}`,
     quiet && `${nameOf(quiet)} has been quiet for longest, ${length(quiet.quiet_s)}`,
     hidden > 0 && `${counted(hidden, 'process').replace(/ss$/, 'sses')} on other hosts cannot be looked at`,

@@ -335,6 +335,17 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     return writer.path();
 }
 
+// What it said of the process while that lived.
+void remove_live_file(const Directory& directory, const std::string& marker, std::uint32_t owner) {
+    if (!marker.ends_with(marker_suffix)) return;
+    for (const char* suffix : {live_suffix, new_live_suffix}) {
+        const std::string name = beside_marker(marker, suffix);
+        struct stat info;
+        if (directory.look(name.c_str(), info) == 0 && S_ISREG(info.st_mode) && info.st_uid == owner)
+            directory.remove_if(name.c_str(), info);
+    }
+}
+
 }  // namespace
 
 AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& terms) {
@@ -375,6 +386,7 @@ AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& t
         // As the process itself does it.
         const bool told = !terms.marker.empty() && tell_complete(directory, terms.marker, spool.owner());
         if (!told && !terms.marker.empty()) directory.remove(terms.marker.c_str());
+        remove_live_file(directory, terms.marker, spool.owner());
         const int stays = spool.remove();
         if (told && !stays) directory.remove(terms.marker.c_str());
         result.damage = std::move(run.damage);

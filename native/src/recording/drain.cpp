@@ -22,6 +22,7 @@
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/system/first_exception.hpp"
 #include "dftrace/system/signals_blocked.hpp"
+#include "dftrace/system/waiting.hpp"
 
 namespace dftrace {
 
@@ -31,43 +32,6 @@ AskedEnd asked_end(const Ending& ending) noexcept {
     if (ending.how == "finalize") return AskedEnd::finalize;
     if (ending.how == "exit") return AskedEnd::exit;
     return ending.how == "exception" ? AskedEnd::exception : AskedEnd::none;
-}
-
-// Waiting for a condition, or for a time, by clocks that a preloaded library may fake.
-//
-// The C library takes no moment before its clock's zero: it returns at once, and has not let go of the mutex.
-// Of a clock that was put back, or stands still, every moment is over by the kernel's own: it returns at
-// once, too. Then only a sleep, which is as long as it is by any clock, lets others come to the mutex.
-
-using SteadyClock = std::chrono::steady_clock;
-
-void sleep_unlocked(std::unique_lock<std::mutex>& lock, SteadyClock::duration most) {
-    constexpr SteadyClock::duration nap = std::chrono::milliseconds(1);
-    lock.unlock();
-    std::this_thread::sleep_for(std::min(most, nap));
-    lock.lock();
-}
-
-// For so long at most, and until somebody notifies: whether somebody did.
-bool wait_some(std::condition_variable& condition, std::unique_lock<std::mutex>& lock,
-               SteadyClock::duration most) {
-    const auto now = SteadyClock::now();
-    if (now > SteadyClock::time_point())
-        return condition.wait_until(lock, now + most) == std::cv_status::no_timeout;
-    sleep_unlocked(lock, most);
-    return false;
-}
-
-// Until `holds()`, or that moment; whether it holds.
-template <typename Holds>
-bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock,
-                SteadyClock::time_point until, Holds holds) {
-    for (auto now = SteadyClock::now(); !holds(); now = SteadyClock::now()) {
-        if (now >= until) return false;
-        const bool early = wait_some(condition, lock, until - now);
-        if (early && !holds()) sleep_unlocked(lock, until - now);
-    }
-    return true;
 }
 
 }  // namespace
@@ -167,6 +131,13 @@ void Drain::loop() {
     pthread_setname_np(pthread_self(), "dftrace-drain");
     spool_.header().look_at_clocks();  // for the header, whoever writes it
     marker_.write(settings_, spool_.path());
+    const std::chrono::milliseconds live_interval(settings_.live_file_ms);
+    auto next_live = Clock::time_point::max();
+    if (settings_.live_file_ms) {
+        live_file_.begin();
+        live_file_.write(marker_.path());
+        next_live = Clock::now() + live_interval;
+    }
     const auto interval = retention_.interval(std::chrono::milliseconds(settings_.flush_interval_ms));
     auto next_write = Clock::now() + interval;
     std::unique_lock lock(mutex_);
@@ -178,7 +149,8 @@ void Drain::loop() {
         // Not "for an interval": what a full unit wakes this thread for must not put the write off. A turn of
         // a flight recorder may not look at what is ready: it is not made for that again.
         const auto look_again = flow_.ahead().look_again();
-        wait_until(wake_, lock, look_again > turned_at ? std::min(next_write, look_again) : next_write,
+        const auto next = std::min(next_write, next_live);
+        wait_until(wake_, lock, look_again > turned_at ? std::min(next, look_again) : next,
                    [this] { return stop_ || woken_; });
         bool write_out = std::exchange(write_out_, false);
         std::string reason = std::exchange(asked_reason_, {});
@@ -197,6 +169,10 @@ void Drain::loop() {
             next_write = now + interval;
             // Whoever completes the trace of this process sees until when it lived, also where it hung.
             if (const int file = spool_.descriptor(); file >= 0) futimens(file, nullptr);
+        }
+        if (now >= next_live) {
+            live_file_.write(marker_.path());
+            next_live = now + live_interval;
         }
         const int error = turn(write_out, std::move(reason));
         tell_of_failure(error);
@@ -269,6 +245,8 @@ int Drain::end() noexcept {
     } catch (const std::exception&) {
         error = EIO;
     }
+    // Before the marker goes, by which it is found. The trace is written: no more time is lost over it.
+    live_file_.end(std::chrono::seconds(2));
     if (error) {
         header.write_error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
         spool_.give_back_prepared();  // it stays

@@ -127,7 +127,8 @@ void after_fork_in_child() {
     if (!r.on) return;
     r.pid = getpid();
     r.parent_pid = static_cast<std::uint32_t>(getppid());
-    r.settings.shown_pid = 0;  // the number was the parent's
+    r.settings.shown_pid = 0;     // the number was the parent's
+    r.settings.live_file_ms = 0;  // ranks alone have one: workers come in thousands
     *detail::live_generation = ++r.generation;
 }
 

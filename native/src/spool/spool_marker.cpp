@@ -21,6 +21,10 @@ std::string marker_place() {
     return self.boot_id + " " + std::to_string(self.pid_namespace);
 }
 
+std::string beside_marker(const std::string& marker, const char* suffix) {
+    return marker.substr(0, marker.size() - (sizeof marker_suffix - 1)) + suffix;
+}
+
 namespace {
 
 // What is written there and has another number, or lies on another device, is a copy.

@@ -40,6 +40,7 @@ enum word {
     NO_TMPFILE,      /* 1: the file system has no files without a name */
     SPOOL_KILLS,     /* who reserves space so many times from now is killed when it has got it; 0: nobody */
     UNLINK_KILLS,    /* who removes a file so many times from now is killed before; 0: nobody */
+    RENAMES_HANG,    /* 1: giving a file another name waits until this is 0 again */
     KEPT_WITHIN_US,  /* the wall clock is kept, by so much at most; below 0: that is a secret */
     WORDS
 };
@@ -177,6 +178,11 @@ int linkat(int from, const char* path, int to, const char* name, int flags) {
 }
 
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+
+int renameat(int from, const char* path, int to, const char* name) {
+    wait_while(RENAMES_HANG);
+    return (int)syscall(SYS_renameat2, from, path, to, name, 0);
+}
 
 static void before_unlink(void) {
     if (words[UNLINK_KILLS] > 0 && --words[UNLINK_KILLS] == 0) kill(getpid(), SIGKILL);

@@ -29,6 +29,7 @@ WORDS = (
     "no_tmpfile",
     "spool_kills",
     "unlink_kills",
+    "renames_hang",
     "kept_within_us",
 )
 UNLIMITED = -1

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "dftrace/recording/live_file.hpp"
 #include "dftrace/recording/record_flow.hpp"
 #include "dftrace/recording/retention.hpp"
 #include "dftrace/spool/settings.hpp"
@@ -22,7 +23,11 @@ namespace dftrace {
 class Drain {
   public:
     Drain(const TraceSettings& settings, Spool& spool, RecordFlow& flow, Retention& retention)
-        : settings_(settings), spool_(spool), flow_(flow), retention_(retention) {}
+        : settings_(settings),
+          spool_(spool),
+          flow_(flow),
+          retention_(retention),
+          live_file_(settings, spool) {}
     ~Drain();
     Drain(const Drain&) = delete;
     Drain& operator=(const Drain&) = delete;
@@ -91,6 +96,7 @@ class Drain {
 
     // The drain thread's own.
     SpoolMarker marker_;  // tells readers of the trace directory where the spool lies
+    LiveFile live_file_;  // tells them on other hosts what is open
     bool told_of_failure_ = false;
     bool told_of_removal_ = false;
 

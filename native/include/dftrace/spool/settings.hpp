@@ -45,6 +45,7 @@ struct TraceSettings {
     std::uint64_t flight_ns = 0;               // of these, only what is not older; 0 for all that fit
     std::uint32_t lines_hz = 0;                // samples of stacks a second, 0 for none
     bool lines_files = true;                   // they tell of files and lines
+    std::uint32_t live_file_ms = 0;            // between two of `LiveFile`, 0 for none
     std::string lines_roots;                   // below which files are told, see `CodePlaces`
 
     // As `key NUL value NUL ...`, and back.
@@ -106,6 +107,7 @@ inline constexpr SettingField setting_fields[] = {
     {"max_files", &TraceSettings::max_files, SettingFrom::caller, SettingKept::in_spool},
     {"flight_recorder", &TraceSettings::flight_recorder, SettingFrom::caller, SettingKept::in_spool},
     {"flight_ns", &TraceSettings::flight_ns, SettingFrom::caller, SettingKept::in_spool},
+    {"live_file_ms", &TraceSettings::live_file_ms, SettingFrom::caller, SettingKept::nowhere},
     {"lines_files", &TraceSettings::lines_files, SettingFrom::caller, SettingKept::nowhere},
     {"lines_roots", &TraceSettings::lines_roots, SettingFrom::caller_path, SettingKept::nowhere},
 };

@@ -13,6 +13,11 @@ namespace dftrace {
 
 // What the name of every marker ends with.
 constexpr char marker_suffix[] = ".spool-at";
+// What ends the name of the file beside it that says what is open, see `LiveFile`, and while that is made.
+constexpr char live_suffix[] = ".live";
+constexpr char new_live_suffix[] = ".live-new";
+// The name of such a file, by that of its marker.
+std::string beside_marker(const std::string& marker, const char* suffix);
 
 class SpoolMarker {
   public:
@@ -26,6 +31,8 @@ class SpoolMarker {
     // it was made as. From then on its directory is held open, and it is mapped, by which that is found.
     void write(const TraceSettings& settings, const std::string& spool) noexcept;
     bool written() const noexcept { return !path_.empty(); }
+    // Empty where there is none.
+    const std::string& path() const noexcept { return path_; }
     // Says that the trace is complete, so that a spool that is not there was not lost; false where it cannot
     // be said. The directory may have been renamed.
     bool tell_complete() noexcept;

@@ -1,0 +1,68 @@
+"""Where processes stood that died, once their traces are completed and their spools are gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.live.model import NS, OpenSpanStatus
+from dftrace_ai.live.stuck import Finding
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from dftrace_ai.analysis.reading.trace import Trace
+
+DIED: Final = ("died", "reboot")
+# Of a line as the recorder writes it; arguments stand behind.
+TIMES: Final = re.compile(rb'"ts":(\d+(?:\.\d+)?)(?:,"dur":(\d+(?:\.\d+)?))?')
+
+
+def died_in(paths: Iterable[str | os.PathLike[str]], run: str = "all") -> list[Finding]:
+    """Return where processes stood that died, as their completed traces tell; by rank."""
+    from dftrace_ai.analysis.reading import open_traces
+    from dftrace_ai.errors import TraceError
+
+    try:
+        findings = [_last_stand(trace) for trace in open_traces(paths, run)]
+    except TraceError:
+        return []
+    died = [finding for finding in findings if finding is not None]
+    return sorted(died, key=lambda one: (one.rank is None, one.rank or 0, one.host, one.pid))
+
+
+def _last_stand(trace: Trace) -> Finding | None:
+    footer, header = trace.end.footer, trace.header
+    if footer is None or header is None or footer.ended not in DIED:
+        return None
+    last_us = float(footer.alive_us or 0)
+    unended = []
+    for _, line in trace.lines():
+        times = TIMES.search(line)
+        if times:
+            last_us = max(last_us, float(times[1]) + float(times[2] or 0))
+        if b'"ph":"B"' in line:
+            unended.append(json.loads(line))
+    begun = max(unended, key=lambda span: (span["tid"] == header.pid, span["ts"]), default=None)
+    stack = [span for span in unended if begun and span["tid"] == begun["tid"]]
+    base_us = header.time_base_us or 0
+    path = [
+        OpenSpanStatus(0, 0, span["name"], span["cat"], round(1e3 * (base_us + span["ts"])), 1)
+        for span in sorted(stack, key=lambda span: span["ts"])
+    ]
+    steps = [span["args"].get("step") for span in stack if "args" in span]
+    last_ns = round(1e3 * (base_us + last_us))
+    return Finding(
+        what="dead",
+        label=f"process {header.pid}" if header.rank is None else f"rank {header.rank}",
+        rank=header.rank,
+        pid=header.pid,
+        host=header.host,
+        path=tuple(span.label for span in path),
+        moved_ns=last_ns,
+        quiet_s=max(time.time_ns() - last_ns, 0) / NS,
+        step=next((step for step in reversed(steps) if isinstance(step, int)), None),
+    )
