@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-CALLS_AT_ONCE: Final = 1 << 18
+CALLS_AT_ONCE: Final = 1 << 17
 """More are not matched at a time: what is made of them takes some 500 bytes each."""
 
 MOST_ODD: Final = 0.05

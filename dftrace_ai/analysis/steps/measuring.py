@@ -15,7 +15,7 @@ from dftrace_ai.analysis.steps.spans import brief, common, places, union, withou
 from dftrace_ai.analysis.steps.timeline import PARTS, Layer, ThreadLine, covered_within, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.blocking import Feeders, Standstill
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.steps.timeline import Part, Timeline
+    from dftrace_ai.trace_format.json_types import JsonObject
 
     _Stretches = tuple[Integers, Integers]  # starts and ends
 
@@ -94,20 +95,28 @@ def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMark
     )
 
 
-def levels_of(samples: Iterable[Sample], counter: str, series: str) -> list[tuple[int, int]]:
+def levels_of(samples: Sequence[Sample], counter: str, series: str) -> list[tuple[int, int]]:
     """Return a moment and the sum of the series that begin so, of each sample of a counter."""
+    levels: dict[int, int | None] = {}  # those with the same values have the same
     found = []
     for sample in samples:
         if sample.name != counter:
             continue
-        values = [
-            int(value)
-            for name, value in sample.values.items()
-            if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
-        ]
-        if values:
-            found.append((sample.at_ns, min(sum(values), int(MOST))))
+        key = id(sample.values)
+        if key not in levels:
+            levels[key] = _level_of(sample.values, series)
+        if (level := levels[key]) is not None:
+            found.append((sample.at_ns, level))
     return found
+
+
+def _level_of(values: JsonObject, series: str) -> int | None:
+    some = [
+        int(value)
+        for name, value in values.items()
+        if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
+    ]
+    return min(sum(some), int(MOST)) if some else None
 
 
 def _sampled(levels: list[tuple[int, int]], start_ns: Integers, end_ns: Integers) -> Integers:

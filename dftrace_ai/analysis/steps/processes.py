@@ -367,10 +367,12 @@ def _samples(columns: EventColumns, mask: Integers | None) -> Iterable[Sample]:
     chosen = columns.start_ns[rows] >= 0
     if mask is not None:
         chosen &= mask[rows]
-    texts = sampled.columns[ARGUMENTS]
-    for row, text in zip(rows[chosen].tolist(), texts[chosen].tolist(), strict=True):
-        name = columns.labels[int(columns.label[row])].name
-        yield Sample(int(columns.start_ns[row]), name, decoded(sampled.texts[text]))
+    rows, texts = rows[chosen], sampled.columns[ARGUMENTS][chosen].tolist()
+    # Many are written alike: these have one and the same values.
+    values = {text: decoded(sampled.texts[text]) for text in set(texts)}
+    names = [columns.labels[label].name for label in columns.label[rows].tolist()]
+    for at_ns, name, text in zip(columns.start_ns[rows].tolist(), names, texts, strict=True):
+        yield Sample(at_ns, name, values[text])
 
 
 def _nonfinite(columns: EventColumns, mask: Integers | None) -> Iterable[Moment]:

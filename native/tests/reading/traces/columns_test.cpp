@@ -152,7 +152,7 @@ TEST("the longest silence is broken by the end of a call") {
     const auto found = broken_silences({starts, ends, others},
                                        {start, end, late, until, std::vector<std::uint8_t>{0, 0, 0, 0}}, 10);
     CHECK(found.size() == 2);
-    CHECK(found[0].start == 9 && found[0].end == 12 && found[0].call == 0);
+    CHECK(found[0].start == 12 && found[0].end == 13 && found[0].call == 0);
     CHECK(found[1].start == 12 && found[1].end == 20 && found[1].call == 1);
     // What another call breaks is no wait for one that is within.
     const auto within = broken_silences({starts, {}, others},
