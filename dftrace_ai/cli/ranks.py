@@ -9,8 +9,10 @@ import typer
 
 from dftrace_ai.cli.reading import (
     Attempt,
+    Certain,
     FailOn,
     Json,
+    MaxError,
     Paths,
     Reading,
     Recover,
@@ -18,6 +20,7 @@ from dftrace_ai.cli.reading import (
     StepsRead,
     fails,
     threshold_option,
+    within,
 )
 from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
@@ -73,6 +76,8 @@ def command(
     fail_on: FailOn = None,
     run: Run = None,
     attempt: Attempt = None,
+    max_error: MaxError = None,
+    certain: Certain = False,
     recover: Recover = True,
 ) -> None:
     """Tell which rank the others wait for, in what, since when, and what that costs.
@@ -85,9 +90,10 @@ def command(
 
     Exit status: 0 whether a rank is late or not, 1 where --fail-on says so, or events of the
     dead could not be written to their traces; 2 when the call is wrong, nothing can be read,
-    or the traces are of two runs.
+    or the traces are of two runs; 3 where a clock is known less well than --max-error.
     """
     with needs_numpy():
+        from dftrace_ai.analysis.ranks.clocks import clocks_of
         from dftrace_ai.analysis.ranks.job import read_ranks
         from dftrace_ai.analysis.ranks.model import limits_of
         from dftrace_ai.analysis.ranks.some_steps import of_steps
@@ -100,6 +106,8 @@ def command(
     reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
         job = read_ranks(reading.traces, attempt=attempt)
+    if max_error is not None:
+        within(clocks_of(job), max_error, certain=certain)
     with shown_progress("comparing ranks"):
         verdict = judge_ranks(job if chosen is None else of_steps(job, chosen), limits)
     notes = (*reading.waiting_notes(), *verdict.notes, *reading.skipped)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from dftrace_ai.analysis.ranks.clocks import Clocks
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.search import Folder
     from dftrace_ai.live import Observer
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.running import RunningProcess
 
 FAILED: Final = 1
+CLOCKS_UNSURE: Final = 3
+MOST_HOSTS: Final = 16
 
 PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."
 
@@ -103,6 +106,42 @@ def not_together(given: Mapping[str, bool]) -> None:
         raise typer.BadParameter(f"{names[0]} and {names[1]} cannot be given together")
 
 
+def within(clocks: Clocks, max_error: str | None, *, certain: bool) -> None:
+    """End with status 3, hosts named, where clocks are known less well than was asked for.
+
+    Args:
+        clocks: those of a job's hosts.
+        max_error: a length of time such as ``1ms``; None where nothing was asked for.
+        certain: by what a clock is off at most, not by what it usually is.
+
+    Raises:
+        DftraceError: that is no length of time.
+    """
+    if max_error is None:
+        return
+    from dftrace_ai.analysis.reading.time_window import parsed_length_us
+
+    bad = clocks.beyond(round(parsed_length_us(max_error) * 1000), certain=certain)
+    for host in bad[:MOST_HOSTS]:
+        complain(f"clock of {host}")
+    if bad:
+        more = f", of which {MOST_HOSTS} are named" if len(bad) > MOST_HOSTS else ""
+        complain(f"{counted(len(bad), 'clock')} not known to within {max_error}{more}")
+        raise typer.Exit(CLOCKS_UNSURE)
+
+
+MaxError = Annotated[
+    str | None,
+    typer.Option(
+        "--max-error",
+        metavar="TIME",
+        help="Refuse, with status 3, where the clock of a host is known less well, such as 1ms: by "
+        "what it usually is off.",
+    ),
+]
+Certain = Annotated[
+    bool, typer.Option("--certain", help="Let --max-error go by what it is off at most.")
+]
 Paths = Annotated[
     list[Path] | None,
     typer.Argument(

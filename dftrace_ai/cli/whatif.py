@@ -10,8 +10,10 @@ import typer
 
 from dftrace_ai.cli.reading import (
     Attempt,
+    Certain,
     FailOn,
     Json,
+    MaxError,
     Paths,
     Reading,
     Recover,
@@ -19,6 +21,7 @@ from dftrace_ai.cli.reading import (
     StepsRead,
     fails,
     threshold_option,
+    within,
 )
 from dftrace_ai.cli.terminal import (
     complain,
@@ -58,6 +61,8 @@ def command(
     fail_on: FailOn = None,
     run: Run = None,
     attempt: Attempt = None,
+    max_error: MaxError = None,
+    certain: Certain = False,
     recover: Recover = True,
 ) -> None:
     """Tell how fast a run would be with even work, what makes it slower, and without whom.
@@ -70,7 +75,7 @@ def command(
 
     Exit status: 0 whatever is found, 1 where --fail-on says so, or events of the dead could
     not be written to their traces; 2 when the call is wrong, nothing can be read, or the
-    traces are of two runs.
+    traces are of two runs; 3 where a clock is known less well than --max-error.
     """
     with needs_numpy():
         from dftrace_ai.analysis.ranks.clocks import clocks_of
@@ -91,7 +96,9 @@ def command(
     with shown_progress("putting the steps together"):
         some = job if chosen is None else of_steps(job, chosen)
         held = {"slowdown": 1 + limits["cost"].warning, "steps": limits["steps"].warning}
-        answer = whatif_of(some, clocks_of(some), without=asked, limits=held)
+        clocks = clocks_of(some)
+        within(clocks, max_error, certain=certain)
+        answer = whatif_of(some, clocks, without=asked, limits=held)
         is_written = timeline is not None and answer.ideal is not None
         if timeline is not None and is_written:
             write_timeline(answer, timeline)

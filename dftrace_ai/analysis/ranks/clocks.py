@@ -8,54 +8,43 @@ together, which says how far they usually are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.clock_fitting import (
+    FEWEST_IN_COMMON,
+    Line,
+    PairOfClocks,
+    fitted,
+    least,
+)
 from dftrace_ai.analysis.ranks.groups import MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.matching import in_order, matched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
+from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dftrace_ai.analysis.ranks.calls import RanksInOrder
+    from dftrace_ai.analysis.ranks.clock_fitting import ClockState, Reason
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-FEWEST_IN_COMMON: Final = 8
-MOST_DRIFT: Final = 200e-6
-"""Clocks do not differ by more: what looks like it is something else."""
-
-_CELLS: Final = 60
-_FEWEST_CELLS: Final = 6
-_A_CELL: Final = 8
-
-# Of a clock that is set: where what it shows is further from a line than so many times what it is
-# from one collective to the next, two levels are tried.
-_OFF_A_LINE: Final = 8
-_LEAST_JUMP_NS: Final = 20_000
-_A_CELL_OF_JUMP: Final = 24
-_CELLS_OF_JUMP: Final = 8
-
 _STRETCHES: Final = 8
 _CALLS: Final = 1 << 20
 _PARTS: Final = 8
-_SPARED: Final = 100
 
 # Of a group so many collectives of each block are kept, and so many rows in all.
 _A_BLOCK: Final = 1024
 _MOST_ROWS: Final = 400_000
-
-ClockState = Literal["reference", "calibrated", "bounded", "not calibrated"]
-Reason = Literal["", "none in common", "few in common", "enqueued", "contradiction"]
-"""Why a clock is not calibrated: no collective in common with another host, too few, only such as
-were seen to be enqueued, or bounds that contradict each other, as after a jump."""
 
 
 class ClockOfHost(NamedTuple):
@@ -72,49 +61,23 @@ class ClockOfHost(NamedTuple):
     reason: Reason = ""
     contradiction_ns: int = 0  # by how much bounds contradict each other
     jumps_ns: tuple[int, ...] = ()  # by how much it was set while it ran, each time
+    # By how much more than their errors two ways to it differ; 0 where they agree, or one is known.
+    circle_ns: int = 0
 
-
-class _Line(NamedTuple):
-    """Time of the reference: t - offset - rate * (t - at)."""
-
-    offset: int = 0
-    rate: float = 0.0
-    at: int = 0
-    later: tuple[tuple[int, _Line], ...] = ()  # from a time of its own on it is another
-
-    def after(self, first: _Line) -> _Line:
-        """Return what does the same as another, and then this."""
-        moved = self.rate * (first.at - first.offset - self.at)
-        rate = first.rate + self.rate - first.rate * self.rate
-        one = _Line(first.offset + self.offset + round(moved), rate, first.at)
-        if not first.later and not self.later:
-            return one
-        begins = {begin for begin, _ in first.later}
-        begins |= {first.shown(begin) for begin, _ in self.later}
-        return one._replace(
-            later=tuple(
-                (begin, self.part(int(first.of(np.array(begin)))).after(first.part(begin)))
-                for begin in sorted(begins)
-            )
-        )
-
-    def part(self, time: int) -> _Line:
-        """Return the line at a time, alone."""
-        lines = [self, *(line for begin, line in self.later if begin <= time)]
-        return lines[-1]._replace(later=())
-
-    def shown(self, time: int) -> int:
-        """Return what the clock shows at a time of the reference, before it is another line."""
-        return time + self.offset + round(self.rate * (time + self.offset - self.at))
-
-    def of(self, times: Integers) -> Integers:
-        """Return times of the reference."""
-        moved: Integers = times - self.offset
-        if self.rate:
-            moved -= np.rint(self.rate * (times - self.at)).astype(np.int64)
-        for begin, line in self.later:
-            moved = np.where(times >= begin, line.of(times), moved)
-        return moved
+    def told(self, *, certain: bool = False) -> str:
+        """Return how well it is known, or why it is not: ``within 40 us``."""
+        if self.state == "not calibrated":
+            return {
+                "": "not known",
+                "none in common": "no collective in common with another host",
+                "few in common": f"{counted(self.shared, 'collective')} in common, "
+                f"{FEWEST_IN_COMMON} are needed",
+                "enqueued": "its collectives on a GPU were only seen to be enqueued",
+                "contradiction": "the bounds contradict each other by "
+                f"{time_text(self.contradiction_ns)} (a clock jumped)",
+            }[self.reason]
+        far = self.certain_ns if certain or self.typical_ns is None else self.typical_ns
+        return "not known" if far is None else f"within {time_text(far)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +85,7 @@ class Clocks:
     """The clocks of a job's hosts, brought to one."""
 
     hosts: tuple[ClockOfHost, ...]  # those of `RanksInOrder.clocks`
-    lines: tuple[_Line, ...]  # of each
+    lines: tuple[Line, ...]  # of each
     clock: Integers  # of each rank, its index in these
     shift_ns: Integers  # of each rank: what is added to its times to have those of its clock
 
@@ -133,6 +96,20 @@ class Clocks:
             return 0
         far = [_far(one) for one in self.hosts if one.state in {"calibrated", "bounded"}]
         return max(far, default=None)
+
+    def beyond(self, error_ns: int, *, certain: bool = False) -> tuple[str, ...]:
+        """Return the hosts whose clocks are known less well than to within an error, and why.
+
+        Args:
+            error_ns: nanoseconds.
+            certain: by what it is at most, not by what it usually is.
+        """
+        found = []
+        for one in self.hosts:
+            far = one.certain_ns if certain or one.state == "bounded" else one.typical_ns
+            if one.state not in _KNOWN or far is None or far > error_ns:
+                found.append(f"{quoted(one.host)}: {one.told(certain=certain)}")
+        return tuple(dict.fromkeys(found))
 
     @property
     def unjoined(self) -> tuple[str, ...]:
@@ -157,6 +134,18 @@ class Clocks:
         for number, line in enumerate(self.lines):
             if line.later:
                 found[clock == number] = line.of(times[clock == number])
+        return found
+
+    def shown_twice(self, times: Integers, clock: Integers) -> Integers:
+        """Return which times clocks have shown twice, since they were set back."""
+        found: Integers = np.zeros(len(times), bool)
+        for number, line in enumerate(self.lines):
+            before = line
+            for begin, after in line.later:
+                at = np.array(begin)
+                back = int(after.of(at)) - int(before._replace(later=()).of(at))
+                found |= (clock == number) & (2 * np.abs(times - begin) <= back)
+                before = after
         return found
 
     @property
@@ -309,21 +298,6 @@ class _Messages(NamedTuple):
 _LOW_HIGH: Final = (np.minimum, np.maximum)
 
 
-class _Pair(NamedTuple):
-    """How one clock differs from another."""
-
-    line: _Line  # from the second to the first
-    state: ClockState
-    reason: Reason
-    shared: int
-    offset: int = 0
-    drift: float | None = None
-    typical: int | None = None
-    certain: int | None = None
-    contradiction: int = 0
-    jumps: tuple[int, ...] = ()
-
-
 class _Calibration:
     """Brings clocks to one: that which has most in common with others."""
 
@@ -351,8 +325,8 @@ class _Calibration:
     def clocks(self) -> Clocks:
         """Return how they differ."""
         count = len(self._order.clocks)
-        pairs: dict[int, _Pair] = {}
-        lines = {self._reference: _Line()}
+        pairs: dict[int, PairOfClocks] = {}
+        lines = {self._reference: Line()}
         for other in range(count):
             if other != self._reference:
                 pairs[other] = self._pair(self._reference, other)
@@ -360,18 +334,22 @@ class _Calibration:
                     lines[other] = pairs[other].line
         if len(lines) < count:
             self._by_others(pairs, lines)
-        hosts = tuple(self._host(at, pairs.get(at)) for at in range(count))
-        all_lines = tuple(lines.get(at, _Line()) for at in range(count))
+        circles = self._circles(pairs, lines)
+        hosts = tuple(
+            self._host(at, pairs.get(at))._replace(circle_ns=circles.get(at, 0))
+            for at in range(count)
+        )
+        all_lines = tuple(lines.get(at, Line()) for at in range(count))
         return Clocks(hosts, all_lines, self._order.clock, self._order.shift_ns)
 
-    def _by_others(self, pairs: dict[int, _Pair], lines: dict[int, _Line]) -> None:
+    def _by_others(self, pairs: dict[int, PairOfClocks], lines: dict[int, Line]) -> None:
         """Join clocks that have nothing in common with the reference by those that have."""
         count = len(self._order.clocks)
         ways = [(pairs[at].typical or 0, at) for at in lines if at != self._reference]
         heap = [(far, int(self._lowest[at]), at, at) for far, at in ways]
         heap.sort()
         done: set[int] = {self._reference}
-        found: dict[tuple[int, int], _Pair] = {}
+        found: dict[tuple[int, int], PairOfClocks] = {}
         while heap:
             far, _, at, by = heappop(heap)
             if at in done:
@@ -379,7 +357,13 @@ class _Calibration:
             done.add(at)
             if at not in lines:
                 lines[at], pairs[at] = lines[by].after(found[by, at].line), found[by, at]
-                pairs[at] = pairs[at]._replace(typical=far, offset=lines[at].offset)
+                # What is certain adds up over the way, as what is usual does.
+                before = pairs[by].certain if by in pairs else 0
+                both = None not in (before, pairs[at].certain)
+                certain = (before or 0) + (pairs[at].certain or 0) if both else None
+                pairs[at] = pairs[at]._replace(
+                    typical=far, certain=certain, offset=lines[at].offset
+                )
             for other in range(count):
                 if other not in lines and other not in done:
                     pair = self._pair(at, other)
@@ -390,7 +374,32 @@ class _Calibration:
                     elif pair.shared > pairs[other].shared:
                         pairs[other] = pair
 
-    def _host(self, at: int, pair: _Pair | None) -> ClockOfHost:
+    def _circles(self, pairs: dict[int, PairOfClocks], lines: dict[int, Line]) -> dict[int, int]:
+        """Return of clocks by how much two ways to them differ, beyond what is usual on these.
+
+        A second way is known where a clock was with another, and the reference was not there.
+        """
+        found: dict[int, int] = {}
+        known = [at for at in lines if pairs.get(at) and pairs[at].state == "calibrated"]
+        known.sort(key=lambda at: int(self._lowest[at]))
+        reference = self._of[self._reference].sample
+        own = {at: np.isin(self._of[at].sample, reference, invert=True).any() for at in known}
+        for one, other in pairwise(at for at in known if own[at]):
+            pair = self._pair(one, other)
+            if pair.state != "calibrated":
+                continue
+            shown = np.array(pair.line.at)
+            apart = int(lines[other].of(shown)) - int(lines[one].of(pair.line.of(shown)))
+            usual = sum(part.typical or 0 for part in (pair, pairs[one], pairs[other]))
+            if abs(apart) > usual:
+                for at in (one, other):
+                    found[at] = max(found.get(at, 0), abs(apart) - usual)
+                    # Which of the ways is wrong is not known.
+                    typical = max(pairs[at].typical or 0, abs(apart))
+                    pairs[at] = pairs[at]._replace(typical=typical)
+        return found
+
+    def _host(self, at: int, pair: PairOfClocks | None) -> ClockOfHost:
         name = self._order.clocks[at]
         host = self._ranks[int(self._lowest[at])].place.host or name
         if pair is None:
@@ -413,7 +422,7 @@ class _Calibration:
             pair.jumps,
         )
 
-    def _pair(self, one: int, other: int) -> _Pair:
+    def _pair(self, one: int, other: int) -> PairOfClocks:
         """Return how a clock differs from another."""
         first, second = self._of[one], self._of[other]
         _, at, there = np.intersect1d(
@@ -421,17 +430,17 @@ class _Calibration:
         )
         if len(at) < FEWEST_IN_COMMON:
             reason: Reason = "few in common" if len(at) else "none in common"
-            return self._by_messages(one, other) or _Pair(
-                _Line(), "not calibrated", reason, len(at)
+            return self._by_messages(one, other) or PairOfClocks(
+                Line(), "not calibrated", reason, len(at)
             )
-        return _fitted(
+        return fitted(
             first.left_ns[at],
             second.left_ns[there],
             second.came_ns[there] - first.left_ns[at],
             second.left_ns[there] - first.came_ns[at],
         )
 
-    def _by_messages(self, one: int, other: int) -> _Pair | None:
+    def _by_messages(self, one: int, other: int) -> PairOfClocks | None:
         """Return between what a clock is ahead: messages are there after they were sent."""
         told = self._messages
         out = (told.sender == one) & (told.receiver == other)
@@ -452,148 +461,13 @@ class _Calibration:
             turn = drift * since
             return float((below - turn).max() - (above - turn).min())
 
-        drift = 0.0 if apart(0.0) <= 0 else _least(apart)
+        drift = 0.0 if apart(0.0) <= 0 else least(apart)
         if (far := apart(drift)) > 0:
-            return _Pair(_Line(), "not calibrated", "contradiction", 0, contradiction=round(far))
+            return PairOfClocks(
+                Line(), "not calibrated", "contradiction", 0, contradiction=round(far)
+            )
         lowest, highest = (below - drift * since).max(), (above - drift * since).min()
         offset = base + round((lowest + highest) / 2)
-        line = _Line(offset, drift / (1 + drift), middle + offset)
+        line = Line(offset, drift / (1 + drift), middle + offset)
         certain = int(np.ceil((highest - lowest) / 2)) + 1
-        return _Pair(line, "bounded", "", 0, offset, drift or None, certain=certain)
-
-
-def _least(apart: Callable[[float], float]) -> float:
-    """Return the drift of clocks at which a convex function is least."""
-    low, high = -MOST_DRIFT, MOST_DRIFT
-    for _ in range(60):
-        one, other = low + (high - low) / 3, high - (high - low) / 3
-        if apart(one) < apart(other):
-            high = other
-        else:
-            low = one
-    return (low + high) / 2
-
-
-def _fitted(time: Integers, shown: Integers, low: Integers, high: Integers) -> _Pair:
-    """Fit a line to what a clock shows more along its time, or one to each part between jumps."""
-    order = np.argsort(time, kind="stable")
-    time, shown, low, high = (column[order] for column in (time, shown, low, high))
-    whole = _on_a_line(time, shown, low, high)
-    off = np.abs(whole.line.of(shown) - time)
-    # A few at either end, as those before a clock is set, are none of the usual ones.
-    at_ends = (off[:FEWEST_IN_COMMON], off[-FEWEST_IN_COMMON:])
-    far = max(whole.typical or 0, *map(np.median, at_ends))
-    if whole.state == "calibrated" and far <= _OFF_A_LINE * _noise(shown - time):
-        return whole
-    at = _jump(time, shown - time)
-    if at is None:
-        return whole
-    one, other = (
-        _fitted(*(column[some] for column in (time, shown, low, high)))
-        for some in (slice(at), slice(at, None))
-    )
-    if "not calibrated" in {one.state, other.state}:
-        return whole
-    begin = int(shown[at - 1] + shown[at]) // 2
-    later = (*one.line.later, (begin, other.line._replace(later=())), *other.line.later)
-    longer = max(one, other, key=lambda pair: pair.shared)
-    ends = [int(pair.line.part(begin).of(np.array(begin))) for pair in (one, other)]
-    return longer._replace(
-        line=one.line._replace(later=later),
-        shared=len(time),
-        typical=max(one.typical or 0, other.typical or 0),
-        certain=max(one.certain or 0, other.certain or 0),
-        jumps=(*one.jumps, ends[0] - ends[1], *other.jumps),
-    )
-
-
-def _noise(more: Integers) -> float:
-    """Return how far what a clock shows more usually is from one time to the next."""
-    return float(np.median(np.abs(np.diff(more)))) if len(more) > 1 else 0.0
-
-
-def _jump(time: Integers, more: Integers) -> int | None:
-    """Return from where on a clock shows another time as if it had been set; None for nowhere."""
-    cell = max(min(len(time) // _CELLS_OF_JUMP, _A_CELL_OF_JUMP), 1)
-    cells = len(time) // cell
-    at, level = (
-        np.median((column[: cells * cell] - column[0]).reshape(cells, cell), axis=1)
-        for column in (time, more)
-    )
-    if cells < 4:
-        return None
-    slope = float(np.median(np.diff(level) / np.maximum(np.diff(at), 1)))
-    slope = slope if abs(slope) <= MOST_DRIFT else 0.0
-    straight = (more - more[0]) - slope * (time - time[0])
-    # Squares of what is left by two means, by the first of the second.
-    level = level - slope * at
-    level -= level.mean()
-    first = np.arange(1, cells)
-    total = np.cumsum(level)[:-1]
-    gained = total**2 * cells / (first * (cells - first))
-    near = (int(gained.argmax()) + 1) * cell
-    # What is set within the first cell or the last shows in no mean.
-    found = (_jump_near(straight, at, cell) for at in (near, cell, len(time) - cell))
-    return next((at for at in found if at is not None), None)
-
-
-def _jump_near(straight: Integers, near: int, cell: int) -> int | None:
-    """Return from where on what a clock shows has another level, about some place."""
-    low, high = max(near - 2 * cell, 0), min(near + 2 * cell, len(straight))
-    at_end = min(cell, FEWEST_IN_COMMON)
-    before = np.median(straight[low : low + (cell if low else at_end)])
-    behind = np.median(straight[high - (cell if high < len(straight) else at_end) : high])
-    left = np.abs(straight[low:high] - before) - np.abs(straight[low:high] - behind)
-    split = low + int(np.append(0.0, np.cumsum(left)).argmin())
-    if min(split, len(straight) - split) < FEWEST_IN_COMMON:
-        return None
-    jump = abs(float(behind - before))
-    # A few at either end have to be of one level.
-    few = straight[:split] - before if split < cell else straight[split:] - behind
-    if len(few) < cell and np.abs(few).max() > jump / 2:
-        return None
-    return split if jump > max(_OFF_A_LINE * _noise(straight), _LEAST_JUMP_NS) else None
-
-
-def _on_a_line(time: Integers, shown: Integers, low: Integers, high: Integers) -> _Pair:
-    """Fit a line to what a clock shows more, within bounds; all by its time."""
-    start, base = int(time[0]), int(shown[0] - time[0])
-    at, more = (time - start).astype(float), (shown - time - base).astype(float)
-    middle = round(float(at.mean()))
-    drift = _drift(at, more)
-    straight = more - (drift or 0.0) * (at - middle)
-    offset = round(float(np.median(straight)))
-    typical = round(float(np.quantile(np.abs(straight - offset), 0.95)))
-    turn = (drift or 0.0) * (at - middle)
-    below, above = np.sort((low - base) - turn), np.sort((high - base) - turn)
-    # Of very many a few may be wrong, as one that was not matched rightly. Rounded outwards.
-    few = len(at) // _SPARED if below[-1] > above[0] else 0
-    lowest, highest = int(np.floor(below[-1 - few])), int(np.ceil(above[few]))
-    if lowest > highest:
-        apart = lowest - highest
-        return _Pair(_Line(), "not calibrated", "contradiction", len(at), contradiction=apart)
-    offset = min(max(offset, lowest), highest)
-    slope = drift or 0.0
-    line = _Line(base + offset, slope / (1 + slope), start + middle + base + offset)
-    certain = max(highest - offset, offset - lowest)
-    return _Pair(line, "calibrated", "", len(at), base + offset, drift, typical, certain)
-
-
-def _drift(at: Integers, more: Integers) -> float | None:
-    """Return the median slope of medians; None for too few of them, or more than clocks have."""
-    cells = min(_CELLS, len(at) // _A_CELL)
-    if cells < _FEWEST_CELLS:
-        return None
-    long = len(at) // cells
-    times, shown = (column[: cells * long].reshape(cells, long) for column in (at, more))
-    time, level = times.mean(1), np.median(shown, axis=1)
-    one, other = _pairs_of(cells)
-    apart = time[other] - time[one]
-    slopes = (level[other] - level[one])[apart > 0] / apart[apart > 0]
-    drift = float(np.median(slopes)) if len(slopes) else 0.0
-    return drift if abs(drift) <= MOST_DRIFT else None
-
-
-@lru_cache
-def _pairs_of(count: int) -> tuple[Integers, Integers]:
-    return np.triu_indices(count, 1)
+        return PairOfClocks(line, "bounded", "", 0, offset, drift or None, certain=certain)

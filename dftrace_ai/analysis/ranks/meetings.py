@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 UNSEEN_LAST: Final = 4
 """What takes so many times as long as others has waited for somebody who has no trace."""
 
+USUALLY: Final = 2
+"""An order of arrivals is told where it is clear by so many times what ends usually are off by."""
+
 SURE: Final = 4
 """A time is told where it is so many times as long as what it may be wrong by."""
 
@@ -98,7 +101,7 @@ class _Working:
         self._messages(took, transfer, wait, error, last, known)
         known &= ~broken
         last[(~joint & (matches.name < MESSAGE) & ~held) | ~known] = UNTOLD
-        last[self._unseen(transfer, known)] = UNTOLD
+        last[self._unseen(transfer, known) | joint & ~self._clear(took)] = UNTOLD
         imposed = np.where(joint & known, second - shortest, 0)
         wait = np.maximum(np.where(joint[meeting], took - transfer[meeting], wait), 0)
         # What was sent while the rank went on lasts until somebody asks for it: nobody waited.
@@ -120,6 +123,26 @@ class _Working:
         shortest = least // ranks
         return least % ranks, shortest, np.where(second == most // ranks, shortest, second)
 
+    def _clear(self, took: Integers) -> Integers:
+        """Return of which it is known who was there for the shortest time.
+
+        Within a host always; of several where it is shorter than those of others by more than how
+        late their ranks usually see an end, which is what clocks are usually apart by.
+        """
+        stretches = begins(self._meeting[self._first])
+        size = np.diff(stretches, append=len(self._first))
+        far = np.maximum(self._clocks.error_ns, 0)[self._clock[self._first]] * USUALLY
+        here = np.minimum.reduceat(took, self._first)
+        least = np.repeat(np.minimum.reduceat(here, stretches), size)
+        is_least = here == least
+        # Of clocks that say the same no one is it.
+        alone = np.add.reduceat(is_least.astype(np.int64), stretches) == 1
+        most = np.iinfo(np.int64).max
+        others = np.minimum.reduceat(np.where(is_least, most, here - far), stretches)
+        unsure = np.maximum.reduceat(np.where(is_least, here + far, 0), stretches)
+        clear: Integers = alone & (others > unsure)
+        return clear
+
     def _by_clock(self, transfer: Integers, error: Integers) -> Integers:
         """Take by clocks what those took that were on several hosts, and say what is broken."""
         matches, first = self._matches, self._matches.first
@@ -128,6 +151,9 @@ class _Working:
         of = self._meeting[self._first]
         several[of[1:][of[1:] == of[:-1]]] = True
         several &= self._joint & self._ends & (np.minimum.reduceat(far, first) >= 0)
+        # What a clock that was set back has shown twice is no time of its own.
+        twice = self._clocks.shown_twice(matches.calls.start_ns, self._clock)
+        several &= ~any_in(twice, first)
         broken: Integers = np.zeros(len(first), bool)
         if not several.any():
             return broken

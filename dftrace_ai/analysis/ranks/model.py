@@ -242,10 +242,27 @@ class StepsSeen:
 
 @dataclass(frozen=True)
 class Offset:
-    """By how much the clock of a host is ahead: nanoseconds, and millionths that it gains."""
+    """How the clock of a host stands to that of the reference.
+
+    Attributes:
+        ns: by how much it is ahead, nanoseconds.
+        ppm: millionths that it gains.
+        state: whether an estimate is known, bounds alone, or nothing.
+        told: how well it is known, or why it is not.
+        typical_ns: by so much the estimate is usually off, nanoseconds; None for no estimate.
+        certain_ns: by so much it is off at most; None where that is not known.
+        shared: collectives in common with the host that it was compared with.
+        jumps_ns: by how much it was set while it ran, each time.
+    """
 
     ns: int
     ppm: float
+    state: Literal["reference", "calibrated", "bounded", "not calibrated"]
+    told: str
+    typical_ns: int | None
+    certain_ns: int | None
+    shared: int
+    jumps_ns: tuple[int, ...]
 
 
 @dataclass(frozen=True)

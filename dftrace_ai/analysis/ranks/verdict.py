@@ -127,9 +127,10 @@ def _silences(met: Collectives) -> Iterator[Abstention]:
         )
     if met.clocks.unjoined:
         hosts = ", ".join(met.clocks.unjoined[:3])
+        why = next(one.told() for one in met.clocks.hosts if one.host in met.clocks.unjoined)
         yield Abstention(
             "who arrives last across hosts",
-            f"no collective tells how the clock of {hosts} stands to the others'",
+            f"it is not known how the clock of {hosts} stands to the others': {why}",
         )
 
 
@@ -139,6 +140,9 @@ def _jumps(clocks: Clocks) -> Iterator[str]:
             by = ", ".join(time_text(abs(ns)) for ns in one.jumps_ns[:3])
             times = counted(len(one.jumps_ns), "time")
             yield f"the clock of {one.host} was set {times} while it ran, by {by}: taken out"
+        if one.circle_ns:
+            more = time_text(one.circle_ns)
+            yield f"the clock of {one.host} differs by {more} by another way: believed no better"
 
 
 def _without_trace(seen: RanksSeen) -> str:
@@ -169,7 +173,16 @@ def _clocks(clocks: Clocks) -> ClocksSeen:
         hosts=len(clocks.hosts),
         uncertainty_ns=clocks.uncertainty_ns,
         offsets={
-            one.host: Offset(one.offset_ns, one.ppm or 0.0)
+            one.host: Offset(
+                one.offset_ns,
+                one.ppm or 0.0,
+                one.state,
+                one.told(),
+                one.typical_ns,
+                one.certain_ns,
+                one.shared,
+                one.jumps_ns,
+            )
             for one in clocks.hosts
             if one.offset_ns is not None
         },

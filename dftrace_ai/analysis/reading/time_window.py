@@ -34,6 +34,18 @@ class TimeWindow(NamedTuple):
         return begin_us <= self.end_us and end_us >= self.begin_us
 
 
+def parsed_length_us(text: str) -> float:
+    """Return a length of time, microseconds: ``parsed_length_us("1ms") == 1000``.
+
+    Raises:
+        DftraceError: it is none.
+    """
+    match = re.fullmatch(TIME, text.replace(" ", ""), re.ASCII)
+    if match is None:
+        raise DftraceError(f"{text!r} is no length of time; what is meant looks like 1ms or 50us")
+    return float(match[1]) * MICROSECONDS[match[2]]
+
+
 def parsed_window(text: str) -> TimeWindow:
     """Return the window that ``START+LENGTH`` names, or half a second around ``START``.
 

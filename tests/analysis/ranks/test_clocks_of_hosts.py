@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_calls import STEP, Call, Rank, clocked, job
 
-from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.clocks import ClockOfHost, Clocks, clocks_of
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.partials import Group
 from dftrace_ai.analysis.ranks.verdict import judge_ranks
@@ -120,6 +120,7 @@ def test_a_clock_that_cannot_be_compared_is_told_with_its_reason():
         "none in common",
         0,
         (),
+        0,
     )
     assert none.unjoined == ("node3",)
     assert none.error_ns.tolist()[3] == -1
@@ -218,6 +219,54 @@ def test_hosts_that_share_nothing_are_joined_by_those_between():
     assert clocks.unjoined == ()
     for error, told in held(clocks, ranks, 6):
         assert error <= told.typical_ns
+    # What is certain of one adds up over those on the way to it.
+    ways = sorted(one.certain_ns for one in clocks.hosts)
+    assert ways[0] == 0
+    assert ways[3] > 1.5 * ways[1]
+
+
+def test_two_ways_to_a_clock_that_do_not_agree_are_told():
+    ranks = made(4, hosts=4, a_host=1, steps=90)
+    pairs = [Group(f"{a}", "", tuple(sorted((a, (a + 1) % 4)))) for a in range(4)]
+
+    def of_pair(late):
+        """Return what leaves of each collective a pair, of which one may see the end too late."""
+
+        def moved(rank, call):
+            group = pairs[call.seq % 4]
+            if rank.rank not in group.ranks:
+                return None
+            more = late if (group.name, rank.rank) == ("2", 3) else 0
+            return replace(call, group=group, seq=call.seq // 4, end=call.end + more)
+
+        return moved
+
+    right = clocks_of(job(with_calls(made(4, hosts=4, a_host=1, steps=90), of_pair(0))))
+    assert [one.circle_ns for one in right.hosts] == [0] * 4
+    wrong = clocks_of(job(with_calls(ranks, of_pair(900_000))))
+    apart = [one for one in wrong.hosts if one.circle_ns]
+    assert apart
+    assert all(one.typical_ns > 500_000 for one in apart)
+    notes = judge_ranks(job(ranks)).notes
+    assert sum("differs by" in note and "by another way" in note for note in notes) == len(apart)
+
+
+def test_why_a_clock_is_not_known_is_told_in_words():
+    def host(reason, **more):
+        return ClockOfHost("a", "a", "not calibrated", reason=reason, **more)
+
+    assert host("few in common", shared=7).told() == "7 collectives in common, 8 are needed"
+    assert host("none in common").told() == "no collective in common with another host"
+    assert host("enqueued").told() == "its collectives on a GPU were only seen to be enqueued"
+    assert (
+        host("contradiction", contradiction_ns=12_000).told()
+        == "the bounds contradict each other by 12 us (a clock jumped)"
+    )
+    bounded = ClockOfHost("a", "b", "bounded", certain_ns=300_000)
+    assert bounded.told() == "within 300 us"
+    clocks = Clocks((bounded, host("enqueued")), (), np.zeros(0), np.zeros(0))
+    assert clocks.beyond(400_000) == ("a: its collectives on a GPU were only seen to be enqueued",)
+    assert clocks.beyond(200_000)[0] == "b: within 300 us"
 
 
 @pytest.mark.parametrize("drift", [0.0, 20e-6, -20e-6])
