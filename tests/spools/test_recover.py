@@ -213,3 +213,57 @@ def test_somebody_else_completes_it_at_the_same_time(
     monkeypatch.setattr(observer, "spools_below", lambda *_: below)
     with pytest.raises(TraceError, match="nothing was recorded here"):
         observer.snapshot([folder])
+
+
+PARTS = """
+    import asyncio, os, signal
+    from pathlib import Path
+    import dftrace_ai
+    from dftrace_ai import ai
+    from dftrace_ai.run import emitting
+
+    run = dftrace_ai.initialize(
+        compression="none", max_file_bytes=65536, max_files=1, flush_interval_ms=60_000
+    )
+
+    async def item():
+        with ai.data.item:
+            await asyncio.sleep(0)
+
+    async def items():
+        await asyncio.gather(item(), item())
+
+    def steps(count):
+        for step in range(count):
+            with ai.compute.forward(step=step):
+                pass
+        asyncio.run(items())
+
+    emitting.metadata("process_group", '{"name":"pairs","ranks":[2,3]}', in_every_part=True)
+    emitting.metadata("told", "once")
+    folder = Path(os.environ["DFTRACE_LOG_FILE"]).parent
+    size = 0
+    while size < 50_000:  # of a part behind the first, which is gone
+        steps(40)
+        run.flush()
+        size = sum(part.stat().st_size for part in folder.glob("*.part*"))
+    steps(400)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+
+
+def test_a_part_that_a_recovery_begins_tells_what_every_part_does(run_script: RunScript) -> None:
+    """The parts before it may be gone: who was in a group, and what lanes are called."""
+    outcome = run_script(PARTS, status=-9)
+    (written,) = outcome.folder.glob("*.pfw")
+    assert recover(outcome.folder)[0] == 0
+    begun = [read(part) for part in outcome.folder.glob("*.pfw") if part.name != written.name]
+    assert begun
+    for part in begun:
+        facts = [one.args for one in part.of("M") if one.name == "CM"]
+        assert [(one["name"], one["value"]) for one in facts] == [
+            ("process_group", '{"name":"pairs","ranks":[2,3]}')
+        ]
+        named = {one.tid: one.args["name"] for one in part.of("M") if one.name == "thread_name"}
+        assert {one.tid for one in part.of("X")} <= named.keys()
+        assert {"MainThread · task lane 1", "MainThread · task lane 2"} <= {*named.values()}

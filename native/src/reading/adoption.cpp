@@ -308,6 +308,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     writer.leave_out_before(first_wanted_tick(spool, units, settings, clock));
     if (const int error = writer.resume())
         throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
+    writer.know(run.tables);
     const TraceStage stage = writer.blocks().stage();
     run.was_complete = stage == TraceStage::complete;
     if (run.was_complete) return writer.path();

@@ -112,6 +112,10 @@ void BlobStore::release_arguments(std::uint32_t id) noexcept {
     with_room([&] { return append(argument_units_, UnitKind::arguments, BlobKind::release, id, {}); });
 }
 
+void BlobStore::keep_for_parts(BlobKind kind, std::uint32_t number, std::string_view text) noexcept {
+    with_room([&] { return append(name_units_, UnitKind::names, kind, number, text); });
+}
+
 void BlobStore::read_into(BlobTables& tables) {
     std::vector<UnitHeader*> units;
     {

@@ -42,6 +42,9 @@ RecordFlow::RecordFlow(const TraceSettings& settings, Spool& spool, ClockMap& cl
       retention_(retention),
       writer_(settings, spool.header(), parent_pid) {
     writer_.blocks().look_at_clocks();
+    writer_.keeps_for_parts_by([this](BlobKind kind, std::uint32_t number, std::string_view text) {
+        blobs_.keep_for_parts(kind, number, text);
+    });
     writer_.blocks().on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
 }
 

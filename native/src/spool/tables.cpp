@@ -37,6 +37,8 @@ void BlobTables::read(UnitHeader* unit) {
             progress.last_argument = blob->id;
         } else if (blob->kind == BlobKind::release) {
             releases_.push_back(blob->id);
+        } else if (doubting_ && (blob->kind == BlobKind::fact || blob->kind == BlobKind::lane)) {
+            told_by_parts_.push_back({blob->kind, blob->id, text});
         }
         progress.read += static_cast<std::uint32_t>((sizeof(BlobHeader) + blob->bytes + 7) & ~std::size_t{7});
     }
@@ -52,6 +54,8 @@ bool BlobTables::believable(const BlobHeader& blob, std::string_view text,
             return (progress.last_argument == 0 || blob.id == progress.last_argument + 1) &&
                    is_json_members(text);
         case BlobKind::release: return true;
+        case BlobKind::fact: return is_json_line(text);
+        case BlobKind::lane: return is_json_string(text);
     }
     return false;
 }

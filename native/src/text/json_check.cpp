@@ -172,6 +172,10 @@ bool is_json_members(std::string_view text) noexcept {
     return true;
 }
 
+bool is_json_line(std::string_view text) noexcept {
+    return text.starts_with('{') && text.ends_with('\n') && is_json_value(text.substr(0, text.size() - 1));
+}
+
 std::optional<JsonName> parts_of_json_name(std::string_view text) noexcept {
     Recogniser json(text);
     if (!json.take("\"name\":")) return std::nullopt;

@@ -79,11 +79,18 @@ void TraceBlocks::open() {
 
 // Without memory it is told in its own part alone.
 void TraceBlocks::keep_fact(std::uint32_t node, std::string_view name, std::string_view line) noexcept {
+    // Who completes a trace may come to the record of one that it knows.
+    if (std::ranges::find(facts_, line, &Fact::line) != facts_.end()) return;
     try {
         facts_.push_back({node, std::string(name), std::string(line)});
     } catch (const std::bad_alloc&) {
         return;
     }
+}
+
+void TraceBlocks::know_fact(std::uint32_t node, std::string_view name, std::string_view line) {
+    facts_.push_back({node, std::string(name), std::string(line)});
+    facts_landed_ = facts_.size();
 }
 
 void TraceBlocks::compress_ahead(unsigned threads) noexcept {

@@ -93,6 +93,10 @@ bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
         tracks_.name_lane(r.lane, plain_name(tables.name(r.node)), blocks_.text());
     else
         tracks_.name_task_lane(r.lane, track, blocks_.text());
+    if (!keep_for_parts_) return;
+    std::string told;
+    append_json_string(told, tracks_.name_of(r.lane));
+    keep_for_parts_(BlobKind::lane, r.lane, told);
 }
 
 // Names of tracks go to the block that is gathered, also where `out` is another text.
@@ -160,8 +164,11 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
     const std::size_t before = blocks_.text().size();
     const Placed placed = format(blocks_.text(), r, track, tables, clock);
     if (r.kind == Kind::lane_name) return;
-    if (r.kind == Kind::metadata && r.value)
-        blocks_.keep_fact(r.node, tables.name(r.node), blocks_.text().view().substr(before));
+    if (r.kind == Kind::metadata && r.value) {
+        const std::string_view line = blocks_.text().view().substr(before);
+        blocks_.keep_fact(r.node, tables.name(r.node), line);
+        if (keep_for_parts_) keep_for_parts_(BlobKind::fact, r.node, line);
+    }
     if (r.kind != Kind::metadata) blocks_.reach().add(placed.reach.first_ns, placed.reach.last_ns);
     if (r.kind == Kind::span && !open) [[likely]] {
         blocks_.index().add_span(
@@ -276,6 +283,14 @@ int TraceWriter::note(std::string_view name_json, std::string_view args, Track& 
     blocks_.index().add_other(0, name_json, 'i');
     blocks_.count(Kind::instant);
     return 0;
+}
+
+void TraceWriter::know(const BlobTables& tables) {
+    for (const auto& [kind, number, text] : tables.told_by_parts())
+        if (kind == BlobKind::lane)
+            tracks_.know_lane(number, text_of_json_string(text));
+        else
+            blocks_.know_fact(number, tables.name(number), text);
 }
 
 int TraceWriter::resume() {

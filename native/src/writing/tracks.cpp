@@ -51,6 +51,12 @@ void Tracks::name_lane(std::uint32_t lane, const std::string& given, ByteBuffer&
     named_tracks_[lane].name = given;
 }
 
+void Tracks::know_lane(std::uint32_t lane, const std::string& given) {
+    if (!is_track_apart(lane)) return;
+    names_[lane] = given;
+    named_tracks_[lane].name = given;
+}
+
 void Tracks::name_task_lane(std::uint32_t lane, const Track& track, ByteBuffer& lines) {
     name(lane, track.name + " · task lane " + std::to_string(lane - first_task_lane + 1), lines);
 }

@@ -63,6 +63,22 @@ TEST("a count beyond the unit, and entries of kinds from elsewhere, are survived
     CHECK(tables.refused() >= 2);
 }
 
+TEST("what every part tells is read of a spool that another process wrote, if it is a line, or a name") {
+    Blobs blobs;
+    UnitHeader* unit = blobs.spool.acquire(UnitKind::names, 0);
+    BlobTables tables(true);
+    Blobs::put(unit, BlobKind::fact, 7, "{\"ph\":\"M\"}\n");
+    for (const char* text : {"{\"ph\":\"M\"}", "{}\n{}\n", "[]\n", "{\"ph\"\n"})
+        Blobs::put(unit, BlobKind::fact, 8, text);
+    Blobs::put(unit, BlobKind::lane, 9, "\"lane\"");
+    Blobs::put(unit, BlobKind::lane, 10, "\"lane\"}");
+    tables.read(unit);
+    CHECK_EQ(tables.refused(), 5);
+    CHECK_EQ(tables.told_by_parts().size(), 2);
+    CHECK_EQ(tables.told_by_parts()[0].text, "{\"ph\":\"M\"}\n");
+    CHECK_EQ(tables.told_by_parts()[1].number, 9);
+}
+
 TEST("of what another process wrote, only texts that are JSON and numbers in a row are believed") {
     Blobs blobs;
     UnitHeader* names = blobs.spool.acquire(UnitKind::names, 0);

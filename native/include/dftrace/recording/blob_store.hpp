@@ -35,6 +35,8 @@ class BlobStore {
 
     // The drain thread's side.
 
+    // Stores what every part of the trace tells; without room it is told in the parts of this process alone.
+    void keep_for_parts(BlobKind kind, std::uint32_t number, std::string_view text) noexcept;
     // Reads what was stored since the last call; names for which there was no room are stored first.
     void read_into(BlobTables& tables);
     // Gives back the units of arguments of which `tables` needs none any more.

@@ -34,7 +34,7 @@ enum class UnitKind : std::uint32_t {
     free = 0,
     thread = 1,     // ThreadBlock, then records
     ring = 2,       // records
-    names = 3,      // Blob entries: names and exception types, never released
+    names = 3,      // Blob entries that are never released: names, exception types, what every part tells
     arguments = 4,  // Blob entries: argument snapshots and their releases
 };
 
@@ -123,7 +123,8 @@ inline bool holds_open_spans(const ThreadBlock& block) noexcept {
     return false;
 }
 
-enum class BlobKind : std::uint32_t { name = 1, arguments = 2, release = 3 };
+// `fact` and `lane`: what every part of a trace tells, also one that a recovery begins.
+enum class BlobKind : std::uint32_t { name = 1, arguments = 2, release = 3, fact = 4, lane = 5 };
 
 struct BlobHeader {
     std::uint32_t id;

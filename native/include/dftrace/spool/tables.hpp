@@ -37,6 +37,15 @@ class BlobTables {
         return pages_[page]->entries[id % page_entries].text;
     }
 
+    // What every part of a trace tells, in the order in which it was told first: a line of metadata and the
+    // number of its name, or a JSON string and the number of the lane that is called so.
+    struct Told {
+        BlobKind kind;
+        std::uint32_t number;
+        std::string_view text;
+    };
+    const std::vector<Told>& told_by_parts() const noexcept { return told_by_parts_; }
+
     // Takes in a snapshot that is in no unit; its number.
     std::uint32_t add(std::string members);
 
@@ -83,6 +92,7 @@ class BlobTables {
     std::vector<StoredText> names_;
     std::vector<std::unique_ptr<Page>> pages_;
     std::vector<std::uint32_t> releases_;
+    std::vector<Told> told_by_parts_;
     std::unordered_map<const UnitHeader*, Progress> units_;
 };
 

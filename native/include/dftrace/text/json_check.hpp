@@ -13,6 +13,8 @@ bool is_json_value(std::string_view text, int most_depth = most_json_depth) noex
 bool is_json_string(std::string_view text) noexcept;
 // Members of an object, each with a comma in front: `,"epoch":1,"step":7`; empty is none.
 bool is_json_members(std::string_view text) noexcept;
+// An object, and the end of its line.
+bool is_json_line(std::string_view text) noexcept;
 // The parts of a name as it is stored, `"name":"forward","cat":"compute"`: two JSON strings, with their
 // quotes. Nothing for any other text.
 struct JsonName {

@@ -100,6 +100,8 @@ class TraceBlocks {
     void count_samples(std::uint64_t samples) noexcept { lines()[samples_slot] += samples; }
     // Metadata that every part tells.
     void keep_fact(std::uint32_t node, std::string_view name, std::string_view line) noexcept;
+    // One that an earlier part may have told.
+    void know_fact(std::uint32_t node, std::string_view name, std::string_view line);
 
     bool full() const noexcept { return gathered_.text.size() >= settings_.block_bytes; }
     bool empty() const noexcept { return gathered_.text.size() == 0; }

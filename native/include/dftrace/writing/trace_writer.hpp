@@ -66,6 +66,11 @@ class TraceWriter {
     int finish(const Ending& ending) { return blocks_.finish(ending, open_lines_); }
     // Continues a trace as the spool's marks say it stands; 0 or an errno.
     int resume();
+    // What earlier parts told, for those that are begun from here on.
+    void know(const BlobTables& tables);
+    // What every part tells is given to this as well, when it is told first.
+    using KeepForParts = std::function<void(BlobKind, std::uint32_t, std::string_view)>;
+    void keeps_for_parts_by(KeepForParts keep) { keep_for_parts_ = std::move(keep); }
 
     TraceBlocks& blocks() noexcept { return blocks_; }
     const TraceBlocks& blocks() const noexcept { return blocks_; }
@@ -96,6 +101,7 @@ class TraceWriter {
     Tracks tracks_;
     TraceBlocks blocks_;
     OpenLines open_lines_;
+    KeepForParts keep_for_parts_;
     std::uint64_t first_tick_ = 0;
     std::uint64_t left_out_ = 0;
     std::uint64_t latest_ns_ = 0;

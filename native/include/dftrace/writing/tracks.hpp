@@ -95,6 +95,8 @@ class Tracks {
         return on_lane(record, track, start_ns, end_ns, lines);
     }
     void name_lane(std::uint32_t lane, const std::string& given, ByteBuffer& lines);
+    // One that an earlier part may have named.
+    void know_lane(std::uint32_t lane, const std::string& given);
     // A lane for tasks is called by its thread, and its number.
     void name_task_lane(std::uint32_t lane, const Track& track, ByteBuffer& lines);
     // A track apart has no name before a span stands on it that has not ended.
@@ -104,6 +106,8 @@ class Tracks {
     // There is no more of this thread.
     void forget(const Track& track) noexcept;
 
+    // As it was told.
+    const std::string& name_of(std::uint32_t tid) { return names_[tid]; }
     // What every part begins with.
     void tell_names(ByteBuffer& out) const;
     // Those made so far beside the threads' own; their numbers are not given again when a trace is resumed.
