@@ -68,7 +68,11 @@ class Judged:
         for finding in found:
             what, following = sentences_of(finding, self._places, self._lateness.steady)
             worded.append(replace(finding, what=what, next=following))
-        return tuple(sorted(worded, key=_order))
+        # What ranks lose by turns depends on who else uses their hosts, a bubble on the schedule.
+        has_bubble = any(one.kind == "bubble" for one in worded)
+        return tuple(
+            sorted(worded, key=lambda one: (has_bubble and one.kind == "jitter", *_order(one)))
+        )
 
     def slight(self) -> Iterator[str]:
         """Yield who is late as a rule and costs little."""

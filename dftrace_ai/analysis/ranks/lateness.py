@@ -247,6 +247,8 @@ class _Rules:
         excess = levels - low_median(levels, 0)
         usual = low_median(excess, 1)
         slow = usual > STAGE_FLOOR * max(work.step_ns, low_median(levels))
+        # Of work that was laid out unevenly there is more in nearly every step.
+        slow &= np.array([not _varies(by_step[onset_of(by_step) :]) for by_step in excess])
         if slow.any():
             late = np.isin(stages, np.unique(stages)[slow])
             last = np.isin(levels.argmax(axis=0), np.flatnonzero(slow))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.model import bubble_share
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, UNTOLD
 from dftrace_ai.analysis.statistics import (
     MOST_BATCHES,
@@ -196,9 +197,17 @@ class OwnWork:
     def cost_of(self, late: Integers, steps: slice = slice(None)) -> Share:
         """Return what ranks, a mask, cost of the time, against the slowest of the others."""
         chosen = self.own_ns[:, steps]
-        most = chosen.max(axis=0)
         without = chosen.max(axis=0, where=~late[:, None], initial=0)
-        return self.share_of(most - without, steps)
+        if (pipeline := self.job.pipeline) is None:
+            return self.share_of(chosen.max(axis=0) - without, steps)
+        # Ranks of a pipeline are not in step: what one does less in a step it makes up for in the
+        # next. Nor does it win what it waits for the others while it fills and drains.
+        lost = chosen.max(axis=0, where=late[:, None], initial=0) - without
+        least = without.sum() / (1 - bubble_share(*pipeline))
+        most = max(int(self.time_ns[steps].sum()) - least, 0.0)
+        if lost.sum() > most:
+            lost = (lost * (most / lost.sum())).astype(np.int64)
+        return self.share_of(lost, steps)
 
     def share_of(self, lost_ns: Integers, steps: slice = slice(None)) -> Share:
         """Return which part of the time steps lost; what lies between them counts as time."""

@@ -41,6 +41,9 @@ OF_LINKS: Final = 0.5
 RANKS_NAMED: Final = 8
 MOST_OF_SERIAL: Final = 1.2
 """So many times as fast a run of even work would be without the rank that has most of it."""
+SOMEBODYS: Final = frozenset({"worker", "stage"})
+LEADS: Final = 2
+"""By so many times as much a run would win by one rank as by the next."""
 MOST_OF_IT: Final = 0.5
 """Of what ranks do longer, for one span to be told alone."""
 IN_BURSTS: Final = 1 / 3
@@ -127,7 +130,7 @@ def cause_of(
     }
     kind = max(candidates, key=lambda one: candidates[one])
     share = candidates[kind]
-    if share < limits["share"]:
+    if share < limits["share"] and not (kind in SOMEBODYS and _is_alone(by_rank, slowdown)):
         return _of_many(run, work, shares, excess, limits["share"])
     places = run.gathered.places
     of_stage = np.bincount(work.stage)
@@ -144,6 +147,14 @@ def cause_of(
     if kind == "worker":
         return _of_ranks(run, work, share, _guilty(run, few_ranks, by_rank))
     return _of_turns(run, work, share) if kind == "pauses" else Cause(kind, share)
+
+
+def _is_alone(by_rank: Mapping[int, Figures], slowdown: float) -> bool:
+    """Return whether one rank has so much more work that the mean of few ranks is much of that."""
+    first, second = sorted((figures.without or 1.0 for figures in by_rank.values()), reverse=True)[
+        :2
+    ]
+    return first >= slowdown and first - 1 >= LEADS * (second - 1)
 
 
 def _of_ranks(run: Run, work: Work, share: float, ranks: tuple[int, ...]) -> Cause:

@@ -251,8 +251,12 @@ def _judged(
     bubble = _bubble(run, work, ideal_ns)
     if bubble is not None and cause.kind in BELOW_A_BUBBLE and not cause.ranks:
         lost = max(1 - ideal_ns / max(run.replay_ns, 1), held["slowdown"] - 1)
+        # By turns ranks lose now more and now less, whoever else uses their host.
+        lost = LIMITS["cost"].warning if cause.kind == "jitter" else lost
         if bubble.share * ideal_ns / max(run.replay_ns, 1) >= lost:
             cause = Cause("bubble", bubble.share)
+    if cause.kind == "jitter" and slowdown < held["jitter"]:
+        cause = Cause("none")
     cause = replace(cause, without=_without_cause(run, work, cause))
     stages = figures.numbered("pp")
     layouts = {name for place in places for name, _ in place.layout} - {"pp"}

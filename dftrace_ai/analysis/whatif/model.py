@@ -33,6 +33,7 @@ REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 
 DEFAULT_LIMITS: Final[Mapping[str, float]] = {
     "slowdown": 1.05,  # less has no cause
+    "jitter": 1.15,  # less by turns has none
     "share": 0.5,  # what a cause recovers at least
     "replay": 0.02,  # how far the graph may be off
     "replay_most": 0.05,

@@ -168,14 +168,8 @@ def _what(found: WhatIf, slowdown: float) -> str:
     cause = found.cause
     by = f"{slowdown:.3g} times slower than" if slowdown >= NOTABLE else "as fast as"
     run = f"The run is {by} with even work."
-    if cause.kind == "none" and cause.ranks:
-        without = found.by_rank[cause.ranks[0]].without or 1.0
-        return (
-            f"{run} Ranks work one after the other: shared out their work would take as long; did "
-            f"{_who(cause)} as little as the others, the run would be {without:.3g} times as fast."
-        )
     if cause.kind == "none":
-        return f"{run} Less than {found.limits['slowdown']:g} times has no cause."
+        return f"{run} {_of_nobody(found, slowdown)}"
     if cause.kind == "abstained":
         steps = 0 if found.steps is None else found.steps.judged
         return f"{run} Of only {counted(steps, 'step')} no cause is named."
@@ -203,6 +197,22 @@ def _what(found: WhatIf, slowdown: float) -> str:
     # Even work has what they do more in it, dealt out to all.
     faster = f"the run would be {cause.without:.3g} times as fast"
     return f"{told} Did {they} as little as the others do now, {faster}."
+
+
+def _of_nobody(found: WhatIf, slowdown: float) -> str:
+    cause = found.cause
+    if cause.ranks:
+        without = found.by_rank[cause.ranks[0]].without or 1.0
+        return (
+            "Ranks work one after the other: shared out their work would take as long; did "
+            f"{_who(cause)} as little as the others, the run would be {without:.3g} times as fast."
+        )
+    if slowdown < found.limits["slowdown"]:
+        return f"Less than {found.limits['slowdown']:g} times has no cause."
+    return (
+        "That is by turns, now on this rank and now on that: less than "
+        f"{found.limits['jitter']:g} times is nothing to look for."
+    )
 
 
 def _next(cause: Cause, bubble: Bubble | None) -> str:

@@ -31,7 +31,7 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.analysis.why.sentences import because_of, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
@@ -156,6 +156,14 @@ class _JudgedJob:
         of_rank = tuple(replace(finding, rank=rank.number) for finding in findings)
         return _Of(rank.number, steps, of_rank, others)
 
+    def is_crowded(self, found: Sequence[_Of]) -> bool:
+        """Return whether ranks have to wait for processors: for other programs, or each other."""
+        others = sum(one.others_percent is not None for one in found)
+        places = [rank.partial.place for rank in self.ranks if rank.partial is not None]
+        return 2 * others > len(found) or any(
+            one.cpus is not None and self._of_host[one.host] > one.cpus for one in places
+        )
+
     def host_notes(self, found: Iterable[_Of]) -> Iterator[str]:
         """Yield what is known of each host by its ranks: the figure of the one in the middle."""
         hosts = {rank.number: rank.host for rank in self.ranks}
@@ -258,7 +266,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
     late = _late_ranks(job, found)
-    common, rare = _of_ranks(found, late)
+    common, rare = _of_ranks(found, late, crowded=job.is_crowded(found))
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
@@ -302,7 +310,9 @@ class _LateRanks(NamedTuple):
     unsure: tuple[Abstention, ...] = ()
 
 
-def _of_ranks(judged: Sequence[_Of], late: _LateRanks) -> tuple[list[Finding], list[Finding]]:
+def _of_ranks(
+    judged: Sequence[_Of], late: _LateRanks, *, crowded: bool
+) -> tuple[list[Finding], list[Finding]]:
     """Return the findings of at least half of the ranks with who is late, and those of fewer."""
     by_kind: dict[str, list[Finding]] = defaultdict(list)
     for one in judged:
@@ -329,7 +339,8 @@ def _of_ranks(judged: Sequence[_Of], late: _LateRanks) -> tuple[list[Finding], l
     if any(finding.kind != "compute-bound" for finding in common):
         common = [finding for finding in common if finding.kind != "compute-bound"]
     rare = [finding for finding in rare if finding.kind != "compute-bound"]
-    return _ranked(common), _ranked(rare)
+    behind = _behind_a_bubble(judged, late, crowded=crowded)
+    return _ranked(common, behind), _ranked(rare, behind)
 
 
 def _middle(found: Sequence[Finding]) -> Finding:
@@ -467,7 +478,21 @@ def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
     return parts
 
 
-def _ranked(findings: Iterable[Finding]) -> list[Finding]:
+def _behind_a_bubble(
+    judged: Sequence[_Of], late: _LateRanks, *, crowded: bool
+) -> Callable[[Finding], bool]:
+    """Return which findings stand behind that of a pipeline's bubble.
+
+    What ranks wait beyond it they wait for each other, on a crowded host or where it is little.
+    """
+    costs = [one.cost for one in late.found if one.cause == "bubble" and one.severity != "info"]
+    waits = [one.share for of in judged for one in of.findings if one.kind == "communication-bound"]
+    if not costs or not (crowded or costs[0] >= EXPLAINED * max(waits, default=0.0)):
+        return lambda _: False
+    return lambda one: one.kind in {"communication-bound", "not-annotated"} or one.cause == "jitter"
+
+
+def _ranked(findings: Iterable[Finding], behind: Callable[[Finding], bool]) -> list[Finding]:
     """Return findings by severity, what is sure first, then by cost, then the more special.
 
     Where ranks wait for others, what these do in no span comes behind it. Of who is late it may be
@@ -478,6 +503,7 @@ def _ranked(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(
         found,
         key=lambda finding: (
+            behind(finding),
             SEVERITIES.index(finding.severity),
             finding.confidence == "low" and finding.kind != "late-rank",
             finding.kind == "not-annotated" and bool(waiting - {*finding.ranks}),

@@ -126,6 +126,14 @@ def test_on_one_host_transfers_that_take_now_more_and_now_less_are_no_slow_links
     found = whatif(made.job())
     assert (found.cause.kind, found.cause.kinds) == ("jitter", ())
     assert found.next.startswith("cores for each rank of its own")
+    # A little of it is everywhere, and dftrace ranks finds nobody late.
+    made = MadeHosts(4, STEPS)
+    made.transfer = (made.transfer * draw.lognormal(0, 1.2, made.transfer.shape)).astype(np.int64)
+    little = whatif(made.job())
+    assert little.slowdown is not None
+    assert 1.05 < little.slowdown < 1.15
+    assert (little.cause.kind, little.severity, little.next) == ("none", None, "")
+    assert "by turns, now on this rank and now on that: less than 1.15 times" in little.what
 
 
 def test_a_message_that_was_there_before_it_was_asked_for_took_no_longer() -> None:

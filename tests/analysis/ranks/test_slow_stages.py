@@ -1,0 +1,72 @@
+"""Pipelines of one rank a stage: what a slow one costs, and whom a busy host stops by turns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from analysis.ranks.made_schedules import pipeline
+
+from dftrace_ai.analysis import ranks, whatif, why
+
+SLOW_MS = {"forward": 3, "backward": 6}
+
+
+def stalls(passes: int, mean_ms: dict[int, float]) -> Callable[[int, str], float]:
+    """What each rank stands still in its first pass of a step, as one that lacks a processor."""
+    draw = random.Random(3)
+    called = {number: count() for number in mean_ms}
+
+    def later_ms(number: int, _: str) -> float:
+        stands = next(called[number]) % passes == 0
+        return draw.expovariate(1 / mean_ms[number]) if stands else 0
+
+    return later_ms
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_slow_stage_costs_what_the_run_wins_without_it(tmp_path: Path, slow: int) -> None:
+    """Less than it works more: without it all ranks wait while the pipeline fills and drains."""
+    even, uneven = tmp_path / "even", tmp_path / "uneven"
+    for folder in (even, uneven):
+        folder.mkdir()
+    pipeline(even, 4, 8)
+    pipeline(uneven, 4, 8, later_ms=lambda number, name: SLOW_MS[name] if number == slow else 0)
+    told = why([uneven])
+    wins = told.length_ns / why([even]).length_ns
+    (finding,) = ranks([uneven]).findings
+    assert (finding.ranks, finding.stages) == ((slow,), (slow,))
+    assert finding.without == pytest.approx(wins, rel=0.02)
+    assert whatif([uneven]).cause.without == pytest.approx(wins, rel=0.01)
+    assert [one.cost for one in told.findings] == [pytest.approx(finding.cost, rel=1e-4)]
+
+
+def test_a_stage_that_is_stopped_now_and_then_is_not_accused(tmp_path: Path) -> None:
+    pipeline(tmp_path, 4, schedule="gpipe", later_ms=stalls(8, {0: 12, 1: 30, 2: 12, 3: 12}))
+    findings = ranks([tmp_path]).findings
+    assert findings[0].kind == "bubble"
+    assert not any(one.ranks for one in findings)
+    assert whatif([tmp_path]).cause.kind == "bubble"
+    verdict = why([tmp_path])
+    assert (verdict.findings[0].kind, verdict.findings[0].cause) == ("late-rank", "bubble")
+    assert verdict.findings[0].what == findings[0].what
+
+
+def test_the_slow_one_of_two_stages_is_named_though_the_mean_has_half_of_it(tmp_path: Path) -> None:
+    stands = stalls(8, {0: 12, 1: 12})
+    pipeline(
+        tmp_path,
+        2,
+        schedule="gpipe",
+        later_ms=lambda number, name: (
+            stands(number, name) + (20 if (number, name) == (1, "forward") else 0)
+        ),
+    )
+    found = whatif([tmp_path])
+    assert (found.cause.kind, found.cause.ranks) == ("stage", (1,))
+    assert found.cause.share < 0.5
+    (finding,) = ranks([tmp_path]).findings
+    assert finding.without == pytest.approx(found.cause.without, rel=0.05)
