@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
-from dftrace_ai.analysis.ranks.ordering import begins
+from dftrace_ai.analysis.ranks.ordering import any_in, begins
+from dftrace_ai.analysis.ranks.partials import UNTIL
 from dftrace_ai.analysis.statistics import share_of
 
 if TYPE_CHECKING:
@@ -74,9 +75,13 @@ class Links:
         if not len(at):
             return
         links, number = self._links_of(meetings, at)
+        # What nobody looked for may have been there long before.
+        calls, first = meetings.matches.calls, meetings.matches.first
+        unseen = any_in(calls.until == UNTIL["waited"], first)[at]
+        took = meetings.transfer_ns[at]
         for known, values in (
-            (self._known, meetings.transfer_ns[at]),
-            (self._errors, meetings.error_ns[at]),
+            (self._known, took),
+            (self._errors, np.maximum(meetings.error_ns[at], np.where(unseen, took, 0))),
         ):
             order = np.lexsort((values, number))
             first = begins(number[order])

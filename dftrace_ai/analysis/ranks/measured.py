@@ -10,6 +10,7 @@ import orjson
 
 from dftrace_ai.analysis.ranks.partials import (
     GARBAGE,
+    NO_WAIT_NS,
     STEPS_OF_CHUNK,
     UNTIL,
     UNTOLD,
@@ -55,6 +56,7 @@ WORK: Final[tuple[Role, ...]] = (
 DIMENSION: Final = re.compile(r"\s*([^=,\s]{1,64})\s*=\s*(\d{1,9})\s*", re.ASCII)
 MOST_DIMENSIONS: Final = 16
 
+SENT: Final = "send"
 # No call, but that somebody waits for one.
 WAIT: Final = "wait"
 
@@ -176,6 +178,9 @@ def _calls(
     until = np.where(told.until < 0, UNTIL["end"], UNTIL["none"])
     for name in ("waited", "enqueued"):
         until[told.ends(name)] = UNTIL[name]
+    # Whoever stood in a wait for it saw the end; of what was sent that is when it was taken.
+    stood = told.ends("waited") & (told.waited_ns >= NO_WAIT_NS) & ~spans.called(None, SENT)
+    until[stood] = UNTIL["end"]
     numbers = {name: np.maximum(column, UNTOLD) for name, column in told.numbers.items()}
     peer = np.where(numbers["peer"] < 0, numbers["root"], numbers["peer"])
     calls = CallRows(

@@ -41,6 +41,9 @@ JOINT: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_
 ROOTED: Final = frozenset({"bcast", "reduce", "gather", "scatter"})
 MESSAGES: Final = frozenset({"send", "receive"})
 
+NO_WAIT_NS: Final = 100_000
+"""Who waits no longer than this for a message has found it there."""
+
 Until = Literal["end", "waited", "enqueued", "none"]
 """What the end of a call is: its own, when somebody had waited for it, when it was given to a
 device, or nothing that was seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.limits import silences, sureness
@@ -21,7 +22,7 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dftrace_ai.analysis.ranks.model import Excess, Finding, Kind, RanksVerdict
+    from dftrace_ai.analysis.ranks.model import Evidence, Excess, Finding, Kind, RanksVerdict
     from dftrace_ai.analysis.ranks.partials import Place
 
 TITLES: Final[dict[Kind, tuple[str, str]]] = {
@@ -56,6 +57,10 @@ IN_ONE_SPAN: Final = (
     "clocks and temperature of {place}"
 )
 OF_A_STAGE: Final = "what {stages} does in {span} and the others do not"
+# So many steps as far apart from each other are a rhythm.
+FEWEST_IN_RHYTHM: Final = 4
+# Of more steps the first are named.
+MOST_STEPS: Final = 3
 # Less than so many times as fast is as fast.
 NOTABLE: Final = 1.005
 # Of what others wait, so much is all of it.
@@ -70,11 +75,10 @@ NEXT: Final[dict[Kind, str]] = {
     "stage or worker": "the machine of {ranks} first; if it is as the others', move layers away",
     "node": "the machine: clocks and temperature of {hosts}, other jobs on it",
     "worker": "the machine: clocks and temperature of {place}; then the data of {ranks}",
-    "bursts": "what {ranks} alone does then: saving, logging, evaluating; do it on all ranks, or "
+    "bursts": "what {ranks} alone does {then}: saving, logging, evaluating; do it on all ranks, or "
     "asynchronously",
     "split": "what {ranks} have and the others have not: device, host, threads, data",
-    "pauses": "what stops a rank now and then: saving, logging, other load on its host; dftrace "
-    "view --steps A:B shows them",
+    "pauses": "what stops a rank {then}: saving, logging, other load on its host",
     "data": "deal out the data by length, so that each rank has as much to do in a step",
     "jitter": "cores for each rank of its own, and threads pinned to them",
     "once": "what {ranks} did in step {step}: dftrace view --steps {step}:{behind}; saving, "
@@ -131,6 +135,7 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
     return text.format(
         more=more_passes(finding.evidence.stages or 1, finding.evidence.passes or 1),
         span=span_text(finding.name),
+        then=_when(finding.evidence),
         step=step,
         behind=step + 1,
         ranks=f"rank {finding.ranks[0]}" if len(finding.ranks) == 1 else "those ranks",
@@ -138,6 +143,20 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         hosts=_all_of("host", finding.hosts),
         stages=_all_of("stage", finding.stages),
     )
+
+
+def _when(figures: Evidence) -> str:
+    """Return in which steps something happens, and how to see one of them."""
+    steps = figures.step_numbers
+    if not steps:
+        return "now and then"
+    view = f"dftrace view --steps {steps[0]}:{steps[0] + 1} shows"
+    apart = {after - before for before, after in pairwise(steps)}
+    if len(steps) >= FEWEST_IN_RHYTHM and len(apart) == 1 and (every := apart.pop()) > 1:
+        return f"every {every:,} steps ({view} step {steps[0]:,})"
+    first = ", ".join(f"{step:,}" for step in steps[:MOST_STEPS])
+    more = (figures.steps or len(steps)) - min(len(steps), MOST_STEPS)
+    return f"in steps {first}{f' and {more:,} more' if more > 0 else ''} ({view} the first)"
 
 
 def bubble_text(stages: int, passes: int) -> str:

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.partials import JOINT, MESSAGES, ROOTED, UNTOLD
+from dftrace_ai.analysis.ranks.partials import JOINT, MESSAGES, NO_WAIT_NS, ROOTED, UNTOLD
 from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.operations import Operations, first_ends
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.whatif.gathering import Columns, Gathered
-
-# Who waits no longer than this for a message has found it there.
-NO_WAIT_NS: Final = 100_000
 
 FROM_ROOT: Final = frozenset({"bcast", "scatter"})
 TO_ROOT: Final = ROOTED - FROM_ROOT

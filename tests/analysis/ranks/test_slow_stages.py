@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from analysis.ranks.made_schedules import pipeline
+from analysis.ranks.made_schedules import TRANSFER, pipeline
 
 from dftrace_ai.analysis import ranks, whatif, why
 
@@ -70,3 +70,12 @@ def test_the_slow_one_of_two_stages_is_named_though_the_mean_has_half_of_it(tmp_
     assert found.cause.share < 0.5
     (finding,) = ranks([tmp_path]).findings
     assert finding.without == pytest.approx(found.cause.without, rel=0.05)
+
+
+def test_messages_that_were_waited_for_tell_how_fast_links_are(tmp_path: Path) -> None:
+    """Their end is when the wait for them was over; sends tell none."""
+    (row,) = ranks([pipeline(tmp_path, 4, 8)]).collectives
+    assert (row.name, row.bytes) == ("send", 1024)
+    assert row.busbw_gbs == pytest.approx(1024 / TRANSFER, rel=0.01)
+    assert row.transfer_ns is not None
+    assert row.transfer_ns.p50 == pytest.approx(TRANSFER, rel=0.01)

@@ -101,10 +101,24 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "the machine of rank 1 first",
     ),
     "bursts": (
-        {"kind": "bursts", "turn": "bursts", "evidence": replace(FIGURES, steps=12)},
+        {
+            "kind": "bursts",
+            "turn": "bursts",
+            "evidence": replace(FIGURES, steps=12, step_numbers=(40, 95, 99)),
+        },
         "ONE RANK PAUSES",
         "Rank 17 on node2 kept the others waiting in 12 of 498 steps, for 38.2 ms on average.",
-        "what rank 17 alone does then",
+        "what rank 17 alone does in steps 40, 95, 99 and 9 more (dftrace view --steps 40:41 shows",
+    ),
+    "bursts in a rhythm": (
+        {
+            "kind": "bursts",
+            "turn": "bursts",
+            "evidence": replace(FIGURES, steps=9, step_numbers=(50, 100, 150, 200, 250)),
+        },
+        "ONE RANK PAUSES",
+        "Rank 17 on node2 kept the others waiting in 9 of 498 steps, for 38.2 ms on average.",
+        "what rank 17 alone does every 50 steps (dftrace view --steps 50:51 shows step 50): saving",
     ),
     "a span": (
         {
@@ -149,11 +163,11 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
             **NOBODY,
             "kind": "pauses",
             "turn": "rotating",
-            "evidence": replace(FIGURES, steps=31, ranks_hit=14),
+            "evidence": replace(FIGURES, steps=31, ranks_hit=14, step_numbers=(7, 19)),
         },
         "PAUSES",
         "In 31 of 498 steps all waited for one that paused, 14 ranks by turns: 17 % of the time.",
-        "what stops a rank now and then",
+        "what stops a rank in steps 7, 19 and 29 more (dftrace view --steps 7:8 shows the first)",
     ),
     "data": (
         {
