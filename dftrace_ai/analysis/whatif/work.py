@@ -8,13 +8,16 @@ transfer takes the median of its kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.whatif.operations import Operations
+
+# Of what ranks work longer so much is what they alone have a span for.
+MOST_OF_IT: Final = 0.5
 
 
 class Levels(NamedTuple):
@@ -48,6 +51,7 @@ class Work:
     slot: Integers  # of each cell, what it is compared by: kind, piece, which of them, and step
     stage: Integers  # of each rank, its stage as an index
     ideal: Integers  # what each operation takes with even work
+    extra: Integers  # of each kind, whether the ranks that have it do it beside what the others do
     _within_stage: _Sorted
     _overall: _Sorted
 
@@ -68,6 +72,10 @@ class Work:
         first = work[first]
         kind, rank, slot = alike[first], one.rank[first], slot_of[first]
         whole = _rounded_means(own, kind)
+        extra = _extra(own, kind, rank, stage)
+        # Even work deals it out to all.
+        having = np.bincount(np.unique(kind * ranks + rank) // ranks, minlength=len(extra))
+        whole = np.where(extra, np.rint(whole * having / ranks), whole)
         ideal = _even_transfers(one, times, alike)
         made = cls(
             operations=one,
@@ -81,6 +89,7 @@ class Work:
             slot=slot,
             stage=stage,
             ideal=ideal,
+            extra=extra,
             _within_stage=_sorted(own, slot * (int(stage.max(initial=0)) + 1) + stage[rank]),
             _overall=_sorted(own, slot),
         )
@@ -106,8 +115,9 @@ class Work:
         mine = np.flatnonzero(out[self.rank])
         group = among.group[others]
         count = np.bincount(group, minlength=int(among.group.max(initial=0)) + 1)
+        alone = mine[self.extra[self.kind[mine]]]
         compared = mine[count[among.group[mine]] > 0]
-        if not len(compared):
+        if not len(compared) and not len(alone):
             return None
         at = among.group[compared]
         start = (np.cumsum(count) - count)[at]
@@ -116,6 +126,7 @@ class Work:
             + self.own[others[start + count[at] // 2]]
         )
         target = self.own.copy()
+        target[alone] = 0
         target[compared] = np.minimum(self.own[compared], middle // 2)
         return self.scaled(target)
 
@@ -126,6 +137,7 @@ class Work:
         total = np.bincount(at, self.own, kinds * self.ranks).reshape(kinds, self.ranks)
         count = np.bincount(at, minlength=kinds * self.ranks).reshape(kinds, self.ranks)
         mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        mean[self.extra] = np.nan_to_num(mean[self.extra])
         stages = np.unique(self.stage)
         of_stage = np.stack([low_medians(mean[:, self.stage == stage]) for stage in stages], 1)
         known = ~np.isnan(of_stage)
@@ -154,6 +166,26 @@ def _numbered(*keys: Integers) -> Integers:
 
 def _sorted(own: Integers, group: Integers) -> _Sorted:
     return _Sorted(np.lexsort((own, group)), group)
+
+
+def _extra(own: Integers, kind: Integers, rank: Integers, stage: Integers) -> Integers:
+    """Return which kinds of work few ranks of a stage have, and these beside all that others do.
+
+    Others may have done the same in a span of another name, or in none: then all in all they work
+    as long.
+    """
+    ranks, kinds = len(stage), int(kind.max(initial=-1)) + 1
+    by_kind = np.bincount(kind * ranks + rank, own, kinds * ranks).reshape(kinds, ranks)
+    whole = by_kind.sum(0)
+    extra = np.zeros(kinds, bool)
+    for one in np.unique(stage).tolist():
+        mine = by_kind[:, stage == one]
+        has = mine > 0
+        usual = np.sort(whole[stage == one])[(mine.shape[1] - 1) // 2]
+        longer = np.where(has, (whole[stage == one] - usual)[None], 0)
+        few = has.any(1) & (2 * has.sum(1) < mine.shape[1])
+        extra |= few & (longer.max(1) >= MOST_OF_IT * mine.max(1))
+    return extra
 
 
 def _rounded_means(own: Integers, kind: Integers) -> Integers:

@@ -401,3 +401,46 @@ def test_what_is_being_worked_out_is_told() -> None:
     whatif_of(job, clocks_of(job), progress=lambda done, of: told.append((done, of)))
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
+
+
+@pytest.mark.parametrize("every", [1, 8])
+def test_what_one_rank_alone_has_a_span_for_is_extra_if_it_works_longer(every: int) -> None:
+    """As a checkpoint, or a part of its forward that only it annotates."""
+    for extra_ms, alone in ((40, True), (0, False)):
+        made = MadeHosts(4, STEPS)
+        clean = made.own.copy()
+        made.own[SLOW, ::every, 1] += extra_ms * every * MS
+        job = made.job()
+        ranks = [
+            _with_own_span(one, every, extra_ms * every or 20) if one.place.rank == SLOW else one
+            for one in job.ranks
+        ]
+        found = whatif(RanksOfJob.of(ranks))
+        assert found.replay_error == 0
+        if not alone:
+            # The others do it in their forward.
+            assert found.cause.ranks == ()
+            continue
+        assert found.steps is not None
+        first = found.steps.first
+        true = made.took(made.own, made.transfer, first) / made.took(clean, made.transfer, first)
+        assert (found.cause.kind, found.cause.ranks) == ("worker", (SLOW,))
+        assert found.cause.excess[0].name == "compute/p_fwd"
+        assert found.cause.without == pytest.approx(true, rel=0.02)
+
+
+def _with_own_span(rank: RankPartial, every: int, ms: int) -> RankPartial:
+    """Return a rank that annotates the end of its forward, in every so manieth step."""
+    chunks = {}
+    for number, chunk in rank.chunks.items():
+        rows, steps = chunk.spans, chunk.steps.number
+        of = np.flatnonzero((rows.name == 1) & (steps[rows.step] % every == 0))
+        end = rows.end_ns.copy()
+        end[of] -= ms * MS
+        own = SpanRows(
+            rows.step[of], np.full(len(of), len(rank.names)), end[of], rows.end_ns[of], 0 * of
+        )
+        both = [np.concatenate(pair) for pair in zip(rows._replace(end_ns=end), own, strict=True)]
+        order = np.argsort(both[2], kind="stable")
+        chunks[number] = chunk._replace(spans=SpanRows(*(column[order] for column in both)))
+    return replace(rank, names=(*rank.names, "compute/p_fwd"), chunks=chunks)
