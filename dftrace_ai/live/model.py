@@ -74,6 +74,16 @@ class OpenSpanStatus:
         return f"{self.cat}.{self.name}"
 
 
+KERNEL_STATES: Final = {
+    "R": "runs",
+    "S": "sleeps",
+    "D": "waits uninterruptibly",
+    "T": "was stopped by a signal",
+    "t": "is stopped by a debugger",
+}
+"""By the letter that `/proc` has for the state of a thread."""
+
+
 @dataclass(frozen=True)
 class StackFrame:
     """A frame of Python's, where samples of stacks are taken (``lines_hz``).
@@ -120,7 +130,10 @@ class ThreadStatus:
             annotated in them.
         stack: where its Python stands, innermost frame first, not more than 32 frames; empty where
             that is not sampled.
+        stack_is_cut: it is deeper than that: the innermost frames were not read.
         stack_since_ns: since when it stands there, nanoseconds since 1970.
+        kernel: how the kernel has it, as `/proc` tells: the letter of its state and, behind a
+            space, in which function of the kernel it waits; empty where that is not known.
     """
 
     tid: Count
@@ -135,7 +148,9 @@ class ThreadStatus:
     covered_s: Seconds
     self_s: dict[str, Seconds]
     stack: list[StackFrame] = field(default_factory=list)
+    stack_is_cut: bool = False
     stack_since_ns: Count = 0
+    kernel: str = ""
 
     def stands_s(self, seen_ns: int) -> float:
         """Seconds for which its Python had stood there at a moment."""
@@ -144,13 +159,22 @@ class ThreadStatus:
     @property
     def stands_in(self) -> str:
         """The innermost function of the program, with its caller; empty where unknown."""
+        if not self.stack:
+            return ""
         own = [frame.text for frame in self.stack if frame.owner == 0]
-        if not own:
-            return self.stack[0].text if self.stack else ""
-        words = own[0]
-        if self.stack[0].owner != 0:
+        words = own[0] if own else self.stack[0].text
+        if own and self.stack[0].owner != 0:
             words += f", there in {self.stack[0].text}"
+        if self.stack_is_cut:
+            words += " or deeper"
         return f"{words}, called by {own[1]}" if len(own) > 1 else words
+
+    @property
+    def kernel_words(self) -> str:
+        """How the kernel has it: ``sleeps in futex_wait_queue``; empty where that is not known."""
+        state, _, place = self.kernel.partition(" ")
+        words = KERNEL_STATES.get(state, "")
+        return f"{words} in {place}" if words and place and state in "SD" else words
 
     @property
     def place(self) -> list[OpenSpanStatus]:

@@ -104,6 +104,7 @@ def _rate(threads: Sequence[ThreadStatus]) -> float | None:
 
 
 def _thread_status(look: ThreadLook) -> ThreadStatus:
+    standing = _members(look["stack"])
     return ThreadStatus(
         tid=look["tid"],
         name=look["name"],
@@ -116,8 +117,10 @@ def _thread_status(look: ThreadLook) -> ThreadStatus:
         events=look["events"],
         covered_s=look["covered_ns"] / NS,
         self_s=_by_category(look["self_ns"]),
-        stack=list(_frames(_members(look["stack"]).get("stack"))),
+        stack=list(_frames(standing.get("stack"))),
+        stack_is_cut=bool(standing.get("cut")),
         stack_since_ns=look["stack_since_ns"],
+        kernel=look["kernel"],
     )
 
 

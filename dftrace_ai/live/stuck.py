@@ -57,6 +57,7 @@ class Finding:
         cause: why it is likely to be what the others wait for; empty if it is not.
         stands_in, stands_s: where its Python stands and for how long, by ``lines_hz``.
         told_s: of a process of another host, seconds since it told of itself; a dead one may live.
+        kernel: how the kernel has the thread: ``sleeps in futex_wait_queue``; empty where unknown.
     """
 
     what: Literal["stuck", "dead", "goes on", "missing"]
@@ -76,6 +77,7 @@ class Finding:
     stands_in: str = ""
     stands_s: float = 0.0
     told_s: float | None = None
+    kernel: str = ""
 
     @property
     def place(self) -> str:
@@ -107,6 +109,7 @@ def finding_of(
         stands_in=thread.stands_in if thread else "",
         stands_s=thread.stands_s(process.seen_ns) if thread else 0.0,
         told_s=process.told_s,
+        kernel=thread.kernel_words if waits and thread else "",
     )
 
 
@@ -405,8 +408,7 @@ def find_stuck(snapshot: Snapshot, limit_s: float = 60.0) -> Verdict:
 
 def _judged(job: Job, snapshot: Snapshot, limit_s: float) -> JobVerdict:
     alive = [process for process in job.processes if process.state == "alive"]
-    dead = [process for process in job.processes if process.state == "dead"]
-    dead = [process for process in dead if not is_replaced(process, alive)]
+    dead = [one for one in job.processes if one.state == "dead" and not is_replaced(one, alive)]
     waiting = [(process, thread) for process in alive for thread in process.threads if thread.place]
     stuck = [
         finding_of("stuck", process, thread)
@@ -504,11 +506,9 @@ def _elsewhere(ranks: Sequence[RankStatus]) -> list[tuple[RankStatus, Mark]]:
             for rank in ranks
             if rank not in waiting
         ]
+    others = f"others in {place_text(usual)}" if usual else "others in no span"
     return [
-        (
-            rank,
-            Mark("elsewhere", f"others in {place_text(usual)}" if usual else "others in no span"),
-        )
+        (rank, Mark("elsewhere", others))
         for rank in ranks
         if places[rank.identity] != usual and _quiet_s(rank) >= PATIENCE_S
     ]

@@ -128,13 +128,16 @@ def _span_text(seconds: Iterable[float]) -> str:
 
 
 def _stand(group: list[Finding]) -> str:
-    """Where their Python stands, if all of them stand there."""
+    """Where their Python stands, if all of them stand there, and how the kernel has them."""
     first = group[0]
-    if not first.stands_in or any(one.stands_in != first.stands_in for one in group):
-        return ""
-    verb = "stood" if first.what == "dead" else "stands"
-    least = min(one.stands_s for one in group)
-    return f"  {verb} in {first.stands_in}, for {age_text(least)}"
+    words = []
+    if first.stands_in and all(one.stands_in == first.stands_in for one in group):
+        verb = "stood" if first.what == "dead" else "stands"
+        least = min(one.stands_s for one in group)
+        words.append(f"{verb} in {first.stands_in}, for {age_text(least)}")
+    if first.kernel and all(one.kernel == first.kernel for one in group):
+        words.append(first.kernel)
+    return f"  {'; '.join(words)}" if words else ""
 
 
 def _who(group: list[Finding]) -> tuple[str, str]:

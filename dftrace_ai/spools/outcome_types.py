@@ -84,6 +84,8 @@ class ThreadLook(TypedDict):
     """Where its Python stands, as JSON: function, file, line and owner of each frame, from
     the innermost on. Empty where that is not sampled."""
     stack_since_ns: int
+    kernel: str
+    """The letter of its state and, behind a space, where in the kernel it waits; or empty."""
 
 
 class SpoolLook(TypedDict):

@@ -436,6 +436,13 @@ class ChunkData(FixedObject):
     cut: Annotated[
         list[Count], Field(fail_fast=True, description="1 where inner frames are not known.")
     ]
+    late: Annotated[
+        list[Count],
+        Field(
+            fail_fast=True,
+            description="Periods that each stands for beside its own; absent where that is none.",
+        ),
+    ] = []
     missed: Annotated[
         int, Field(ge=1, description="Stacks that could not be read since the line before.")
     ] = 1

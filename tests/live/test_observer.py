@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -476,3 +477,47 @@ def test_where_its_python_stands_is_told_of_a_process_that_hangs(tmp_path: Path)
         running.go_on()
         # Of a stack that is too deep nothing is told, and nothing of before.
         until(lambda: only(tmp_path / "deeper"), lambda seen: not seen.threads[0].stack)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 has frames of another kind")
+def test_where_c_code_holds_the_lock_it_is_told_where_and_how_deep(tmp_path: Path) -> None:
+    """No signal handler of Python's would run there; of deep calls the inner ones are not read."""
+    source = """
+        import itertools
+        def holds():
+            print("in C code ready", flush=True)
+            max(itertools.repeat(0))
+        def deep(calls):
+            deep(calls - 1) if calls else holds()
+
+        sys.setrecursionlimit(5_000)
+        dftrace_ai.initialize(lines_hz=200, rank=3, world_size=8)
+        with ai.compute.forward:
+            holds()
+    """
+    line = len(PREAMBLE.split("\n"))
+    with program(source, tmp_path) as running:
+
+        def stands(seen: RankStatus) -> bool:
+            return [frame.function for frame in seen.threads[0].stack] == ["holds", "<module>"]
+
+        seen = until(lambda: only(tmp_path), stands)
+        assert not seen.threads[0].stack_is_cut
+        said = dftrace("stuck", tmp_path, "--idle", "0").out
+        words = f"holds (<string>:{line + 4}), called by <module> (<string>:{line + 11})"
+        assert f"\n  stands in {words}, for " in said
+        assert "; runs" in said
+        os.kill(running.pid, signal.SIGSTOP)
+        until(
+            lambda: dftrace("stuck", tmp_path, "--idle", "0").out,
+            lambda said: "; was stopped by a signal" in said,
+        )
+    deeper = source.replace(
+        "with ai.compute.forward:\n            holds()",
+        "with ai.compute.forward:\n            deep(2_000)",
+    )
+    with program(deeper, tmp_path / "deeper"):
+        seen = until(lambda: only(tmp_path / "deeper"), lambda seen: bool(seen.threads[0].stack))
+        assert seen.threads[0].stack_is_cut
+        deepest = f"deep (<string>:{line + 6})"
+        assert seen.threads[0].stands_in == f"{deepest} or deeper, called by {deepest}"

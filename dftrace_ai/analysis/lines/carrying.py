@@ -272,7 +272,7 @@ def carrier_of_excess(
     steps = int(times.slow.sum())
     more = whole - steps * float(np.median(times.time_ns[times.usual]))
     held, before = _Holders.of(tree, slow.stack), _Holders.of(tree, usual.stack)
-    period = float(np.median(slow.period_ns))
+    period = float(np.mean(usual.period_ns)) if len(usual) else 0.0
 
     def part_of(key: Key) -> Share:
         usually = steps * before.hits[key] / usual_steps * period

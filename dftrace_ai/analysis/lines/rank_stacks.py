@@ -173,15 +173,16 @@ class RankStacks:
     def functions(self, used: Integers) -> FunctionTimes:
         """Return how long the thread was in each function of the program, in steps of a mask."""
         inside = (self.step >= 0) & used[np.maximum(self.step, 0)]
-        nodes, times = np.unique(self.main.stack[inside], return_counts=True)
+        nodes, which = np.unique(self.main.stack[inside], return_inverse=True)
+        each_ns = self.main.period_ns[inside].astype(float)
+        times, ns, squares = (np.bincount(which, each_ns**power) for power in range(3))
         found: dict[tuple[str, str], FunctionTime] = {}
-        for node, count in zip(nodes.tolist(), times.tolist(), strict=True):
+        for at, node in enumerate(nodes.tolist()):
+            count = int(times[at])
             for function, (depth, line) in own_functions(self.tree, node).items():
                 called = self.tree.functions[function]
                 of = found.setdefault((called.name, called.file), FunctionTime())
-                of.samples += count
-                of.depth = max(of.depth, depth)
-                of.lines[line] = of.lines.get(line, 0) + count
+                of.add(FunctionTime(count, float(ns[at]), float(squares[at]), depth, {line: count}))
         least = LEAST_OF_RANK * times.sum()
         some = {called: of for called, of in found.items() if of.samples >= least}
         period_ns = float(np.median(self.main.period_ns)) if len(self.main) else 0.0
@@ -190,11 +191,22 @@ class RankStacks:
 
 @dataclass(repr=False)
 class FunctionTime:
-    """How often a function of the program was on the stack of a thread."""
+    """How often, and for how long, a function of the program was on the stack of a thread."""
 
     samples: int = 0
+    ns: float = 0.0
+    squares: float = 0.0  # of the times that the samples stand for
     depth: int = 0
     lines: dict[int, int] = field(default_factory=dict)
+
+    def add(self, more: FunctionTime) -> None:
+        """Take in other samples."""
+        self.samples += more.samples
+        self.ns += more.ns
+        self.squares += more.squares
+        self.depth = max(self.depth, more.depth)
+        for line, count in more.lines.items():
+            self.lines[line] = self.lines.get(line, 0) + count
 
 
 class FunctionTimes(NamedTuple):
@@ -207,16 +219,10 @@ class FunctionTimes(NamedTuple):
 
     def merged(self, other: FunctionTimes) -> FunctionTimes:
         """Return both together: of steps of two ranks."""
-        found = {
-            called: FunctionTime(of.samples, of.depth, dict(of.lines))
-            for called, of in self.functions.items()
-        }
-        for called, more in other.functions.items():
-            of = found.setdefault(called, FunctionTime())
-            of.samples += more.samples
-            of.depth = max(of.depth, more.depth)
-            for line, count in more.lines.items():
-                of.lines[line] = of.lines.get(line, 0) + count
+        found: dict[tuple[str, str], FunctionTime] = {}
+        for functions in (self.functions, other.functions):
+            for called, of in functions.items():
+                found.setdefault(called, FunctionTime()).add(of)
         steps, samples = self.steps + other.steps, self.samples + other.samples
         return FunctionTimes(found, steps, samples, max(self.period_ns, other.period_ns))
 
@@ -227,9 +233,9 @@ class FunctionTimes(NamedTuple):
 
     def ns(self, called: tuple[str, str]) -> tuple[float, float]:
         """Return how long a function took in a step, and how far off that may be."""
-        of = self.functions.get(called)
-        samples, each = (of.samples if of else 0), self.period_ns / max(1, self.steps)
-        return samples * each, NORMAL_975 * sqrt(samples + 1) * each
+        of = self.functions.get(called, FunctionTime())
+        steps = max(1, self.steps)
+        return of.ns / steps, NORMAL_975 * sqrt(of.squares + self.period_ns**2) / steps
 
 
 class More(NamedTuple):

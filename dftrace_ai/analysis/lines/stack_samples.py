@@ -30,6 +30,8 @@ MOST_FRAMES: Final = 1000
 
 MOST_US: Final = 2**53
 MOST_LINE: Final = 2**31
+MOST_LATE: Final = 2**20
+"""Periods that a sample stands for beside its own, as the recorder keeps them."""
 
 
 class Function(NamedTuple):
@@ -107,7 +109,7 @@ class StackSamples:
     cpu_ns: Integers  # what the thread used of a processor since its sample before; or below 0
     since_ns: Integers  # how long before that was
     cut: Integers  # 1 where the innermost frames are not known
-    period_ns: Integers  # for how long it stands
+    period_ns: Integers  # for how long it stands, more where it was taken late
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -146,6 +148,7 @@ class _Data(TypedDict):
     timeDeltas: list[int]
     cpu: list[int]
     cut: list[int]
+    late: NotRequired[list[int]]
 
 
 class _Start(TypedDict):
@@ -269,12 +272,15 @@ class StackReader:
         if not len(stacks) == len(since) == len(cpu) == len(cut):
             raise ValueError("as many times as samples")
         at = [*accumulate(since, initial=profile.at_us)]
+        late = data.get("late") or [0] * len(stacks)
         # Before anything is taken in: a list of texts would be found here.
-        whole = np.array([since, cpu, cut], np.int64) if stacks else np.zeros((3, 0), np.int64)
+        whole = np.array([since, cpu, cut, late], np.int64).reshape(4, len(stacks))
+        periods = (1 + whole[3]) * profile.period_ns
         if (
             (whole < -1).any()
             or (whole >= MOST_US).any()
-            or (whole[0] < 0).any()
+            or (whole[[0, 3]] < 0).any()
+            or (whole[3] > MOST_LATE).any()
             or at[-1] >= MOST_US
         ):
             raise ValueError("times that cannot be")
@@ -285,7 +291,7 @@ class StackReader:
         to.cpu_us += cpu
         to.since_us += since
         to.cut += cut
-        to.period_ns += [profile.period_ns] * len(stacks)
+        to.period_ns += periods.tolist()
 
     def _called(self, frame: _CallFrame) -> tuple[Function, int]:
         """Return the function and the line of a frame; its name is written with its place."""

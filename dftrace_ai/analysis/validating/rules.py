@@ -272,6 +272,8 @@ class Rules:
             return
         if not len(samples) == len(data.time_deltas) == len(data.cpu) == len(data.cut):
             self.fault(number, "samples, timeDeltas, cpu and cut are not of one length")
+        if data.late and len(data.late) != len(samples):
+            self.fault(number, "samples and late are not of one length")
         for node in data.cpu_profile.nodes:
             if node.id in known or (node.parent and node.parent not in known):
                 what = "stands twice" if node.id in known else f"lies in {node.parent}, not there"

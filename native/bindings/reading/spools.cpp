@@ -58,7 +58,8 @@ PyObject* thread_dict(const LiveThread& thread) {
                       {"newest_args", list_told(thread.newest_args, arguments)},
                       {"calls", list_told(thread.calls, call)},
                       {"stack", text(thread.stack)},
-                      {"stack_since_ns", told(thread.stack_since_ns)}});
+                      {"stack_since_ns", told(thread.stack_since_ns)},
+                      {"kernel", text(thread.kernel)}});
 }
 
 PyObject* spool_dict(const LiveSpool& spool) {

@@ -97,9 +97,9 @@ PyObject* nodes(PyObject* self, PyObject*) {
 
 PyObject* counts(PyObject* self, PyObject*) {
     const StackCounts& of = as<Stacks>(self)->reader->counts();
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "rounds", of.rounds, "samples", of.samples, "cut",
-                         of.cut, "at_rest", of.at_rest, "unread", of.unread, "without_root", of.without_root,
-                         "outlived", of.outlived);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "rounds", of.rounds, "samples", of.samples,
+                         "cut", of.cut, "at_rest", of.at_rest, "unread", of.unread, "without_root",
+                         of.without_root, "too_deep", of.too_deep, "outlived", of.outlived);
 }
 
 PyMethodDef methods[] = {

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <tuple>
@@ -404,6 +406,29 @@ LiveThread thread_of(Look& look, const Shown& shown, const ClockMap& clock, std:
     return thread;
 }
 
+std::string first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
+// By /proc, which asks nobody and stops nothing.
+std::string kernel_of(std::uint32_t pid, std::uint32_t tid) {
+    const std::string thread = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
+    const std::string stat = first_line(thread + "/stat");
+    // Its name, which may have brackets, stands before.
+    const std::size_t name = stat.rfind(") ");
+    if (name == std::string::npos || name + 2 >= stat.size()) return {};
+    std::string found(1, stat[name + 2]);
+    const std::string place = first_line(thread + "/wchan");
+    const bool is_name = !place.empty() && place != "0" && std::ranges::all_of(place, [](unsigned char c) {
+        return std::isalnum(c) || c == '_' || c == '.';
+    });
+    if (is_name) found.append(" ").append(place);
+    return found;
+}
+
 }  // namespace
 
 LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
@@ -443,7 +468,13 @@ LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
     std::size_t units_left = max_units_of_all, lists_left = max_lists;
     for (Look& look : looks) look_back(copy, clock, from, spool.now_ns, units_left, lists_left, look);
     const Shown shown(copy, looks);
-    for (Look& look : looks) spool.threads.push_back(thread_of(look, shown, clock, spool.now_ns));
+    const bool is_here =
+        spool.state == ProcessState::alive && of_this_boot && !ProcessIdentity::of(h).elsewhere();
+    for (Look& look : looks) {
+        LiveThread& thread = spool.threads.emplace_back(thread_of(look, shown, clock, spool.now_ns));
+        if (is_here && !thread.ended && (!thread.open.empty() || !thread.tasks.empty()))
+            thread.kernel = kernel_of(spool.pid, thread.tid);
+    }
     return spool;
 }
 

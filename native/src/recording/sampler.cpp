@@ -33,6 +33,7 @@ constexpr std::size_t most_samples = 4096;     // of a chunk
 constexpr std::size_t most_bytes = 40 * 1024;  // so that it fits into a unit
 constexpr std::uint32_t most_chunks = 64;      // of a profile: who reads from the middle finds nodes
 constexpr std::size_t most_nodes = 1 << 15;    // of a profile
+constexpr std::uint64_t most_late = 1 << 20;   // periods, which may be days
 constexpr int most_unseen = 10;                // ticks, until it is not known where a thread stands
 constexpr std::uint64_t untold_misses = 1000;  // before they are told without a sample
 constexpr std::uint64_t second_ns = 1'000'000'000;
@@ -105,26 +106,39 @@ void Sampler::store_now() noexcept {
     wait_while(storings_, before, most_ns);
 }
 
-void Sampler::wait_for_tick() noexcept {
+bool Sampler::wait_for_tick() noexcept {
     const std::uint32_t wakings = wakings_;
+    const std::uint64_t now = boot_ns();
+    if (now >= due_ns_) return true;
+    if (!stop_ && !asked_to_store_) wait_while(wakings_, wakings, due_ns_ - now);
+    return boot_ns() >= due_ns_;
+}
+
+// How many periods have passed since the last tick beside the one that its sample stands for; when the next
+// one is due.
+std::uint64_t Sampler::late_periods(std::uint64_t now_ns) noexcept {
+    const std::uint64_t period_ns = second_ns / settings_.lines_hz;
+    late_ns_ += now_ns - std::min(due_ns_, now_ns);
+    const std::uint64_t late = late_ns_ / period_ns;
+    late_ns_ %= period_ns;
     random_ ^= random_ << 13;
     random_ ^= random_ >> 7;
     random_ ^= random_ << 17;
-    const std::uint64_t period_ns = second_ns / settings_.lines_hz;
-    const std::uint64_t wait_ns = period_ns / 2 + random_ % period_ns;
-    if (!stop_ && !asked_to_store_) wait_while(wakings_, wakings, wait_ns);
+    due_ns_ = now_ns + period_ns / 2 + random_ % period_ns;
+    return std::min(late, most_late);
 }
 
 void Sampler::loop() noexcept {
     throw_first_exception();
     pthread_setname_np(pthread_self(), "dftrace-lines");
     store_at_ = Clock::now() + between_chunks;
+    late_periods(due_ns_ = boot_ns());
     for (bool last = false; !last;) {
-        wait_for_tick();
+        const bool due = wait_for_tick();
         const bool asked = asked_to_store_.exchange(false);
         last = stop_;
         try {
-            if (!last && !asked) tick();
+            if (due && !last && !asked) tick();
             store_all(asked, last);
         } catch (const std::bad_alloc&) {
             // A table may lack its last entry by now.
@@ -144,6 +158,7 @@ void Sampler::tick() {
         return std::ranges::find(living_, static_cast<std::uint32_t>(tid), &LivingThread::tid);
     };
     ++round_;
+    const std::uint64_t late = late_periods(boot_ns());
     samples_.clear();
     const std::uint64_t now = tick_source.now();
     {
@@ -170,8 +185,9 @@ void Sampler::tick() {
         Sampled& one = of_thread(sample.thread);
         if (one.stack != sample.stack) one.since_tick = now;
         one.stack = sample.stack;
+        one.cut = sample.cut;
         one.unseen = 0;
-        if (!idle) one.profile.add(sample, us_of(sample.at_ns));
+        if (!idle) one.profile.add(sample, us_of(sample.at_ns), late);
     }
     for (const pid_t tid : reader_.unread()) of_thread(tid).profile.miss();
 }
@@ -278,7 +294,7 @@ void Sampler::tell_where_it_stands(pid_t tid, Sampled& one) {
     }
     std::uint32_t before = one.told->args;
     const std::optional<std::uint32_t> args =
-        blobs_.put_arguments(standing_stack(reader_, places_, one.stack), before);
+        blobs_.put_arguments(standing_stack(reader_, places_, one.stack, one.cut), before);
     if (!args) return;
     one.told->live = 0;
     std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -17,6 +17,26 @@ void append_number(std::string& list, std::int64_t number) {
     list += std::to_string(number);
 }
 
+// `file:///home/me/train.py`, as some notebooks and servers name code.
+std::string_view without_scheme(std::string_view file) noexcept {
+    constexpr std::string_view scheme = "file:";
+    if (!file.starts_with(scheme)) return file;
+    file.remove_prefix(scheme.size());
+    while (file.starts_with("//")) file.remove_prefix(1);
+    return file;
+}
+
+// Of what leads out of its directory, or may be a path from the root on, the last part alone.
+std::string told_of(std::string_view file) {
+    while (file.starts_with("./")) file.remove_prefix(2);
+    const bool is_below = !file.starts_with('/') && !file.starts_with('~') && !file.starts_with("../") &&
+                          file.find("/../") == file.npos && file.find("//") == file.npos &&
+                          file.find(" /") == file.npos && file.find(":/") == file.npos;
+    if (is_below) return std::string(file);
+    const std::string_view last = file.substr(file.rfind('/') + 1);
+    return std::string(file.starts_with('<') && !last.starts_with('<') ? "<" : "").append(last);
+}
+
 }  // namespace
 
 CodePlaces::CodePlaces(std::string_view roots, bool tells_files) : tells_files_(tells_files) {
@@ -37,7 +57,7 @@ CodePlace CodePlaces::of(const CodeName& name) const {
     constexpr std::string_view local = "<locals>.";
     if (const auto at = place.function.rfind(local); at != place.function.npos)
         place.function.erase(0, at + local.size());
-    std::string_view file = name.file;
+    std::string_view file = without_scheme(name.file);
     const auto root = std::ranges::find_if(
         roots_, [&](const Root& one) { return file.starts_with(one.path) && file.size() > one.path.size(); });
     if (root != roots_.end()) {
@@ -48,10 +68,8 @@ CodePlace CodePlaces::of(const CodeName& name) const {
         file.remove_prefix(told);
     } else if (file.starts_with("<frozen ")) {
         place.owner = CodeOwner::standard_library;
-    } else if (file.starts_with("/")) {
-        file.remove_prefix(file.rfind('/') + 1);
     }
-    if (tells_files_) place.file = file;
+    if (tells_files_) place.file = told_of(file);
     return place;
 }
 
@@ -107,7 +125,7 @@ std::uint32_t Profile::node_of(std::uint32_t stack) {
     return number;
 }
 
-void Profile::add(const StackSample& sample, std::uint64_t at_us) {
+void Profile::add(const StackSample& sample, std::uint64_t at_us, std::uint64_t late) {
     const std::uint32_t node = node_of(sample.stack);
     if (!begun_) start_us_ = last_us_ = at_us;
     begun_ = true;
@@ -116,6 +134,8 @@ void Profile::add(const StackSample& sample, std::uint64_t at_us) {
     append_number(deltas_, static_cast<std::int64_t>(now_us - last_us_));
     append_number(cpu_, sample.cpu_ns < 0 ? -1 : sample.cpu_ns / 1000);
     append_number(cut_, sample.cut);
+    append_number(late_, static_cast<std::int64_t>(late));
+    some_late_ = some_late_ || late;
     last_us_ = now_us;
     ++samples_;
 }
@@ -125,12 +145,14 @@ std::string Profile::chunk() const {
     if (!new_nodes_.empty()) text.append("\"nodes\":[").append(new_nodes_).append("],");
     text.append("\"samples\":[").append(stacks_text_).append("]},\"timeDeltas\":[").append(deltas_);
     text.append("],\"cpu\":[").append(cpu_).append("],\"cut\":[").append(cut_).append("]");
+    if (some_late_) text.append(",\"late\":[").append(late_).append("]");
     if (missed_) text.append(",\"missed\":").append(std::to_string(missed_));
     return text + "}";
 }
 
 void Profile::stored() noexcept {
-    for (std::string* text : {&new_nodes_, &stacks_text_, &deltas_, &cpu_, &cut_}) text->clear();
+    for (std::string* text : {&new_nodes_, &stacks_text_, &deltas_, &cpu_, &cut_, &late_}) text->clear();
+    some_late_ = false;
     samples_ = 0;
     missed_ = 0;
 }
@@ -141,7 +163,8 @@ void Profile::lost() noexcept {
     missed_ = missed;
 }
 
-std::string standing_stack(const StackReader& stacks, const CodePlaces& places, std::uint32_t stack) {
+std::string standing_stack(const StackReader& stacks, const CodePlaces& places, std::uint32_t stack,
+                           bool cut) {
     constexpr int most = 32;
     std::string text;
     for (int i = 0; stack != none && i < most; ++i) {
@@ -155,7 +178,7 @@ std::string standing_stack(const StackReader& stacks, const CodePlaces& places, 
         text.append(",").append(std::to_string(static_cast<unsigned>(place.owner))).append("]");
         stack = node.caller;
     }
-    return text.empty() ? text : text + "]";
+    return text.empty() ? text : text + (cut ? "],\"cut\":1" : "]");
 }
 
 }  // namespace dftrace

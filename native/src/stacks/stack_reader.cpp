@@ -20,6 +20,7 @@ constexpr std::size_t most_threads = 4096;
 constexpr std::size_t most_frames = 20'000;
 constexpr std::size_t most_kept = 1000;  // the outer ones
 constexpr std::size_t most_chunks = 64;
+constexpr int most_rounds_apart = 64;
 constexpr std::size_t largest_chunk = 1 << 20;
 constexpr std::size_t chunk_head = 3 * sizeof(std::uint64_t);
 constexpr std::size_t most_names = 1 << 16;
@@ -92,21 +93,33 @@ void StackReader::sample_all(const Wanted& wanted, std::vector<StackSample>& int
         const std::uint64_t at = std::exchange(state, word_at(state_.data(), layout_.thread.next));
         const auto thread = static_cast<pid_t>(word_at(state_.data(), layout_.thread.native_id));
         if (!thread || !wanted(thread)) continue;
+        Seen& seen = seen_[thread];
+        seen.round = counts_.rounds;
         Reading reading = Reading::torn;
+        if (seen.too_deep == at && seen.rounds_left) {
+            --seen.rounds_left;
+            reading = Reading::too_deep;
+        }
         for (int tries = 1; tries <= most_tries && reading == Reading::torn; ++tries) {
             if (tries > 1 && !memory.read(state_.data(), at, state_.size())) break;
-            reading = read_thread(memory, at, thread, tries == most_tries, into);
+            reading = read_thread(memory, at, thread, seen, tries == most_tries, into);
+            if (reading != Reading::too_deep) continue;
+            // All of it would be copied for nothing: not soon again.
+            ++counts_.too_deep;
+            seen.too_deep = at;
+            seen.rounds_left = seen.rounds_apart = std::clamp(2 * seen.rounds_apart, 1, most_rounds_apart);
         }
-        if (reading != Reading::torn) continue;
+        if (reading == Reading::done || reading == Reading::none) {
+            seen.rounds_apart = 0;
+            continue;
+        }
         ++counts_.unread;
         unread_.push_back(thread);
     }
 }
 
 StackReader::Reading StackReader::read_thread(OwnMemory& memory, std::uint64_t state, pid_t thread,
-                                              bool last_try, std::vector<StackSample>& into) {
-    Seen& seen = seen_[thread];
-    seen.round = counts_.rounds;
+                                              Seen& seen, bool last_try, std::vector<StackSample>& into) {
     const std::int64_t cpu_ns = cpu_of(thread);
     const bool same_thread = seen.state == state && cpu_ns >= 0;
     const std::int64_t spent_ns = same_thread ? cpu_ns - seen.cpu_ns : StackSample::not_known;
@@ -115,6 +128,8 @@ StackReader::Reading StackReader::read_thread(OwnMemory& memory, std::uint64_t s
     if (!frame) return Reading::none;
     std::uint64_t innermost = frame;
     if (!read_chunks(memory, frame, innermost)) return Reading::torn;
+    if (chunk_count_ == most_chunks && word_at(chunks_[chunk_count_ - 1].bytes.data()))
+        return Reading::too_deep;
     if (!innermost) return Reading::none;
 
     const std::byte* top = in_chunks(innermost, layout_.frame.instruction + word);
@@ -125,7 +140,8 @@ StackReader::Reading StackReader::read_thread(OwnMemory& memory, std::uint64_t s
         into.push_back({at_ns, thread, seen.stack, false, 0});
         return Reading::done;
     }
-    if (!walk(memory, innermost) || frames_.empty()) return Reading::torn;
+    if (!walk(memory, innermost)) return frames_.size() == most_frames ? Reading::too_deep : Reading::torn;
+    if (frames_.empty()) return Reading::torn;
     const bool deep = frames_.size() > most_kept;
     if (deep) frames_.erase(frames_.begin(), frames_.end() - most_kept);
     bool whole = false;

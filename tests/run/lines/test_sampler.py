@@ -13,6 +13,9 @@ import pytest
 from conftest import RunScript
 from perfetto.trace_file import Sample, Trace
 
+from dftrace_ai.analysis.lines.stack_samples import StackReader
+from dftrace_ai.analysis.reading import open_traces
+
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="3.10 has frames of another kind"
 )
@@ -165,6 +168,61 @@ def test_a_trace_tells_of_no_place_on_the_machine(run_script: RunScript, tmp_pat
         else:
             assert called == {(1, "call", "", 0)}
             assert decoding == {(0, "decode", "", 0)}
+
+
+def test_files_of_odd_names_tell_of_no_place_either(run_script: RunScript) -> None:
+    """Addresses of notebooks, ways out of a directory, what is no file: the last part of them alone."""
+    told = {
+        "file:///home/me/notes/cell.py": "cell.py",
+        "../other/aside.py": "aside.py",
+        "sub/../../home/me/out.py": "out.py",
+        "~/mine.py": "mine.py",
+        "./sub/here.py": "sub/here.py",
+        "vscode-notebook-cell:/home/me/note.ipynb": "note.ipynb",
+        "<doctest /home/me/tested.py>": "<tested.py>",
+        "<attrs generated init mine.Batch>": "<attrs generated init mine.Batch>",
+    }
+    calls = "".join(
+        f"""
+    space = {{"below": below}}
+    exec(compile("def odd_{number}():\\n    below()", {name!r}, "exec"), space)
+    below = space["odd_{number}"]
+"""
+        for number, name in enumerate(told)
+    )
+    trace = run_script(
+        f"{WORK}    below = decode\n{calls}"
+        "    with dftrace_ai.tracing(lines_hz=200):\n        with ai.data.item:\n            below()\n"
+    ).trace()
+    seen = {f.function: f.file for s in trace.samples for f in s.frames if "odd_" in f.function}
+    assert [seen[f"odd_{number}"] for number in range(len(told))] == list(told.values())
+
+
+def test_samples_of_late_ticks_stand_for_the_time_that_passed(run_script: RunScript) -> None:
+    """On a busy machine, or of a process that was stopped: times in a line come out as long as they were."""
+    done = run_script(
+        WORK
+        + """
+    import signal, subprocess
+    with dftrace_ai.tracing(lines_hz=200):
+        with ai.data.item:
+            decode()
+        with ai.compute.forward:
+            # The process stands still meanwhile, and takes no sample.
+            subprocess.Popen(["sh", "-c", f"kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"]).wait()
+            decode()
+"""
+    )
+    trace = done.trace()
+    (found,) = StackReader().read(open_traces([trace.path]))
+    base_ns = 1000 * trace.header.get("time_base_us", 0)
+    for name in ("item", "forward"):
+        span = trace.one(name)
+        assert span.ts_ns is not None
+        inside = (found.at_ns >= base_ns + span.ts_ns) & (found.at_ns < base_ns + span.end_ns)
+        whole = int(found.period_ns[inside].sum())
+        assert whole == pytest.approx(span.end_ns - span.ts_ns, rel=0.2)
+    assert found.period_ns.max() > 100e6
 
 
 def test_each_part_of_a_trace_tells_its_samples_by_itself(run_script: RunScript) -> None:

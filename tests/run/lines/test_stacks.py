@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +56,44 @@ def test_under_torture_no_stack_is_wrong_by_any_way() -> None:
         assert told[way]["wrong"] == []
         assert told[way]["counts"]["samples"] > ROUNDS
         assert {"tree", "gen"} <= set(told[way]["kinds"])
+
+
+def test_a_stack_that_is_too_deep_costs_nothing_and_is_read_again_when_it_is_not() -> None:
+    """Its memory would be copied in each round for nothing."""
+    inside, go_on, ready, end = (threading.Event() for _ in range(4))
+
+    def deep(calls: int) -> None:
+        if calls:
+            deep(calls - 1)
+        else:
+            inside.set()
+            go_on.wait()
+
+    def run() -> None:
+        deep(30_000)
+        ready.set()
+        end.wait()
+
+    limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
+    sys.setrecursionlimit(40_000)
+    thread = threading.Thread(target=run)
+    try:
+        thread.start()
+        inside.wait()
+        reader = _native.StackReader()
+        rounds = 200
+        assert reader.sample(rounds) == []
+        assert reader.counts()["unread"] == rounds
+        assert reader.counts()["too_deep"] < 10
+        go_on.set()
+        ready.wait()
+        assert reader.sample(rounds)
+    finally:
+        go_on.set()
+        end.set()
+        thread.join()
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
 
 
 ODD_CODE = """

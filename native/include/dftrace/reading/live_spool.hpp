@@ -58,6 +58,9 @@ struct LiveThread {
     // innermost frame first, each as function, file, line and owner (see `CodePlaces`).
     std::string stack;
     std::uint64_t stack_since_ns = 0;
+    // How the kernel has it: the letter of its state and, behind a space, in which function of the kernel's
+    // it waits; empty where that is not told.
+    std::string kernel;
     // The newest collectives, newest first: those of the window, and of what was read with it.
     std::vector<LiveCall> calls;
 };

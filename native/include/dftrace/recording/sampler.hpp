@@ -57,6 +57,7 @@ class Sampler {
         std::uint64_t first_tick = 0;  // of what is to be stored
         std::uint64_t round = 0;       // in which it was alive
         std::uint32_t stack = StackNode::no_caller;
+        bool cut = false;
         std::uint64_t since_tick = 0;  // it stands there
         OpenSpan* told = nullptr;      // where that is told
         std::uint64_t told_since = 0;
@@ -64,7 +65,9 @@ class Sampler {
     };
     using Clock = std::chrono::steady_clock;
 
-    void wait_for_tick() noexcept;
+    // Whether it is time for one.
+    bool wait_for_tick() noexcept;
+    std::uint64_t late_periods(std::uint64_t now_ns) noexcept;
     void loop() noexcept;
     void tick();
     void store_all(bool now, bool last);
@@ -90,6 +93,8 @@ class Sampler {
     std::vector<LivingThread> living_;
     std::vector<StackSample> samples_;
     std::uint64_t random_;
+    std::uint64_t due_ns_ = 0;   // when the next tick is
+    std::uint64_t late_ns_ = 0;  // that ticks came late, as far as no sample stands for it
     std::uint64_t round_ = 0;
     Clock::time_point store_at_{};
     // What is asked of its thread, and the number by which that is woken.

@@ -49,8 +49,9 @@ class Profile {
     void begin(std::uint64_t id) noexcept;
     std::uint64_t id() const noexcept { return id_; }
     std::size_t nodes() const noexcept { return told_.nodes().size(); }
-    // `at_us`: since what times of the trace are relative to.
-    void add(const StackSample& sample, std::uint64_t at_us);
+    // `at_us`: since what times of the trace are relative to. `late`: periods that it stands for beside its
+    // own, since the tick came so much later than it was due.
+    void add(const StackSample& sample, std::uint64_t at_us, std::uint64_t late);
     void miss(std::uint64_t samples = 1) noexcept { missed_ += samples; }
 
     std::size_t samples() const noexcept { return samples_; }
@@ -78,12 +79,15 @@ class Profile {
     std::uint64_t start_us_ = 0;
     std::uint64_t last_us_ = 0;
     bool begun_ = false;
-    std::string new_nodes_, stacks_text_, deltas_, cpu_, cut_;
+    std::string new_nodes_, stacks_text_, deltas_, cpu_, cut_, late_;
+    bool some_late_ = false;
     std::size_t samples_ = 0;
     std::uint64_t missed_ = 0;
 };
 
-// JSON members that tell where a thread stands: function, file and line of its inner frames.
-std::string standing_stack(const StackReader& stacks, const CodePlaces& places, std::uint32_t stack);
+// JSON members that tell where a thread stands: function, file and line of its inner frames, and whether
+// there are more below that were not read.
+std::string standing_stack(const StackReader& stacks, const CodePlaces& places, std::uint32_t stack,
+                           bool cut);
 
 }  // namespace dftrace

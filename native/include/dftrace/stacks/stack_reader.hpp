@@ -33,6 +33,7 @@ struct StackCounts {
     std::uint64_t at_rest = 0;       // samples of threads that had not run since their last one
     std::uint64_t unread = 0;        // threads whose stack did not stand still for three readings
     std::uint64_t without_root = 0;  // readings that did not come to the thread's first frame
+    std::uint64_t too_deep = 0;      // readings of stacks of more frames than are read
     std::uint64_t outlived = 0;      // frames whose code was gone
 };
 
@@ -78,11 +79,14 @@ class StackReader {
         std::uint64_t instruction = 0;
         std::uint32_t stack = 0;
         bool whole = false;
+        std::uint64_t too_deep = 0;  // the state whose stack was
+        int rounds_left = 0;         // until it is tried again
+        int rounds_apart = 0;
     };
-    enum class Reading { done, torn, none };
+    enum class Reading { done, torn, too_deep, none };
 
     void sample_all(const Wanted& wanted, std::vector<StackSample>& into);
-    Reading read_thread(OwnMemory& memory, std::uint64_t state, pid_t thread, bool last_try,
+    Reading read_thread(OwnMemory& memory, std::uint64_t state, pid_t thread, Seen& seen, bool last_try,
                         std::vector<StackSample>& into);
     bool read_chunks(OwnMemory& memory, std::uint64_t frame, std::uint64_t& innermost);
     Chunk& new_chunk(std::uint64_t at, std::size_t size);
