@@ -39,8 +39,9 @@ NO_PROGRAM = (
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
-# How often the machine is sampled, unless somebody says so.
-COUNTERS_S = "1"
+# How often the machine is sampled, and lines of the program, unless somebody says so.
+SAMPLING = {"system_counters_s": "1", "lines_hz": "20"}
+FIRST_WITH_STACKS = (3, 11)
 
 START_FILE = "dftrace_ai.pth"
 LOOK = "import sys; sys.exit('_dftrace_start' not in sys.modules)"
@@ -283,9 +284,10 @@ def _variables(
     from dftrace_ai.run.ranks import find_rank, job_name
     from dftrace_ai.run.run import OF_JOB
 
-    counters = "system_counters_s"
-    if counters not in {*given, *settings_given(file, environ)}:
-        given = {**given, counters: COUNTERS_S}
+    told = {*given, *settings_given(file, environ)}
+    if sys.version_info < FIRST_WITH_STACKS:
+        told.add("lines_hz")
+    given = {**{name: each for name, each in SAMPLING.items() if name not in told}, **given}
     values: dict[str, str | None] = {}
     for name, text in given.items():
         may_be_none = name in SETTINGS and SETTINGS[name].optional

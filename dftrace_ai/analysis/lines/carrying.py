@@ -281,12 +281,18 @@ def carrier_of_excess(
 
     if more <= 0:
         return "no longer than usual"
-    for function in held.deepest_first():
+
+    def is_everywhere(function: int) -> bool:
+        called = tree.functions[function].name
+        usually = bool(before.count) and before.hits[function] >= HOLDS_ALL * before.count
+        return called == MODULE or function in holders or usually
+
+    # What all steps are in, such as a function that everything calls, differs by its lines at most.
+    for function in sorted(held.deepest_first(), key=is_everywhere):
         share = part_of(function)
         if share.low < LEAST_SHARE:
             continue
-        everywhere = bool(before.count) and before.hits[function] >= HOLDS_ALL * before.count
-        is_line = tree.functions[function].name == MODULE or function in holders or everywhere
+        is_line = is_everywhere(function)
         line = held.line_of(function, own=is_line)
         if is_line:
             share = part_of((function, line))

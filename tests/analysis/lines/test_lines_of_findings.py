@@ -114,6 +114,16 @@ CASES = {
         "periodic",
         f"{MORE} save_state (train.py:77), {MAIN}",
     ),
+    "a rhythm in what all steps call, too": Case(
+        Program(
+            step_ms=0.2,
+            loop=[(20, 1, [at("work", 70), SPIN])],
+            every=10,
+            every_ms=(60, [at("flush", 77), SPIN]),
+        ),
+        "periodic",
+        f"{MORE} flush (train.py:77), {MAIN}",
+    ),
     "slower since a step": Case(
         Program(since=80, loop=[(15, 1, [at("grows", 66)])]),
         "slower-since",

@@ -127,6 +127,7 @@ def test_what_is_no_python_gets_what_the_launcher_got(tmp_path: Path) -> None:
     ours = {line.partition("=")[0] for line in below.stdout.splitlines() if "DFTRACE_" in line}
     assert ours - {*WITHOUT_COLLECTIONS} == {
         "DFTRACE_LAUNCH",
+        "DFTRACE_LINES_HZ",
         "DFTRACE_LOG_FILE",
         "DFTRACE_SYSTEM_COUNTERS_S",
     }

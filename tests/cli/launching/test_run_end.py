@@ -64,7 +64,8 @@ LAST = re.compile(r"dftrace: trace in traces/[\w-]+; next: dftrace why, view, ui
 @pytest.mark.parametrize("how", ENDED)
 def test_it_says_what_makes_the_run_slow_and_changes_nothing(tmp_path: Path, how: str) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
-    env = environment(tmp_path, DFTRACE_AUTO_PARTS="steps")
+    # Of a run as short as this the lines are known on a busy machine alone.
+    env = environment(tmp_path, DFTRACE_AUTO_PARTS="steps", DFTRACE_LINES_HZ="0")
     without, below, quiet = (
         ran((*by, "train.py", how), env, tmp_path) for by in ((sys.executable,), TELLING, RUN)
     )
@@ -83,9 +84,41 @@ def test_it_says_what_makes_the_run_slow_and_changes_nothing(tmp_path: Path, how
     assert ENDED[how] in rows[0]
 
 
+LOADS = """
+import time
+import torch
+from dftrace_ai import ai
+
+def decode(index):
+    time.sleep(0.04)
+
+def load(step):
+    with ai.data.item:
+        decode(step)
+
+for step in range(60):
+    with ai.pipeline.step:
+        ai.update(step=step)
+        with ai.dataloader.fetch:
+            load(step)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 has frames of another kind")
+def test_it_names_the_line_that_makes_the_run_slow(tmp_path: Path) -> None:
+    """Nothing has to be asked for."""
+    (tmp_path / "train.py").write_text(LOADS)
+    done = ran((*TELLING, "train.py"), environment(tmp_path), tmp_path)
+    assert re.search(
+        r"because   \d+ % of item lies in decode \(train.py:7\), and waits there \([\d.]+ %"
+        r" CPU\), called by load \(train.py:11\); \d+ samples",
+        done.stderr,
+    ), done.stderr
+
+
 def test_what_is_no_python_is_told_of_as_well(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
-    env = environment(tmp_path)
+    env = environment(tmp_path, DFTRACE_LINES_HZ="0")
     python = f"{sys.executable} train.py"
     ends = f"{python} computes; {python} raise; kill -KILL $$"
     done = ran((*TELLING, "-o", "my out", "--", "sh", "-c", ends), env, tmp_path)

@@ -176,17 +176,17 @@ def test_each_option_of_auto_is_a_flag(tmp_path: Path) -> None:
     }
 
 
-def test_the_machine_is_sampled_once_a_second_unless_somebody_says_otherwise(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "no-python").write_text('#!/bin/sh\necho "${DFTRACE_SYSTEM_COUNTERS_S:-file}"\n')
+def test_the_machine_and_lines_are_sampled_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "no-python").write_text(
+        '#!/bin/sh\necho "${DFTRACE_SYSTEM_COUNTERS_S:-file} ${DFTRACE_LINES_HZ:-file}"\n'
+    )
     (tmp_path / "no-python").chmod(0o755)
-    (tmp_path / "own.yaml").write_text("system_counters_s: null\n")
+    (tmp_path / "own.yaml").write_text("system_counters_s: null\nlines_hz: 5\n")
     for words, more, told in (
-        ((), {}, "1"),
-        (("--set", "system_counters_s=none"), {}, "none"),
-        ((), {"DFTRACE_SYSTEM_COUNTERS_S": "5"}, "5"),
-        (("--config", "own.yaml"), {}, "file"),
+        ((), {}, "1 20"),
+        (("--set", "system_counters_s=none", "--set", "lines_hz=0"), {}, "none 0"),
+        ((), {"DFTRACE_SYSTEM_COUNTERS_S": "5", "DFTRACE_LINES_HZ": "7"}, "5 7"),
+        (("--config", "own.yaml"), {}, "file file"),
     ):
         done = ran(
             (*RUN, "--log-file", "out/t", *words, "--", "./no-python"),

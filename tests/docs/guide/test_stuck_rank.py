@@ -72,6 +72,8 @@ def without_figures(text: str) -> list[str]:
     text = re.sub(r"\b\d+(\.\d+)? (s|ms|min)\b(?! *step)", "TIME", text)
     text = re.sub("─+", "RULE", text)
     text = re.sub(r"run [0-9a-f]{8}", "run RUN", text)
+    # Kernels differ in the names of their functions, and not all tell them.
+    text = re.sub(r"^  (sleeps( in \w+)?|runs)\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"processes {2}\S+ {2}for TIME {2}\S+", "processes HOST TIME CLOCK", text)
     return [" ".join(line.split()) for line in text.splitlines()]
 
