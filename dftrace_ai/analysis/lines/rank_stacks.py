@@ -263,7 +263,10 @@ def more_than(own: FunctionTimes, others: Sequence[FunctionTimes], least_ns: flo
         if theirs and low_ns > least_ns:
             line = min(of.lines, key=lambda one: (-of.lines[one], one))
             found.append(More(*called, line, of.depth, own_ns, others_ns, low_ns))
-    return max(found, key=lambda one: (one.depth, one.own_ns, one.name), default=None)
+    most_ns = max((one.low_ns for one in found), default=0.0)
+    # What nobody else does says more than a helper that all of them call.
+    alone = [one for one in found if not one.others_ns and 2 * one.low_ns >= most_ns]
+    return max(alone or found, key=lambda one: (one.depth, one.own_ns, one.name), default=None)
 
 
 def _parts_of(at_ns: Integers, step: Integers, steps: Steps) -> Integers:

@@ -206,9 +206,10 @@ def test_a_process_that_was_not_let_run_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_what_a_late_rank_does_longer_is_named(tmp_path: Path) -> None:
-    programs = [Program(steps=80) for _ in range(4)]
-    programs[1].loop = [(20, 1, [at("encode", 42, "data.py")])]
+@pytest.mark.parametrize("helper", [[], [SPIN]], ids=["by itself", "in a helper of all"])
+def test_what_a_late_rank_does_longer_is_named(helper: list[Called], tmp_path: Path) -> None:
+    programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31), *helper])]) for _ in range(4)]
+    programs[1].loop = [*programs[1].loop, (20, 1, [at("encode", 42, "data.py"), *helper])]
     verdict = why([write_job(tmp_path, programs)])
     assert verdict.verdict == "late-rank"
     line = one_line(verdict, "late-rank")
