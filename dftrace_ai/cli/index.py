@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
 from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading import TraceSet
 
 LEFT_OUT = 1
+
+
+# Of compressed traces, by one process.
+BYTES_A_SECOND: Final = 55e6
 
 
 def command(
@@ -22,6 +28,11 @@ def command(
     json: Annotated[bool, json_option("Print JSON instead of lines.")] = False,
     run: Run = None,
     recover: Recover = True,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Make index files beside traces that have none, for a summary without reading them.
 
@@ -37,10 +48,20 @@ def command(
     """
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
 
-    reading = Reading(paths, recover=recover, run=run or ("all" if paths else "last"))
-    with reading.progress():
-        found = index_traces(reading.traces)
-        made, not_kept = _kept_of_ranks(reading.traces)
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+    )
+    chosen = run or ("all" if paths else "last")
+    reading = Reading(paths, recover=recover, run=chosen, readers=readers)
+    with reading.progress(), readers:
+        spread = readers.of(reading.traces)
+        found = index_traces(reading.traces, spread)
+        made, not_kept = _kept_of_ranks(reading.traces, spread)
     if json:
         write_json(IndexReport(tuple(found), made, not_kept))
     for process in found:
@@ -53,15 +74,17 @@ def command(
         typer.echo(f"made: {counted(made, 'file')} of what ranks say, for dftrace ranks")
     for reason in not_kept:
         complain(f"not kept for dftrace ranks: {reason}")
-    if not_kept or any(process.state == "left out" for process in found):
+    for told in () if spread is None else spread.left_out:
+        complain(told)
+    if readers.left_out or not_kept or any(process.state == "left out" for process in found):
         raise typer.Exit(LEFT_OUT)
 
 
-def _kept_of_ranks(traces: TraceSet) -> tuple[int, tuple[str, ...]]:
+def _kept_of_ranks(traces: TraceSet, spread: Spread | None) -> tuple[int, tuple[str, ...]]:
     """Keep what ranks say, where there are several and what it takes is installed."""
     ranks = {owner.header.rank for owner in traces.owners.all} - {None}
     if len(ranks) < 2 or find_spec("numpy") is None:
         return 0, ()
     from dftrace_ai.analysis.ranks.job import keep_ranks
 
-    return keep_ranks(traces)
+    return keep_ranks(traces, spread)

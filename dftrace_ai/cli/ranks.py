@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
 from dftrace_ai.cli.reading import (
     Attempt,
     Certain,
@@ -55,6 +56,10 @@ RANK_FIGURES: Final = ("ranks", "own", "wait", "later", "last in", "relative", "
 RANK_SPARED: Final = ("individual", "relative", "ranks")
 
 
+# Of compressed traces, by one process.
+BYTES_A_SECOND: Final = 50e6
+
+
 def command(
     paths: Paths = None,
     json: Json = False,
@@ -79,6 +84,11 @@ def command(
     max_error: MaxError = None,
     certain: Certain = False,
     recover: Recover = True,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Tell which rank the others wait for, in what, since when, and what that costs.
 
@@ -103,9 +113,17 @@ def command(
 
     limits = limits_of(threshold or ())
     chosen = None if steps is None else parsed_steps(steps)
-    reading = Reading(paths, recover=recover, run=run)
-    with reading.progress():
-        job = read_ranks(reading.traces, attempt=attempt)
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+    )
+    reading = Reading(paths, recover=recover, run=run, readers=readers)
+    with reading.progress(), readers:
+        job = read_ranks(reading.traces, attempt=attempt, spread=readers.of(reading.traces))
     if max_error is not None:
         within(clocks_of(job), max_error, certain=certain)
     with shown_progress("comparing ranks"):
@@ -123,7 +141,10 @@ def command(
             print_all(out, ["", *rank_lines(verdict, by, out.width)])
         if table:
             print_all(out, ["", *call_lines(verdict.collectives, out.width)])
-    reading.end(failed=fails(fail_on, (finding.severity for finding in verdict.findings)))
+    reading.end(
+        failed=readers.left_out
+        or fails(fail_on, (finding.severity for finding in verdict.findings))
+    )
 
 
 def call_lines(rows: Sequence[CollectiveRow], width: int) -> Iterator[RenderableType]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.clocks import Clocks
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.search import Folder
+    from dftrace_ai.cli.readers import Readers
     from dftrace_ai.live import Observer
     from dftrace_ai.spools.completing import LeftSpool
     from dftrace_ai.trace_format.running import RunningProcess
@@ -246,13 +247,17 @@ class Reading:
         recover: bool,
         run: str | None = None,
         compared: bool = False,
+        readers: Readers | None = None,
     ) -> None:
+        self._readers = readers
         self._run = run or "last"
         self._compared = compared
         self._older = 0
         self._found: dict[tuple[Path, ...], TraceSet] = {}
         self._is_here = not paths
         self.paths = list(paths or self._newest_here())
+        if readers is not None and readers.are_elsewhere:
+            self.paths = [path.absolute() for path in self.paths]
         for path in self.paths:
             if path.suffix == ".py":
                 call = f"dftrace run {shell_word(str(path))}"
@@ -353,7 +358,7 @@ class Reading:
 
     def progress(self, what: str = "reading") -> AbstractContextManager[None]:
         """Show how much of the files has been read, where it takes long."""
-        return shown_progress(what, self.paths)
+        return shown_progress(what, self.paths, self._readers.read_bytes if self._readers else None)
 
     @cached_property
     def traces(self) -> TraceSet:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
 from dftrace_ai.cli.reading import (
     Paths,
     Reading,
@@ -33,6 +34,7 @@ from dftrace_ai.cli.terminal import (
     write_json,
     write_out,
 )
+from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.summary.report import By as ReportBy
-    from dftrace_ai.analysis.summary.report import Report, Row
+    from dftrace_ai.analysis.summary.report import Report, Row, SortKey
     from dftrace_ai.analysis.summary.rows import LineRow, TensorRow, TreeRow
 
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
@@ -90,6 +92,10 @@ class Sort(str, Enum):
     max = "max"
 
 
+# Of compressed traces, by one process.
+BYTES_A_SECOND: Final = 65e6
+
+
 def command(
     paths: Paths = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
@@ -123,6 +129,11 @@ def command(
     ] = None,
     run: Run = None,
     recover: Recover = True,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Count events and add up their durations, by category and name.
 
@@ -141,16 +152,31 @@ def command(
     directory that cannot be read are skipped with a warning. Exit status 1
     when there are any.
     """
-    from dftrace_ai.analysis.summary.report import reported
+    from dftrace_ai.analysis.summary.report import OF_PROCESSES, reported
 
     not_together({"--json": json, "--csv": csv})
     form: ReportBy = by.value
     for option, is_given in {"--sort": sort is not None, "--csv": csv}.items():
         not_together({f"--by {form}": by in (By.tree, By.tensor), option: is_given})
     not_together({"--by tensor": by is By.tensor, "--top": top is not None})
-    reading = Reading(paths, recover=recover, run=run)
-    with reading.progress():
-        report = reported(reading.traces, form, sort.value if sort else None, top, _all_of(where))
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+    )
+    if readers.are_asked and (where or form not in OF_PROCESSES):
+        what = "--where" if where else f"--by {form}"
+        raise ConfigError(
+            f"{what} looks at each event, which one process does: without {readers.are_asked}"
+        )
+    reading = Reading(paths, recover=recover, run=run, readers=readers)
+    with reading.progress(), readers:
+        spread = readers.of(reading.traces)
+        key: SortKey | None = sort.value if sort else None
+        report = reported(reading.traces, form, key, top, _all_of(where), spread)
     report = report.with_running(reading.running)
     report = replace(report, losses={**report.losses, **reading.losses})
     if json:
@@ -161,7 +187,7 @@ def command(
         out = console()
         print_all(out, summary_tables(report, out.width))
     reading.warn(report.warnings)
-    reading.end(failed=bool(report.skipped))
+    reading.end(failed=readers.left_out or bool(report.skipped))
 
 
 def _all_of(where: Sequence[str] | None) -> str | None:

@@ -348,13 +348,16 @@ def laid_out(
 
 
 @contextmanager
-def shown_progress(what: str, paths: Iterable[Path] = ()) -> Iterator[None]:
+def shown_progress(
+    what: str, paths: Iterable[Path] = (), elsewhere: Callable[[], int] | None = None
+) -> Iterator[None]:
     """Show a bar on the error stream's terminal from two seconds on; nothing elsewhere."""
     # The paths are what is read meanwhile; none where it is not known how much there is to do.
+    # `elsewhere` tells how much of it others have read.
     if not sys.stderr.isatty() or (out := console(stderr=True)).is_dumb_terminal:
         yield
         return
-    bar = Bar(what, paths, out)
+    bar = Bar(what, paths, out, read=elsewhere and (lambda: _read_bytes() + elsewhere()))
     done = threading.Event()
 
     def watch() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
 from dftrace_ai.cli.reading import (
     Attempt,
     Certain,
@@ -32,6 +33,9 @@ from dftrace_ai.cli.terminal import (
     write_json,
 )
 from dftrace_ai.errors import ConfigError, needs_numpy
+
+# Of compressed traces, by one process.
+BYTES_A_SECOND: Final = 50e6
 
 
 def command(
@@ -64,6 +68,11 @@ def command(
     max_error: MaxError = None,
     certain: Certain = False,
     recover: Recover = True,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Tell how fast a run would be with even work, what makes it slower, and without whom.
 
@@ -90,9 +99,17 @@ def command(
     limits = limits_of(threshold or ())
     asked = [_asked(text) for text in without or ()]
     chosen = None if steps is None else parsed_steps(steps)
-    reading = Reading(paths, recover=recover, run=run)
-    with reading.progress():
-        job = read_ranks(reading.traces, attempt=attempt)
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+    )
+    reading = Reading(paths, recover=recover, run=run, readers=readers)
+    with reading.progress(), readers:
+        job = read_ranks(reading.traces, attempt=attempt, spread=readers.of(reading.traces))
     with shown_progress("putting the steps together"):
         some = job if chosen is None else of_steps(job, chosen)
         held = {"slowdown": 1 + limits["cost"].warning, "steps": limits["steps"].warning}
@@ -113,7 +130,9 @@ def command(
         out = console()
         head = found.severity or found.cause.kind
         print_all(out, laid_out(verdict_lines(found), out, head, ()))
-    reading.end(failed=fails(fail_on, [found.severity] if found.severity else []))
+    reading.end(
+        failed=readers.left_out or fails(fail_on, [found.severity] if found.severity else [])
+    )
 
 
 def _asked(text: str) -> dict[str, str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers, processors
 from dftrace_ai.cli.reading import FailOn, Json, Paths, Reading, Recover, Run, Thresholds, fails
 from dftrace_ai.cli.terminal import console, laid_out, print_all, write_json
 from dftrace_ai.errors import needs_numpy
+
+# Of compressed traces, by one process.
+BYTES_A_SECOND: Final = 15e6
 
 
 def command(
@@ -27,6 +31,11 @@ def command(
     fail_on: FailOn = None,
     run: Run = None,
     recover: Recover = True,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Tell in plain words why the steps of a run are slow, or that nothing stands out.
 
@@ -43,9 +52,18 @@ def command(
         from dftrace_ai.analysis.why.words import phase_lines
 
     limits = limits_of(threshold or ())
-    reading = Reading(paths, recover=recover, run=run)
-    with reading.progress():
-        verdict = why(reading.traces, limits)
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+        by_default=processors(),
+    )
+    reading = Reading(paths, recover=recover, run=run, readers=readers)
+    with reading.progress(), readers:
+        verdict = why(reading.traces, limits, readers.of(reading.traces))
     notes = (*reading.waiting_notes(), *verdict.notes)
     verdict = replace(verdict, running=tuple(reading.running), notes=notes)
     if json:
@@ -57,4 +75,7 @@ def command(
         print_all(out, laid_out(verdict_lines(verdict), out, head, told))
         if lines:
             print_all(out, laid_out(["", *phase_lines(verdict)], out, "", ()))
-    reading.end(failed=fails(fail_on, (finding.severity for finding in verdict.findings)))
+    reading.end(
+        failed=readers.left_out
+        or fails(fail_on, (finding.severity for finding in verdict.findings))
+    )

@@ -89,14 +89,23 @@ def answer_of(module: str, function: str, words: list[str], limit_s: float) -> A
 
 
 def begun(
-    module: str, function: str, words: Iterable[str], output: int | IO[bytes]
+    module: str,
+    function: str,
+    words: Iterable[str],
+    output: int | IO[bytes],
+    given: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Begin what `answer_of` waits for; `output` is a file for all it says, or a pipe."""
+    """Begin what `answer_of` waits for; `output` is a file for all it says, or a pipe.
+
+    Where it is `given` a pipe, only that has its words: who writes to it ends it, and no key does.
+    """
+    talks = given == subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
         [*interpreter(), "-c", PROGRAM, paths(), module, function, *words],
-        stdin=subprocess.DEVNULL,
+        stdin=given,
         stdout=output,
-        stderr=output,
+        stderr=None if talks else output,
+        start_new_session=talks,
         env={**clean_environment(), **ONE_THREAD},
     )
 
@@ -107,9 +116,10 @@ def ended(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GONE_S)
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
-            stream.close()
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
 
 
 def _text(output: bytes) -> str:

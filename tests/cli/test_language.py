@@ -23,12 +23,12 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "commands.md"
 
 # What is written where a value stands, and the only words that take such a value.
 VALUES = {
-    "N": {"--top", "--epochs", "--workers", "--iterations", "--attempt"},
+    "N": {"--top", "--epochs", "--workers", "--iterations", "--attempt", "--jobs"},
     "SECONDS": {"--idle", "--interval", "--window"},
     "CONDITION": {"--where", "--fail-if"},
     "PATTERN": {"--project", "--name", "--group", "--metric"},
     "DIR": {"--plots", "--spool-dir", "--feature-dirs", "--out", "--timeline"},
-    "FILE": {"--out", "--config"},
+    "FILE": {"--out", "--config", "--dask-file"},
     "PATH": {"--out"},
 }
 # Of words that are about the same; the reason why there are two.

@@ -22,7 +22,8 @@ ROOMS: dict[str, set[str]] = {
     "device": {"_native", "trace_format", "config", "run"},
     "annotation": {"_native", "trace_format", "config", "run", "device"},
     "analysis": {
-        *("_reader", "conditions", "database", "page", "spare_folders", "trace_format", "config"),
+        *("_reader", "conditions", "database", "interpreters", "page", "spare_folders"),
+        *("trace_format", "config"),
     },
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
     "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
@@ -57,17 +58,18 @@ ROOMS: dict[str, set[str]] = {
 INSIDE: dict[str, dict[str, set[str]]] = {
     "analysis": {
         "reading": set(),
+        "executors": {"reading"},
         "limits": set(),
         "texts": set(),
         "track_order": set(),
         "merged_trace": {"reading", "track_order"},
-        "summary": {"reading", "tracks", "where", "steps", "lines"},
+        "summary": {"reading", "executors", "tracks", "where", "steps", "lines"},
         "steps": {"reading"},
         "statistics": {"reading", "steps"},
         "lines": {"reading", "steps", "statistics", "tracks", "texts"},
-        "ranks": {"reading", "statistics", "steps", "limits", "texts"},
+        "ranks": {"reading", "executors", "statistics", "steps", "limits", "texts"},
         "whatif": {"reading", "ranks", "statistics", "steps", "limits", "texts"},
-        "why": {"reading", "lines", "ranks", "statistics", "steps", "limits", "texts"},
+        "why": {"reading", "executors", "lines", "ranks", "statistics", "steps", "limits", "texts"},
         "tracks": {"reading", "track_order"},
         "endings": {"reading", "texts"},
         "trace_facts": {"reading", "endings"},
@@ -86,7 +88,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "closing": {"reading", "summary", "steps", "texts", "why", "report", "endings"},
     },
     "cli": {
-        **dict.fromkeys(("terminal", "commands", "reading", "run_folder"), {"terminal"}),
+        "readers": {"terminal"},
+        "reading": {"terminal", "readers"},
+        **dict.fromkeys(("terminal", "commands", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
         "serving": {"terminal", "reading"},
         **dict.fromkeys(
@@ -106,7 +110,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                 *("view", "why", "ranks", "whatif", "run_end"),
             ),
             {
-                *("terminal", "commands", "reading", "summary"),
+                *("terminal", "commands", "reading", "readers", "summary"),
                 *("live_view", "runs_view", "trace_server", "run_folder", "serving"),
             },
         ),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import dftrace_ai.analysis.reading  # noqa: F401
 
 if TYPE_CHECKING:
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.ranks.model import RanksVerdict
     from dftrace_ai.analysis.reading.trace_set import TracePaths
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 class _Called(ModuleType):
     """What `from dftrace_ai.analysis import ranks` gives: imports set the name to this package."""
 
-    def __call__(self, paths: TracePaths, limits: Limits | None = None) -> RanksVerdict:
+    def __call__(
+        self, paths: TracePaths, limits: Limits | None = None, spread: Spread | None = None
+    ) -> RanksVerdict:
         # Late: what tells of one rank is part of this package, too.
         from dftrace_ai.analysis.ranks.verdict import ranks
 
-        return ranks(paths, limits)
+        return ranks(paths, limits, spread)
 
 
 sys.modules[__name__].__class__ = _Called

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.kept import Kept, read_kept, write_kept
-from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
+from dftrace_ai.analysis.executors.lots import Piece
+from dftrace_ai.analysis.ranks.kept import Kept, read_kept
+from dftrace_ai.analysis.ranks.measured import layout_of
 from dftrace_ai.analysis.ranks.packing import (
     FEWEST_IN_THREADS,
     KINDS,
@@ -22,19 +23,20 @@ from dftrace_ai.analysis.ranks.packing import (
     tables_of,
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD, Place, RankPartial
+from dftrace_ai.analysis.ranks.said import Asked, Said, said_elsewhere, said_of
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
-from dftrace_ai.analysis.steps import Job, Process, measure_blocked
-from dftrace_ai.analysis.steps.processes import STEP_ROLES
+from dftrace_ai.analysis.steps import Job, Process
 from dftrace_ai.analysis.texts import few
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.ranks.packing import Kind, Tables
     from dftrace_ai.analysis.ranks.partials import StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -221,13 +223,20 @@ def _check(ranks: list[RankPartial]) -> None:
             raise TraceError(f"rank {one.rank} is there twice: process {one.pid} and {other.pid}")
 
 
-def read_ranks(traces: TraceSet, *, attempt: int | None = None) -> RanksOfJob:
+def read_ranks(
+    traces: TraceSet, *, attempt: int | None = None, spread: Spread | None = None
+) -> RanksOfJob:
     """Read what the ranks of a job say: of each its last start, or one by its number from 1.
+
+    Args:
+        traces: those of one run.
+        attempt: which start of each rank.
+        spread: who reads them, which then keeps nothing beside them; by default this process.
 
     Raises:
         TraceError: there are several runs, a rank twice or none, or none was started so often.
     """
-    return _Reading(traces, attempt, keep="large").job()
+    return _Reading(traces, attempt, "large" if spread is None else "none", spread).job()
 
 
 class KeptRanks(NamedTuple):
@@ -237,8 +246,12 @@ class KeptRanks(NamedTuple):
     left_out: tuple[str, ...]  # why of others it was not, a line each
 
 
-def keep_ranks(traces: TraceSet) -> KeptRanks:
+def keep_ranks(traces: TraceSet, spread: Spread | None = None) -> KeptRanks:
     """Keep what the ranks of jobs say for `read_ranks`.
+
+    Args:
+        traces: those of any runs.
+        spread: who reads them; by default this process.
 
     Raises:
         TraceError: a rank is there twice.
@@ -247,7 +260,7 @@ def keep_ranks(traces: TraceSet) -> KeptRanks:
     for run in traces.owners.known_runs:
         of_run = TraceSet(run.files)
         if len({owner.header.rank for owner in of_run.owners.all} - {None}) > 1:
-            reading = _Reading(of_run, None, keep="all")
+            reading = _Reading(of_run, None, "all", spread)
             RanksOfJob.of(reading.ranks())  # none is there twice
             made += reading.kept
             left_out += reading.left_out
@@ -258,8 +271,13 @@ class _Reading:
     """Reads ranks: what is kept beside their traces, and the traces of the others."""
 
     def __init__(
-        self, traces: TraceSet, attempt: int | None, *, keep: Literal["large", "all"]
+        self,
+        traces: TraceSet,
+        attempt: int | None,
+        keep: Literal["none", "large", "all"],
+        spread: Spread | None,
     ) -> None:
+        self._spread = spread
         owners = self._owners = traces.owners
         runs = [run.id for run in owners.known_runs]
         if len(runs) > 1:
@@ -274,7 +292,7 @@ class _Reading:
         # Of one that is not the last nothing is to be told of others.
         self._traces = traces if attempt is None else TraceSet(files, traces.skipped)
         size = sum(trace.file.content.stat().st_size for trace in files)
-        self._keeps = keep == "all" or size >= LARGE_BYTES
+        self._keeps = keep == "all" or (keep == "large" and size >= LARGE_BYTES)
         self._spill = Spill()
         # The files of processes of which something may be kept, as they were before they were read.
         self._before: dict[int, list[TracedFile]] = {}
@@ -286,7 +304,7 @@ class _Reading:
     def job(self) -> RanksOfJob:
         """Return all ranks of the job."""
         ranks = self.ranks()
-        notes = [*self._job.facts.notes]
+        notes = [*self._job.facts.notes, *(self._spread.left_out if self._spread else ())]
         nameless = len(self._nameless)
         if nameless == 1 and not ranks:
             return RanksOfJob.of(self._nameless, notes)  # a training by itself
@@ -314,7 +332,36 @@ class _Reading:
             for trace, reach in zip(owner.files, one.reaches, strict=True)
         }
         job = self._job = Job(self._traces, only=files, known=known)
-        return [*ranks, *filter(None, job.each(self._read, THREADS))]
+        read = self._read_elsewhere(self._spread, rest) if self._spread else None
+        if read is None:
+            read = job.each(self._read, THREADS)
+        return [*ranks, *filter(None, read)]
+
+    def _read_elsewhere(
+        self, spread: Spread, owners: Sequence[Owner]
+    ) -> list[RankPartial | None] | None:
+        """Return what processes say that others have read; None where none of these trains."""
+        parts = [self._job.part_of(owner) for owner in owners]
+        pieces = [
+            Piece((part, self._asked(owner)), owner.files)
+            for part, owner in zip(parts, owners, strict=True)
+        ]
+        found = spread.each(said_elsewhere, pieces)
+        trained: list[tuple[Owner, Said]] = []
+        for part, owner, of_owner in zip(parts, owners, found, strict=True):
+            if of_owner is None:
+                self._job.leave_out(part)
+                continue
+            self._job.take(of_owner.files)
+            for trains, said in of_owner.said:
+                self._note(said)
+                if trains:
+                    trained.append((owner, said))
+        if not trained and not self._any_kept:
+            self.kept = 0
+            self.left_out.clear()
+            return None
+        return [self._taken(owner, said) for owner, said in trained]
 
     def _kept(self, owner: Owner) -> Kept | None:
         if not owner.is_known or owner.header.run is None:
@@ -334,40 +381,32 @@ class _Reading:
     def _place(self, owner: Owner) -> Place:
         return place_of(owner, self._owners.run_of(owner))
 
+    def _asked(self, owner: Owner) -> Asked:
+        return Asked(self._place(owner), self._any_kept, self._before.get(owner.number))
+
     def _read(self, process: Process, trains: bool) -> RankPartial | None:
-        if not trains:
-            self._keep(process, None)
-            return None
-        # Passes alone tell of a training only where no rank shows more.
-        if self._any_kept and not process.spans.has(*STEP_ROLES).any():
-            return None
         owner = self._owners.of(process.owner.files[0])
-        place = self._place(owner)
-        partial = partial_of(process, measure_blocked(process), place)
-        if process.header.rank is None:
-            self._nameless.append(partial)
+        said = said_of(process, self._job, self._asked(owner), trains=trains)
+        self._note(said)
+        return self._taken(owner, said)
+
+    def _note(self, said: Said) -> None:
+        self.kept += said.is_kept
+        if said.left_out is not None:
+            self.left_out.append(said.left_out)
+
+    def _taken(self, owner: Owner, said: Said) -> RankPartial | None:
+        """Return what a rank says, from where it takes the least memory."""
+        if said.partial is None:
             return None
-        if self._keep(process, partial):
+        if not said.has_rank:
+            self._nameless.append(said.partial)
+            return None
+        if said.is_kept:
             kept = self._beside(owner)
             if kept is not None and kept.partial is not None:
                 return kept.partial
-        return self._spill.packed(partial)
-
-    def _keep(self, process: Process, partial: RankPartial | None) -> bool:
-        """Keep beside the trace what a process says; False where it cannot be."""
-        owner = self._owners.of(process.owner.files[0])
-        before = self._before.get(owner.number)
-        tells = process.spans.has(*STEP_ROLES, "forward", "backward").any()
-        reaches = self._job.reaches(process)
-        if before is None or (partial is None and tells) or reaches is None:
-            return False
-        try:
-            write_kept(owner.files, before, partial, reaches)
-        except TraceError as error:
-            self.left_out.append(str(error))  # nothing may be written there
-            return False
-        self.kept += 1
-        return True
+        return self._spill.packed(said.partial)
 
 
 def place_of(owner: Owner, run: str) -> Place:

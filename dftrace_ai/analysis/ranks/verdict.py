@@ -25,6 +25,7 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.ranks.clocks import Clocks
     from dftrace_ai.analysis.ranks.collectives import Collectives
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 
-def ranks(paths: TracePaths, limits: Limits | None = None) -> RanksVerdict:
+def ranks(
+    paths: TracePaths, limits: Limits | None = None, spread: Spread | None = None
+) -> RanksVerdict:
     """Judge which rank of a job is late.
 
     Args:
         paths: files and directories, as for `open_traces`.
         limits: from which costs on something is a finding, see `limits_of`; by default `LIMITS`.
+        spread: who reads the ranks; by default this process.
 
     Returns:
         The verdict; with too little to say, why it is silent.
@@ -56,7 +60,7 @@ def ranks(paths: TracePaths, limits: Limits | None = None) -> RanksVerdict:
         for finding in verdict.findings:
             print(finding.ranks, finding.what, finding.next)
     """
-    return judge_ranks(read_ranks(open_traces(paths)), limits)
+    return judge_ranks(read_ranks(open_traces(paths), spread=spread), limits)
 
 
 def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ from dftrace_ai.analysis.steps.processes import STEP_ROLES, FileFacts, read_proc
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading import Trace
@@ -99,6 +100,17 @@ class _Look:
         return self.number, self.owner.number, self.pid
 
 
+@dataclass(frozen=True, repr=False)
+class _Parents:
+    """Who has started whom of some processes, by the numbers of their owners."""
+
+    owners: Mapping[int, Owner]
+    of: Mapping[int, int]
+
+    def __call__(self, owner: Owner) -> Owner | None:
+        return self.owners.get(self.of.get(owner.number, -1))
+
+
 class Job:
     """The processes of a job, read one after the other: each rank with its workers, and others.
 
@@ -140,23 +152,30 @@ class Job:
         self._events = events
         self._all_starts = all_starts
         self._owners = traces.owners
+        self._by_number = {owner.number: owner for owner in self._owners.all}
+        self._parent: Callable[[Owner], Owner | None] = self._owners.parent
         self._chosen = traces if all_starts else TraceSet(self._owners.last)
         self._files: dict[int, FileFacts] = {}
-        self._of_owner: dict[int, list[tuple[int, Trace]]] = defaultdict(list)
+        self._of_owner: dict[int, list[tuple[int, Trace]]] = {}
         read = None if only is None else {trace.path for trace in only}
         for number, trace in enumerate(self._chosen):
             if known and trace.path in known:
                 self._files[number] = FileFacts(FileTimes(trace, known[trace.path]), (), ())
             elif read is None or trace.path in read:
-                self._of_owner[self._owners.of(trace).number].append((number, trace))
+                self._of_owner.setdefault(self._owners.of(trace).number, []).append((number, trace))
 
     def __iter__(self) -> Iterator[Rank | Process]:
         """Yield each rank with its workers, and each process that is neither, host by host."""
+        return self.of_hosts(self._groups())
+
+    def of_hosts(
+        self, hosts: Collection[Hashable], *, shown: bool = False
+    ) -> Iterator[Rank | Process]:
+        """Yield the same of some hosts, as of `JobPart.host`; `shown` by a rank of another one."""
         groups = self._groups()
         # Passes through a model tell of a training where no process of the job shows more.
         faint: list[list[Owner]] = []
-        shown = False
-        for group in groups:
+        for group in [group for host, group in groups.items() if host in hosts]:
             looks, trains = self._begun(group, alone=len(groups) == 1)
             if trains is None:
                 faint.append(group)
@@ -166,6 +185,76 @@ class Job:
         for group in faint:
             yield from self._of_faint(group, shown=shown)
 
+    def parts(self) -> list[JobPart]:
+        """Return what of it can be read by itself, also by other processes and machines.
+
+        On each host the processes that have started each other, or are there for the same start of
+        a rank, are a part. What is known of their files when a part has been read is to be handed
+        to `take`.
+        """
+        groups = self._groups()
+        return [
+            JobPart(
+                self._of(family),
+                host,
+                is_host=len(family) == len(group),
+                is_all=len(groups) == 1,
+            )
+            for host, group in groups.items()
+            for family in self._families(group)
+        ]
+
+    def part_of(self, owner: Owner) -> JobPart:
+        """Return the part that one owner is, whoever works for it."""
+        return JobPart(self._of([owner]), "", is_host=False, is_all=False)
+
+    def _of(self, owners: Sequence[Owner]) -> Job:
+        """Return the same job with these owners alone, and nothing that is known of others."""
+        found = copy(self)
+        found._by_number = {owner.number: owner for owner in owners}
+        parents = ((owner.number, self._parent(owner)) for owner in owners)
+        found._parent = _Parents(
+            found._by_number,
+            {number: parent.number for number, parent in parents if parent is not None},
+        )
+        found._of_owner = {owner.number: self._of_owner[owner.number] for owner in owners}
+        found._files = {}
+        # What is to be told of all of them is told by the whole job.
+        found._traces = found._chosen = TraceSet(())
+        del found._owners
+        return found
+
+    def _families(self, group: Sequence[Owner]) -> list[list[Owner]]:
+        """Return owners of a host in parts, see `parts`, in the order of their first ones."""
+        root = {owner.number: owner.number for owner in group}
+
+        def root_of(number: int) -> int:
+            while root[number] != number:
+                number = root[number]
+            return number
+
+        first: dict[Hashable, int] = {}
+        for owner in group:
+            beside = first.setdefault(owner.rank_and_start, owner.number)
+            parent = self._parent(owner)
+            for other in (beside, owner.number if parent is None else parent.number):
+                if other in root:
+                    low, high = sorted((root_of(owner.number), root_of(other)))
+                    root[high] = low
+        families: dict[int, list[Owner]] = defaultdict(list)
+        for owner in group:
+            families[root_of(owner.number)].append(owner)
+        return list(families.values())
+
+    def take(self, files: Mapping[int, FileFacts]) -> None:
+        """Take in what is known of files that were read elsewhere."""
+        self._files |= files
+
+    def leave_out(self, part: JobPart) -> None:
+        """Pass over processes that nobody could read."""
+        for number in part.job._of_owner:
+            self._of_owner.pop(number, None)
+
     def each(self, make: Callable[[Process, bool], Made], threads: int) -> list[Made]:
         """Return what is made of each process that trains, let go of before the next.
 
@@ -174,21 +263,24 @@ class Job:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        owners = [owner for group in self._groups() for owner in group]
-
-        def made_of(owner: Owner) -> list[tuple[_Look, Made]]:
-            looks = [(_Look.at(one, held=False), one) for one in self._read(owner)]
-            return [(look, make(one, look.trains)) for look, one in looks]
+        owners = [owner for group in self._groups().values() for owner in group]
 
         def made_again(look: _Look) -> Made:
             return make(self._taken(look), True)
 
         with ThreadPoolExecutor(threads) as pool:
-            found = [one for some in pool.map(made_of, owners) for one in some]
+            several = pool.map(lambda owner: self._made_of(owner, make), owners)
+            found = [one for some in several for one in some]
             trained = [made for look, made in found if look.trains]
             # Passes through a model tell of a training where no process shows more.
             faint = [look for look, _ in found if look.passes]
             return trained or [*pool.map(made_again, faint)]
+
+    def _made_of(
+        self, owner: Owner, make: Callable[[Process, bool], Made]
+    ) -> list[tuple[_Look, Made]]:
+        looks = [(_Look.at(one, held=False), one) for one in self._read(owner)]
+        return [(look, make(one, look.trains)) for look, one in looks]
 
     def _begun(self, group: list[Owner], *, alone: bool) -> tuple[list[_Look], list[_Look] | None]:
         """Return the processes of a host and those that train; None for these if it depends."""
@@ -245,13 +337,13 @@ class Job:
         reach = joined(of_file.reach for of_file in times) or NOWHERE
         return JobFacts((*first, *without_length, *others), len(first), reach)
 
-    def _groups(self) -> list[list[Owner]]:
+    def _groups(self) -> dict[Hashable, list[Owner]]:
         """Return owners by run and host: whoever works for a rank is of the same ones."""
         groups: dict[Hashable, list[Owner]] = defaultdict(list)
-        for owner in self._owners.all:
+        for owner in self._by_number.values():
             if owner.number in self._of_owner:
                 groups[owner.header.run, owner.host].append(owner)
-        return list(groups.values())
+        return groups
 
     def _looks(self, group: Sequence[Owner]) -> list[_Look]:
         looks: list[_Look] = []
@@ -287,22 +379,25 @@ class Job:
 
     def _employer(self, worker: _Look, trains: Sequence[_Look]) -> int | None:
         """Return which rank a process loads for: its parent, or the only one that it can be."""
-        parent = self._owners.parent(worker.owner)
+        near = self._near(worker, trains) or range(len(trains))
+        return near[0] if len(near) == 1 else None
+
+    def _near(self, worker: _Look, trains: Sequence[_Look]) -> Sequence[int]:
+        """Return its parent, else those of the start that it is of; nothing for neither."""
+        parent = self._parent(worker.owner)
         for at, rank in enumerate(trains):
             if rank.owner is parent:
-                return at
+                return [at]
         # Workers that a server process has forked are no children of their rank.
         start = worker.owner.rank_and_start
-        same = [at for at, rank in enumerate(trains) if rank.owner.rank_and_start == start]
-        near = same or list(range(len(trains)))
-        return near[0] if len(near) == 1 else None
+        return [at for at, rank in enumerate(trains) if rank.owner.rank_and_start == start]
 
     def _taken(self, look: _Look) -> Process:
         process, look.process = look.process, None
         return process or self._read_one(look.owner.number, look.pid)
 
     def _read_one(self, owner: int, pid: int) -> Process:
-        processes = self._read(self._owners.all[owner])
+        processes = self._read(self._by_number[owner])
         return next(process for process in processes if process.pid == pid)
 
     def _read(self, owner: Owner) -> list[Process]:
@@ -310,3 +405,55 @@ class Job:
         processes, facts = read_processes(owner, files, events=self._events)
         self._files |= facts
         return processes
+
+
+class JobPart:
+    """Processes of a host that can be read without the others of their job.
+
+    Attributes:
+        host: which of the hosts of the job they are on.
+        job: the job with these alone.
+        trains: when it was read, whether a process of it trains.
+    """
+
+    def __init__(self, job: Job, host: Hashable, *, is_host: bool, is_all: bool) -> None:
+        self.host = host
+        self.job = job
+        self.trains = False
+        self._is_host = is_host
+        self._is_all = is_all
+
+    @property
+    def traces(self) -> list[Trace]:
+        """The files of its processes."""
+        return [trace for files in self.job._of_owner.values() for _, trace in files]
+
+    @property
+    def files(self) -> Mapping[int, FileFacts]:
+        """What is known of its files when it was read."""
+        return self.job._files
+
+    def members(self) -> Iterator[Rank | Process] | None:
+        """Return its ranks and other processes; None where others decide what they are.
+
+        Others do where none of it trains, and one makes passes through a model or loads data, and
+        where it is not known for which rank of the host a process loads.
+        """
+        (group,) = self.job._groups().values()
+        looks, trains = self.job._begun(group, alone=self._is_all)
+        if trains is None or not (self._is_host or self._is_decided(looks, trains)):
+            return None
+        self.trains = any(look.trains for look in looks)
+        return self.job._members(looks, trains)
+
+    def each(self, make: Callable[[Process, bool], Made]) -> list[tuple[bool, Made]]:
+        """Return what is made of each process, and whether that trains; as `Job.each`."""
+        owners = self.job._by_number.values()
+        found = [one for owner in owners for one in self.job._made_of(owner, make)]
+        return [(look.trains, made) for look, made in found]
+
+    def _is_decided(self, looks: Sequence[_Look], trains: Sequence[_Look]) -> bool:
+        ranks = {look.place for look in trains}
+        return all(
+            self.job._near(look, trains) for look in looks if look.loads and look.place not in ranks
+        )

@@ -18,10 +18,11 @@ from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.clocks import FileTimes
+    from dftrace_ai.analysis.reading.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.trace import Trace
 
 # Figures of a hundred million spans, and of a million names, fit.
@@ -128,13 +129,19 @@ def enough_memory() -> Iterator[None]:
         ) from error
 
 
-def add_traces(traces: Sequence[Trace]) -> AddedTraces:
-    """Add up traces, the parts of each process in their order."""
+def add_traces(
+    traces: Sequence[Trace], elsewhere: Mapping[Path, ProcessFigures] | None = None
+) -> AddedTraces:
+    """Add up traces, the parts of each process in their order.
+
+    Of what was added up elsewhere, by the first file of a process, nothing is read.
+    """
     added = AddedTraces()
     read: set[Path] = set()
     with enough_memory():
         for parts in recordings_of(traces).values():
-            read.update(_add_indexed(parts, added) or _add_process(parts, added))
+            known = (elsewhere or {}).get(parts[0].path)
+            read.update(_add_indexed(parts, added, known) or _add_process(parts, added))
     return _ended(added, traces, read)
 
 
@@ -154,11 +161,13 @@ def _ended(added: AddedTraces, traces: Sequence[Trace], read: Container[Path]) -
     return added
 
 
-def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
-    """Add what the index file of a process says; returns the traces that it is of."""
+def _add_indexed(
+    parts: Sequence[Trace], added: AddedTraces, known: ProcessFigures | None
+) -> list[Path]:
+    """Add what is known of a process, or its index file says; returns the traces it is of."""
     path = index_path(parts)
     try:
-        known = read_index(parts)
+        known = known or read_index(parts)
         if known is None:
             return []
         counts = known.without_duration, known.unreadable

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from dftrace_ai.analysis.executors.lots import Piece
 from dftrace_ai.analysis.reading.clocks import NEVER
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.index_file import (
@@ -25,7 +26,9 @@ from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TracePaths
 
@@ -75,14 +78,25 @@ class IndexReport:
     kind: Literal["dftrace index"] = "dftrace index"
 
 
-def index_traces(paths: TracePaths) -> list[IndexedProcess]:
-    """Make index files beside traces that have no index of use; the traces stay as they are."""
+def index_traces(paths: TracePaths, spread: Spread | None = None) -> list[IndexedProcess]:
+    """Make index files beside traces that have no index of use; the traces stay as they are.
+
+    Args:
+        paths: files and directories, as for `open_traces`.
+        spread: who reads them; by default this process.
+    """
     found = open_traces(paths)
     made = [
         IndexedProcess(skipped.path, "left out", 1, reason=skipped.reason)
         for skipped in found.skipped
     ]
-    made += [_indexed_or_left(parts) for parts in recordings_of(found.files).values()]
+    recordings = [*recordings_of(found.files).values()]
+    if spread is None:
+        made += map(_indexed_or_left, recordings)
+    else:
+        pieces = [Piece(parts, parts) for parts in recordings]
+        for parts, one in zip(recordings, spread.each(_indexed_or_left, pieces), strict=True):
+            made.append(one or _left_out(parts, "no worker could read it"))
     return sorted(made, key=lambda one: one.path)
 
 
@@ -90,9 +104,11 @@ def _indexed_or_left(parts: Sequence[Trace]) -> IndexedProcess:
     try:
         return _indexed(parts)
     except TraceError as error:
-        first = str(parts[0])
-        reason = str(error).removeprefix(f"{first}: ")
-        return IndexedProcess(first, "left out", len(parts), reason=reason)
+        return _left_out(parts, str(error).removeprefix(f"{parts[0]}: "))
+
+
+def _left_out(parts: Sequence[Trace], reason: str) -> IndexedProcess:
+    return IndexedProcess(str(parts[0]), "left out", len(parts), reason=reason)
 
 
 def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
@@ -131,6 +147,47 @@ def _has_one_itself(trace: Trace) -> bool:
     )
 
 
+class Elsewhere(NamedTuple):
+    """What workers have added up, by the first file of a process; and what nobody could read."""
+
+    figures: dict[Path, ProcessFigures]
+    missing: set[Path]
+
+
+def figures_elsewhere(traces: Sequence[Trace], spread: Spread) -> Elsewhere:
+    """Have workers add up what no index tells of."""
+    rest = [parts for parts in recordings_of(traces).values() if not _is_indexed(parts)]
+    found = spread.each(_figures_or_none, [Piece(parts, parts) for parts in rest])
+    figures: dict[Path, ProcessFigures] = {}
+    missing: set[Path] = set()
+    for parts, one in zip(rest, found, strict=True):
+        if one is None:
+            missing.update(trace.path for trace in parts)
+        elif one.figures is not None:
+            figures[parts[0].path] = one.figures
+    return Elsewhere(figures, missing)
+
+
+class _Figures(NamedTuple):
+    """What a process adds up to; nothing where who asks has to read it to tell why."""
+
+    figures: ProcessFigures | None
+
+
+def _figures_or_none(parts: Sequence[Trace]) -> _Figures:
+    try:
+        return _Figures(figures_of(parts))
+    except TraceError:
+        return _Figures(None)
+
+
+def _is_indexed(parts: Sequence[Trace]) -> bool:
+    try:
+        return read_index(parts) is not None or all(map(_has_one_itself, parts))
+    except (IndexFileError, OSError, TraceError):
+        return False
+
+
 def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
     """Return what the traces of a process add up to, as an index file has it."""
     added = added_up(parts)
@@ -139,7 +196,9 @@ def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
     known = added.totals.known()
     if known is None:
         raise TraceError("its sums are beyond 64 bits, or too many of its spans are in disorder")
-    _, spans, others, _, without_duration, unreadable = known
+    _, rows, others, _, without_duration, unreadable = known
+    # Blocks are added by several threads, and durations of few spans stand as they came.
+    spans = [(*row[:8], sorted(row[8]) if row[7] else row[8]) for row in rows]
     ends = [
         FileFigures(
             added.tears.get(trace.path),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.analysis.summary.indexing import figures_elsewhere
 from dftrace_ai.analysis.summary.rows import (
     LineRow,
     NotAnnotated,
@@ -25,12 +26,13 @@ from dftrace_ai.analysis.summary.table import (
     groups_of,
     summarise_groups,
 )
-from dftrace_ai.errors import ConfigError, needs_numpy
+from dftrace_ai.errors import ConfigError, TraceError, needs_numpy
 from dftrace_ai.trace_format.running import RunningProcess, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading.trace_set import TracePaths, TraceSet
 
 
@@ -128,6 +130,7 @@ def reported(
     sort: SortKey | None = None,
     top: int | None = None,
     where: str | None = None,
+    spread: Spread | None = None,
 ) -> Report:
     """Add up trace files and return what is said of them.
 
@@ -138,6 +141,8 @@ def reported(
             Rows of a tree, of tensors and of lines have their own order.
         top: so many rows of spans, and of bodies of loops; by total where `sort` is None.
         where: which events are asked for, see `where_of`; all without it.
+        spread: who reads the files; by default this process. What looks at each event, as `where`,
+            threads, steps, epochs, trees, tensors and lines do, is read by this process alone.
 
     Raises:
         TraceError: as of `summarise`.
@@ -149,7 +154,7 @@ def reported(
         for row in reported(["out/"], by="rank", sort="self", top=10).spans:
             print(row.group, row.name, row.share)
     """
-    report = _unsorted(paths, by, where)
+    report = _unsorted(paths, by, where, spread)
     if report.tree is not None:
         kept = report.tree[:top]
         return replace(report, tree=kept, rows_left_out=len(report.tree) - len(kept))
@@ -165,12 +170,14 @@ def reported(
     return replace(report, spans=(*spans, *bodies), rows_left_out=left_out)
 
 
-def _unsorted(paths: TracePaths, by: By, where_text: str | None) -> Report:
+OF_PROCESSES: Final[frozenset[By]] = frozenset({"name", "category", "rank", "host", "process"})
+"""Forms of which each process has figures of its own, which are added up."""
+
+
+def _unsorted(paths: TracePaths, by: By, where_text: str | None, spread: Spread | None) -> Report:
     found = open_traces(paths)
-    if where_text is None and by in ("name", "category", "rank", "host", "process"):
-        groups = groups_of(found.files, by if by in ("rank", "host", "process") else None)
-        categories = by == "category"
-        return report_of(summarise_groups(groups, found.skipped, categories=categories), by)
+    if where_text is None and by in OF_PROCESSES:
+        return _of_processes(found, by, spread)
     if by == "line":
         return _of_lines(found, where_text)
     with needs_numpy():
@@ -191,6 +198,23 @@ def _unsorted(paths: TracePaths, by: By, where_text: str | None) -> Report:
     categories = by == "category"
     summary = summarise_chosen(found.files, found.skipped, group, where, categories=categories)
     return replace(report_of(summary, by), where=where_text)
+
+
+def _of_processes(found: TraceSet, by: By, spread: Spread | None) -> Report:
+    files, elsewhere = found.files, None
+    if spread is not None:
+        read = figures_elsewhere(files, spread)
+        files = tuple(trace for trace in files if trace.path not in read.missing)
+        elsewhere = read.figures
+        if not files:
+            raise TraceError("; ".join(spread.left_out))
+    groups = groups_of(files, by if by in ("rank", "host", "process") else None)
+    summary = summarise_groups(
+        groups, found.skipped, categories=by == "category", elsewhere=elsewhere
+    )
+    report = report_of(summary, by)
+    told = () if spread is None else tuple(spread.left_out)
+    return replace(report, warnings=(*told, *report.warnings))
 
 
 def _of_lines(found: TraceSet, where_text: str | None) -> Report:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai._reader import Totals
+    from dftrace_ai.analysis.reading.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
@@ -252,17 +253,18 @@ def summarise_groups(
     skipped: Sequence[SkippedFile],
     *,
     categories: bool = False,
+    elsewhere: Mapping[Path, ProcessFigures] | None = None,
 ) -> Summary:
     """Add up groups of traces by what each is called, all of a process in one of them.
 
-    With `categories` rows are of these, the bodies of loops apart.
+    With `categories` rows are of these, the bodies of loops apart; `elsewhere` as of `add_traces`.
     """
     read = ReadFiles(skipped=list(skipped))
     spans: list[Row] = []
     others: Counter[tuple[str, str, str]] = Counter()
     left_out = 0
     for group, traces in groups.items():
-        added = add_traces(traces)
+        added = add_traces(traces, elsewhere)
         rows, of_group, without_row = _rows(added.totals, group, categories=categories)
         spans += rows
         others.update(of_group)

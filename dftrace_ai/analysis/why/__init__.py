@@ -20,6 +20,7 @@ from dftrace_ai.analysis.why.verdict import why
 from dftrace_ai.analysis.why.words import verdict_lines
 
 if TYPE_CHECKING:
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.reading.trace_set import TracePaths
 
@@ -38,8 +39,10 @@ __all__ = [
 class _Called(ModuleType):
     """What `from dftrace_ai.analysis import why` gives: imports set the name to this package."""
 
-    def __call__(self, paths: TracePaths, limits: Limits | None = None) -> Verdict:
-        return why(paths, limits)
+    def __call__(
+        self, paths: TracePaths, limits: Limits | None = None, spread: Spread | None = None
+    ) -> Verdict:
+        return why(paths, limits, spread)
 
 
 sys.modules[__name__].__class__ = _Called

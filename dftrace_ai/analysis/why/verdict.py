@@ -12,10 +12,10 @@ from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
-from dftrace_ai.analysis.steps import Job, Rank, measure
+from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.texts import few, time_text
-from dftrace_ai.analysis.why.judging import Others, judge_rank
+from dftrace_ai.analysis.why.members import judged_elsewhere, judged_of
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
@@ -33,12 +33,13 @@ from dftrace_ai.analysis.why.sentences import because_of, in_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
-    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, OwnTime
+    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, Others, OwnTime
     from dftrace_ai.analysis.why.model import FindingLine, Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -60,13 +61,14 @@ SURE_IN_CROWDS: Final[tuple[Kind, ...]] = ("memory-creep", "compute-bound")
 SEVERITIES: Final = ("critical", "warning", "info")
 
 
-def why(paths: TracePaths, limits: Limits | None = None) -> Verdict:
+def why(paths: TracePaths, limits: Limits | None = None, spread: Spread | None = None) -> Verdict:
     """Judge a run by its traces.
 
     Args:
         paths: files and directories, as for `open_traces`.
         limits: from which shares on something is a finding, see `limits_of`; by default
             `LIMITS`.
+        spread: who reads the ranks; by default this process, one after the other.
 
     Returns:
         The verdict; with too little to say, why it is silent.
@@ -80,22 +82,19 @@ def why(paths: TracePaths, limits: Limits | None = None) -> Verdict:
         if verdict.findings:
             print(verdict.findings[0].what, verdict.findings[0].next)
     """
-    return judge_traces(open_traces(paths), limits)
+    return judge_traces(open_traces(paths), limits, spread)
 
 
-def judge_traces(traces: TraceSet, limits: Limits | None = None) -> Verdict:
+def judge_traces(
+    traces: TraceSet, limits: Limits | None = None, spread: Spread | None = None
+) -> Verdict:
     """Judge a run by its files; as `why`."""
     limits = LIMITS if limits is None else limits
     job = Job(traces)
-    judged: list[JudgedRank] = []
-    others = Others()
-    for member in job:
-        if isinstance(member, Rank):
-            judged.append(judge_rank(member, measure(member.process, whole=False), limits))
-        else:
-            others.add(member)
-        del member
-    return verdict_of(judged, others, traces, job.facts, limits)
+    judged = judged_of(job, limits) if spread is None else judged_elsewhere(job, limits, spread)
+    verdict = verdict_of(judged.ranks, judged.others, traces, job.facts, limits)
+    told = () if spread is None else tuple(spread.left_out)
+    return replace(verdict, notes=(*told, *verdict.notes))
 
 
 def verdict_of(

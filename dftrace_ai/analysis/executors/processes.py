@@ -1,0 +1,162 @@
+"""Lots done by other processes on this machine, which end with this one."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from dftrace_ai.analysis.executors import Failed
+from dftrace_ai.analysis.executors.lots import Lot, UnseenError
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.interpreters import begun, ended
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from typing_extensions import Self
+
+MOST_TRIES: Final = 3
+"""A lot whose process dies so often is not tried again."""
+
+
+class Processes:
+    """So many processes of this package, each of which does a lot at a time.
+
+    They begin when there is work, and are ended with the block, whatever they are at. One that
+    dies, as where the memory of the machine is used up, is replaced.
+
+    Args:
+        count: how many there are.
+
+    Example::
+
+        with Processes(4) as executor:
+            verdict = why(["out/"], spread=Spread(executor))
+    """
+
+    def __init__(self, count: int) -> None:
+        self.workers = count
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._is_closed = True
+            running = [*self._running]
+        for process in running:
+            process.kill()
+
+    def as_completed(
+        self, lots: Sequence[Lot]
+    ) -> Generator[tuple[int, list[object] | Failed], None, None]:
+        """Yield what became of each lot, by its index, as they come."""
+        waiting = deque(enumerate(lots))
+        done: SimpleQueue[tuple[int, list[object] | Failed] | BaseException] = SimpleQueue()
+        threads = [
+            threading.Thread(target=self._work, args=(waiting, done), daemon=True)
+            for _ in range(min(self.workers, len(lots)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in lots:
+                outcome = done.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            waiting.clear()
+
+    def _work(self, waiting: deque[tuple[int, Lot]], done: SimpleQueue[Any]) -> None:
+        """Have a process do lots until there are none; another one where it dies."""
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            while waiting:
+                try:
+                    number, lot = waiting.popleft()
+                except IndexError:
+                    return  # another thread was quicker
+                outcome: object = None
+                for _ in range(MOST_TRIES):
+                    process = process or self._begun()
+                    outcome = _answer(process, lot)
+                    if outcome is not None:
+                        break
+                    self._end(process)
+                    process = None
+                died = Failed(f"{MOST_TRIES} processes died over it")
+                done.put((number, died if outcome is None else outcome))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the lot gets it
+            done.put(error)
+        finally:
+            if process is not None:
+                self._end(process)
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_closed:
+                raise DftraceError("the processes were ended")
+            try:
+                process = begun(__name__, "serve", (), subprocess.PIPE, given=subprocess.PIPE)
+            except OSError as error:
+                raise DftraceError(f"no process can be started: {error.strerror}") from error
+            self._running.add(process)
+        return process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        ended(process)
+        with self._lock:
+            self._running.discard(process)
+
+
+def _answer(process: subprocess.Popen[bytes], lot: Lot) -> list[object] | Failed | None:
+    """Return what a process says of a lot; None where it died."""
+    given, said = process.stdin, process.stdout
+    if given is None or said is None:
+        return None
+    try:
+        pickle.dump(lot, given, pickle.HIGHEST_PROTOCOL)
+        given.flush()
+        answer: list[object] | Failed = pickle.load(said)  # noqa: S301 - of a process of ours
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return None
+    return answer
+
+
+def serve(words: Sequence[str]) -> int:
+    """Do the lots that come on standard input until it ends, and say what became of each."""
+    given, said = sys.stdin.buffer, sys.stdout.buffer
+    # What a library prints is no answer.
+    sys.stdout = sys.stderr
+    while True:
+        lot = _next(given)
+        if lot is None:
+            return 0
+        pickle.dump(_outcome(lot), said, pickle.HIGHEST_PROTOCOL)
+        said.flush()
+
+
+def _next(given: IO[bytes]) -> Lot | None:
+    try:
+        lot: Lot = pickle.load(given)  # noqa: S301 - of the process that began this one
+    except EOFError:
+        return None  # that process has ended, or has nothing more
+    return lot
+
+
+def _outcome(lot: Lot) -> list[object] | Failed:
+    try:
+        return lot.done()
+    except UnseenError as error:
+        return Failed(str(error))
+    except Exception as error:  # noqa: BLE001 - the command tells of it, and of the others
+        return Failed(f"{type(error).__name__}: {error}")

@@ -1,0 +1,284 @@
+"""The same figures by other processes and by workers of Dask, in any order, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from analysis.executors.dying import Dying, turned
+from analysis.trace_lines import TraceLines
+from safety.commands import invoke
+
+from dftrace_ai._version import __version__
+from dftrace_ai.analysis import ranks, why
+from dftrace_ai.analysis.executors import Failed, Lot, Spread
+from dftrace_ai.analysis.executors.dask_workers import DaskWorkers
+from dftrace_ai.analysis.executors.processes import Processes
+from dftrace_ai.analysis.ranks.job import keep_ranks
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.summary.indexing import index_traces
+from dftrace_ai.analysis.summary.report import reported
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.interpreters import clean_environment
+
+MS = 1_000_000
+TESTS = Path(__file__).parents[2]
+SLOW = 3
+
+
+def made(folder: Path, count: int = 6, *, passes_only: tuple[int, ...] = ()) -> Path:
+    """Ranks on two hosts, one slow, one with a loader; beside them processes that are no ranks."""
+    folder.mkdir()
+    for rank in range(count):
+        host = f"node{rank // 3}"
+        facts = {"rank": rank, "world_size": count, "node": host, "host": host}
+        facts["host_hash"] = f"{rank // 3:016x}"
+        trace = TraceLines(100 + rank % 3, **facts)
+        trace.custom(
+            "process_group", '{"name":"0","description":"pg","ranks":%s}' % [*range(count)]
+        )
+        loader = TraceLines(900, ppid=100 + rank % 3, **facts)
+        at = 1000 * MS
+        for step in range(40):
+            own = 10 * MS + 10_000 * ((7 * rank + 3 * step) % 5) + (20 * MS if rank == SLOW else 0)
+            trace.span("backward", "compute", at, own, step=step)
+            if rank not in passes_only:
+                call = {"group": "0", "seq": step, "bytes": 1 << 20}
+                trace.span("all_reduce", "comm", at + own, 33 * MS - own, step=step, **call)
+                trace.span("step", "pipeline", at, 33 * MS, step=step)
+            loader.span("item", "data", at, 5 * MS, step=step)
+            at += 34 * MS
+        trace.footer()
+        trace.write(folder / f"t-{host}-{100 + rank % 3}.pfw.gz")
+        if rank in (1, 4):
+            loader.footer()
+            loader.write(folder / f"t-{host}-900.pfw.gz")
+    launcher = TraceLines(50, host="node0", host_hash=f"{0:016x}")
+    launcher.span("item", "data", 1000 * MS, MS)  # nobody knows for whom
+    launcher.footer()
+    launcher.write(folder / "t-node0-50.pfw.gz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("job") / "out")
+
+
+class Shuffled:
+    """Another room: lots are done here, in an order of their own, as workers' answers come."""
+
+    workers = 2
+
+    def __init__(self, seed: int, fails: Callable[[int], bool] = lambda _: False) -> None:
+        self._random = random.Random(seed)
+        self._fails = fails
+
+    def as_completed(self, lots: list[Lot]) -> Generator[tuple[int, Any], None, None]:
+        for at in self._random.sample(range(len(lots)), len(lots)):
+            yield at, Failed("nobody could") if self._fails(at) else lots[at].done()
+
+
+def said(value: Any) -> str:
+    return json.dumps(asdict(value), default=str)
+
+
+def all_said(paths: Path, spread: Callable[[], Spread | None]) -> list[str]:
+    """What each of those who read a job says of it, all of it."""
+    return [
+        said(why([paths], None, spread())),
+        said(ranks([paths], None, spread())),
+        *(said(reported([paths], by, spread=spread())) for by in ("name", "rank", "category")),
+    ]
+
+
+def test_in_any_order_every_figure_is_the_one_of_one_process(job: Path):
+    here = all_said(job, lambda: None)
+    for seed in range(5):
+        assert all_said(job, lambda: Spread(Shuffled(seed))) == here
+    assert f'"ranks": [{SLOW}]' in here[0]
+
+
+def test_where_others_decide_who_is_a_rank_the_host_is_read_as_a_whole(tmp_path: Path):
+    """Passes alone make no rank where others have steps, and all are ranks where none has."""
+    some = made(tmp_path / "some", passes_only=(3, 4, 5))
+    none = made(tmp_path / "none", passes_only=tuple(range(6)))
+    for paths in (some, none):
+        assert all_said(paths, lambda: Spread(Shuffled(1))) == all_said(paths, lambda: None)
+
+
+def test_what_nobody_could_read_is_refused_or_told(job: Path):
+    with pytest.raises(
+        TraceError, match=r"could not be read \(not done: nobody could: .*--partial"
+    ):
+        why([job], None, Spread(Shuffled(0, lambda at: at == 0)))
+    spread = Spread(Shuffled(0, lambda at: at == 0), partial=True)
+    report = reported([job], spread=spread)
+    assert "not done: nobody could" in report.warnings[0]
+    assert "8 of 9 processes are in these figures" in report.warnings[1]
+    assert len(report.files) == 8
+    spread = Spread(Shuffled(0, lambda at: at == 0), partial=True)
+    assert "not done" in why([job], None, spread).notes[0]
+
+
+def test_a_process_that_dies_is_replaced_and_one_lot_that_kills_all_is_named(
+    job: Path, tmp_path: Path
+):
+    here = said(why([job]))
+    for times, partial in ((1, False), (3, True)):
+        marks = tmp_path / str(times)
+        marks.mkdir()
+        with Processes(1) as executor:
+            spread = Killing(executor, partial=partial)
+            spread.marks, spread.times = marks, times
+            verdict = why([job], None, spread)
+        assert len([*marks.iterdir()]) == times
+        if partial:
+            assert "not done: 3 processes died over it: " in verdict.notes[0]
+        else:
+            assert said(verdict) == here
+
+
+def test_what_a_command_cannot_do_with_others_is_said(job: Path):
+    for words, message in (
+        (["why", "--jobs", "2", "--dask", "local:2"], "--jobs and --dask cannot be given together"),
+        (
+            ["why", "--dask", "node0", "--dask-always"],
+            "--dask node0: it is written as --dask tcp://node0:8786",
+        ),
+        (
+            ["why", "--dask-file", "none.json", "--dask-always"],
+            "--dask-file none.json: there is no such file",
+        ),
+        (
+            ["summary", "--by", "step", "--jobs", "2"],
+            "--by step looks at each event, which one process does",
+        ),
+    ):
+        done = invoke(*words, job)
+        assert done.status == 2
+        assert message in " ".join(done.err.replace("│", "").split())
+    done = invoke("summary", "--dask", "tcp://node0:8786", job)
+    assert done.status == 0
+    assert "Dask is not used: about 0 s of work here; --dask-always" in done.err
+
+
+class Killing(Spread):
+    """Whose work ends the process that comes to it first."""
+
+    marks: Path
+    times = 1
+
+    def each(self, call: Any, pieces: Any) -> Any:
+        return super().each(Dying(call, self.marks, self.times), pieces)
+
+
+class Cluster(NamedTuple):
+    """A scheduler and two workers, by the file of the scheduler."""
+
+    file: Path
+
+    def told_by(self, paths: Path) -> list[str]:
+        """What a command tells of its workers while it reads."""
+        told: list[str] = []
+        with DaskWorkers(None, str(self.file), says=told.append) as executor:
+            reported([paths], spread=Spread(executor))
+        return told
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A scheduler and two workers, each a process, as people start them by hand."""
+    pytest.importorskip("distributed")
+    folder = tmp_path_factory.mktemp("cluster")
+    file = folder / "scheduler.json"
+    environment = {**clean_environment(), "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    local = ("--host", "127.0.0.1")
+    scheduler = ("dask_scheduler", "--port", "0", *local, "--no-dashboard")
+    worker = ("dask_worker", "--no-nanny", "--nthreads", "1", *local, "--no-dashboard")
+    worker = (*worker, "--local-directory", str(folder), "--death-timeout", "100")
+    processes = []
+    try:
+        for module, *words in (scheduler, worker, worker):
+            command = [sys.executable, "-m", f"distributed.cli.{module}", *words]
+            command += ["--scheduler-file", str(file)]
+            with (folder / f"{len(processes)}.log").open("wb") as log:
+                processes.append(
+                    subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
+                )
+        while not file.exists():
+            assert processes[0].poll() is None
+            time.sleep(0.05)
+        yield Cluster(file)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def workers(cluster: Cluster) -> Iterator[DaskWorkers]:
+    with DaskWorkers(None, str(cluster.file), says=lambda _: None) as executor:
+        executor._client.wait_for_workers(2, timeout=100)
+        yield executor
+
+
+def test_workers_of_dask_say_the_same_bits(workers: DaskWorkers, job: Path, tmp_path: Path):
+    assert workers.workers == 2
+    assert all_said(job, lambda: Spread(workers)) == all_said(job, lambda: None)
+    by_hand = shutil.copytree(job, tmp_path / "by_hand")
+    traces = open_traces([by_hand])
+
+    def written(spread: Spread | None) -> dict[str, bytes]:
+        assert {one.state for one in index_traces(traces, spread)} == {"made"}
+        assert keep_ranks(traces, spread).left_out == ()
+        files = [path for path in by_hand.iterdir() if path.suffix in {".dfindex", ".dfrank"}]
+        content = {path.name: path.read_bytes() for path in files}
+        for path in files:
+            path.unlink()
+        return content
+
+    here = written(None)
+    assert len(here) > 12
+    assert written(Spread(workers)) == here
+
+
+def test_workers_that_are_of_no_use_are_told_of(workers: DaskWorkers, cluster: Cluster, job: Path):
+    """One of another version, one without the reader; and where all are, nothing is answered."""
+    one, other = workers._there()
+    run = workers._client.run
+    opened = os.open(job, os.O_RDONLY)
+    try:
+        run(turned, "0.0.9", workers=[one])
+        told = cluster.told_by(job)
+        assert told == [f"worker {one} has dftrace_ai 0.0.9, and not {__version__}: left out"]
+        run(turned, __version__, has_reader=False, workers=[other])
+        with pytest.raises(DftraceError, match="no worker of .* is of use"):
+            cluster.told_by(job)
+        run(turned, __version__)
+        # What this process alone has open is not there for others.
+        with pytest.raises(DftraceError, match="no worker of .* is of use"):
+            cluster.told_by(Path(f"/proc/self/fd/{opened}"))
+        assert cluster.told_by(job) == []
+    finally:
+        os.close(opened)
+
+
+def test_a_worker_killed_in_the_middle_leaves_the_rest_to_others(
+    cluster: Cluster, job: Path, tmp_path: Path
+):
+    with DaskWorkers(None, str(cluster.file), says=lambda _: None) as executor:
+        spread = Killing(executor)
+        spread.marks = tmp_path
+        assert said(why([job], None, spread)) == said(why([job]))
+        assert executor.workers == 1
