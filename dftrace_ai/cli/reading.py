@@ -8,6 +8,7 @@ is, traces are opened, what is missing is warned of, and the exit status says so
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 FAILED: Final = 1
 CLOCKS_UNSURE: Final = 3
 MOST_HOSTS: Final = 16
+
+# Of a store, as a path has it.
+URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/.*", re.DOTALL)
 
 PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."
 
@@ -255,7 +259,7 @@ class Reading:
         self._older = 0
         self._found: dict[tuple[Path, ...], TraceSet] = {}
         self._is_here = not paths
-        self.paths = list(paths or self._newest_here())
+        self.paths = [_located(path) for path in paths or self._newest_here()]
         if readers is not None and readers.are_elsewhere:
             self.paths = [path.absolute() for path in self.paths]
         for path in self.paths:
@@ -282,7 +286,10 @@ class Reading:
         from dftrace_ai.spools.completing import Leavings, processes_that_run, waiting_events
 
         # What does not exist is left for the command to complain of.
-        given = matching_paths(self.paths, and_beside=True)
+        here = [path for path in self.paths if URL.fullmatch(str(path)) is None]
+        if not here:
+            return  # processes leave their spools on a machine
+        given = matching_paths(here, and_beside=True)
         leavings = Leavings(given, deep=not self._is_here)
         with shown_progress("completing traces of processes that died"):
             spools = leavings.clear()
@@ -461,6 +468,15 @@ class Reading:
         """End the command: with status 1 where faults were found, or not all could be read."""
         if failed or self.waiting:
             raise typer.Exit(FAILED)
+
+
+def _located(path: Path) -> Path:
+    """Return a path, that of a store as it was written: paths have one stroke where it has two."""
+    if URL.match(str(path)) is None:
+        return path
+    from dftrace_ai.analysis.reading.remote import remote_path
+
+    return remote_path(path) or path
 
 
 def _runs_of(traces: TraceSet) -> set[str]:

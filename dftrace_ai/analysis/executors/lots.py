@@ -115,5 +115,6 @@ def lots_of(
     for load, at in sorted(loads, key=lambda one: (-one[0], one[1])):
         inside = sorted(chosen[at])
         given = tuple(pieces[one].given for one in inside)
-        paths = tuple(str(trace.path) for one in inside for trace in pieces[one].traces)
+        traces = (trace for one in inside for trace in pieces[one].traces)
+        paths = tuple(str(trace.path) for trace in traces if not trace.file.is_remote)
         yield Lot(call, given, paths, load), inside

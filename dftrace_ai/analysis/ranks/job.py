@@ -292,7 +292,8 @@ class _Reading:
         # Of one that is not the last nothing is to be told of others.
         self._traces = traces if attempt is None else TraceSet(files, traces.skipped)
         size = sum(trace.file.content.stat().st_size for trace in files)
-        self._keeps = keep == "all" or (keep == "large" and size >= LARGE_BYTES)
+        is_remote = any(trace.file.is_remote for trace in files)
+        self._keeps = not is_remote and (keep == "all" or (keep == "large" and size >= LARGE_BYTES))
         self._spill = Spill()
         # The files of processes of which something may be kept, as they were before they were read.
         self._before: dict[int, list[TracedFile]] = {}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.reading.importing import traces_of
+from dftrace_ai.analysis.reading.remote import RemotePath, files_at, remote_path
 from dftrace_ai.analysis.reading.source import Source, read_head
 from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile, SkippedFile, TraceFile
@@ -164,7 +165,8 @@ def search_traces(paths: Iterable[str | os.PathLike[str]], *, deep: bool = True)
     given = list(paths)
     for last in (*(False,) * MOST_LISTINGS, True):
         listed = _listed(given, deep)
-        held, gone = held_parts([*listed.asked.values(), *listed.inside.values()])
+        here = (*listed.asked.values(), *listed.inside.values())
+        held, gone = held_parts(path for path in here if not isinstance(path, RemotePath))
         if last or not gone:
             break
     return _opened(listed, held, gone)
@@ -184,6 +186,12 @@ def _listed(paths: Iterable[str | os.PathLike[str]], deep: bool) -> _Listed:
     skipped: list[SkippedFile] = []
     deleted = []
     for path in matching_paths(paths):
+        if isinstance(path, RemotePath):
+            found_there = files_at(path, TRACE_SUFFIXES)
+            (asked if found_there == [path] else inside).update(
+                (str(one), one) for one in found_there
+            )
+            continue
         if was_deleted(path):
             deleted.append(path)
             continue
@@ -401,6 +409,10 @@ def matching_paths(
     """
     found: list[Path] = []
     for given in paths:
+        remote = remote_path(given)
+        if remote is not None:
+            found.append(remote)
+            continue
         text = os.fspath(given)
         if not any(letter in text for letter in WILD) or os.path.lexists(text):
             found.append(Path(given))

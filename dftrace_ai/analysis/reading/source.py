@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reader import HEADER_LINES, header_in
+from dftrace_ai.analysis.reading.remote import RemotePath
 from dftrace_ai.analysis.reading.trace_file import (
     TraceFile,
     codec_of,
     codec_of_name,
     keep,
-    open_regular,
+    opened,
 )
 from dftrace_ai.errors import TraceError, readable
 
@@ -72,11 +73,11 @@ def read_head(path: Path, content: Path | None = None) -> Head:
     """
     kept = None
     with readable(path):
-        file = open_regular(content or path)
+        file = opened(content or path)
         try:
             head = file.read(HEAD_BYTES)
         finally:
-            if content not in (None, path):
+            if content not in (None, path) or isinstance(path, RemotePath):
                 file.close()
             else:
                 kept = keep(path, file)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.remote import RemotePath, opened_remote
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF
 
@@ -145,7 +146,12 @@ class TraceFile:
         Raises:
             TraceError: it is not there any more, is no regular file, or cannot be opened.
         """
-        return self.kept.reopened() if self.kept else open_regular(self.content)
+        return self.kept.reopened() if self.kept else opened(self.content)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies in a store, beside which nothing is written."""
+        return isinstance(self.path, RemotePath)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -172,6 +178,11 @@ class SkippedFile:
 
 # Files that stay open for the next reader; of what a process may have open, at most an eighth.
 MOST_KEPT: Final = 128
+
+
+def opened(path: Path) -> io.FileIO:
+    """Open a file for reading, on this machine or in a store; as `open_regular`."""
+    return opened_remote(path) if isinstance(path, RemotePath) else open_regular(path)
 
 
 def open_regular(path: Path) -> io.FileIO:

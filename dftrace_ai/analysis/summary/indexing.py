@@ -113,6 +113,8 @@ def _left_out(parts: Sequence[Trace], reason: str) -> IndexedProcess:
 
 def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
     path, count = index_path(parts), len(parts)
+    if any(trace.file.is_remote for trace in parts):
+        raise TraceError("lies in a store, in which nothing is written")
     if any(trace.file.copy and not trace.path.exists() for trace in parts):
         raise TraceError("lies in a file with others, beside which nothing is written")
     try:
