@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from contextlib import ExitStack
+import signal
+import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dftrace_ai._version import __version__
@@ -15,7 +17,7 @@ from dftrace_ai.spare_folders import SpareFolder
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from typing import TypeAlias
 
     from typing_extensions import Self
@@ -242,19 +244,33 @@ def _named(addresses: Sequence[str]) -> str:
     return f"each of {counted(len(addresses), 'worker')}, {addresses[0]} the first,"
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have processes that are started ignore Ctrl+C: who started them ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _local_cluster(address: str, stack: ExitStack) -> str:
     """Start workers on this machine, and return the address of their scheduler."""
     from distributed import LocalCluster
 
     number = address.removeprefix(LOCAL)
     folder = stack.enter_context(SpareFolder())
-    cluster = LocalCluster(
-        n_workers=int(number),
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": False},
-        local_directory=str(folder),
-        silence_logs=logging.CRITICAL,
-    )
+    with _uninterrupted():
+        cluster = LocalCluster(
+            n_workers=int(number),
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            local_directory=str(folder),
+            silence_logs=logging.CRITICAL,
+        )
     stack.enter_context(cluster)
     return str(cluster.scheduler_address)
