@@ -9,25 +9,20 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dftrace_ai.analysis.executors.lots import Lot, Piece, Refused, lots_of, made_or_refused
+from dftrace_ai.analysis.executors.lots import Failed, Lot, Piece, Refused, lots_of, made_or_refused
+from dftrace_ai.analysis.executors.processes import Processes
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-__all__ = ["Executor", "Failed", "Lot", "Piece", "Spread"]
+__all__ = ["Executor", "Failed", "Lot", "Piece", "Processes", "Spread"]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
-
-
-class Failed(NamedTuple):
-    """What became of a lot that nobody could do, and why."""
-
-    reason: str
 
 
 class Executor(Protocol):

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dftrace_ai._version import __version__
-from dftrace_ai.analysis.executors import Failed
+from dftrace_ai.analysis.executors.lots import Failed
 from dftrace_ai.errors import ConfigError, DftraceError, missing_package
 from dftrace_ai.spare_folders import SpareFolder
 from dftrace_ai.wording import counted

@@ -35,6 +35,12 @@ class Refused(NamedTuple):
     message: str
 
 
+class Failed(NamedTuple):
+    """What became of a lot that nobody could do, and why."""
+
+    reason: str
+
+
 class Piece(NamedTuple, Generic[Given]):
     """What can be done by itself: what a function is given, and the files that it reads."""
 

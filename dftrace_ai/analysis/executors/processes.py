@@ -10,8 +10,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.executors import Failed
-from dftrace_ai.analysis.executors.lots import Lot, UnseenError
+from dftrace_ai.analysis.executors.lots import Failed, Lot, UnseenError
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.interpreters import begun, ended
 

@@ -15,7 +15,7 @@ from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.texts import few, time_text
-from dftrace_ai.analysis.why.members import judged_elsewhere, judged_of
+from dftrace_ai.analysis.why.judging import judged_elsewhere, judged_of
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
