@@ -11,6 +11,8 @@ from pathlib import Path
 from conftest import clean_environment
 from stress.pressure.test_hosts import namespaces
 
+from live.programs import until
+
 # A host: it forks its ranks, and says to them what is said to it. Each stands in the collective,
 # but for the one that is named.
 HOST = """
@@ -152,6 +154,7 @@ def made_job(out: Path, hosts: int, ranks: int, every_s: float) -> Iterator[Job]
         for host in running:
             assert host.stdout is not None
             assert host.stdout.readline() == "ready\n"
+        until(lambda: len(list(out.glob("*.live"))), lambda files: files == hosts * ranks)
         yield Job(out, running, options)
 
 

@@ -33,8 +33,8 @@ bool write_whole(const HeldFile& file, const std::string& text) {
 }  // namespace
 
 struct LiveFile::Work {
-    Work(const TraceSettings& settings, std::string spool)
-        : every_ms(settings.live_file_ms), mode(settings.file_mode), spool(std::move(spool)) {}
+    Work(const TraceSettings& settings, std::string spool_path)
+        : every_ms(settings.live_file_ms), mode(settings.file_mode), spool(std::move(spool_path)) {}
 
     const std::uint32_t every_ms;
     const std::uint32_t mode;
