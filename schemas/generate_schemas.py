@@ -179,6 +179,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.cli.migrate import Migration
     from dftrace_ai.generating.truth import Truth
     from dftrace_ai.generating.writing import Generated
+    from dftrace_ai.live.dumps.words import DumpsReport
     from dftrace_ai.live.stuck import Verdict
     from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunsReport
     from dftrace_ai.spools.completing import RecoveryReport
@@ -202,6 +203,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
         "generate": (Generated, "dftrace generate --json"),
         "generated": (Truth, "truth.json beside made traces"),
         "stuck": (Verdict, "dftrace stuck --json"),
+        "stuck-dumps": (DumpsReport, "dftrace stuck DUMPS... --json"),
         "runs": (RunsReport, "dftrace runs --json"),
         "runs-compare": (ComparisonReport, "dftrace runs --compare --json"),
         "inspect-check": (Report, "dftrace inspect check --json"),

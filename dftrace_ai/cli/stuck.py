@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.reading import Json, Run, tell_watched, watched_here
+from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dftrace_ai.live import Verdict
 
 BAD_INPUT = 2
@@ -22,9 +25,9 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="[PATHS]...",
-            help="Directories in which processes write traces, and snapshots of other hosts, "
-            "made there by `dftrace top --once --json`. Without any: all below the current "
-            "directory.",
+            help="Directories in which processes write traces, snapshots of other hosts, made "
+            "there by `dftrace top --once --json`, and dumps of PyTorch's flight recorder, or "
+            "directories with such. Without any: all below the current directory.",
         ),
     ] = None,
     idle: Annotated[
@@ -32,7 +35,8 @@ def command(
         typer.Option(
             min=0.0,
             metavar="SECONDS",
-            help="A thread in a span is stuck when it has recorded nothing for longer than this.",
+            help="A thread in a span is stuck when it has recorded nothing for longer than this; "
+            "in dumps a call that all ranks are in.",
         ),
     ] = 60.0,
     json: Json = False,
@@ -42,7 +46,8 @@ def command(
 
     Looks once, at running processes, without their noticing. Ranks in a collective wait
     for those that are elsewhere; the likely cause is marked. Of several runs the newest of those
-    that run is judged.
+    that run is judged. Dumps of PyTorch's flight recorder are compared call by call: who is
+    missing, or has called something else.
 
     Example: dftrace stuck out --idle 30
 
@@ -51,10 +56,14 @@ def command(
     """
     from dftrace_ai.live import Observer, find_stuck
     from dftrace_ai.live.died import died_in
+    from dftrace_ai.live.dumps.flight_dumps import dump_files
     from dftrace_ai.live.verdict_words import finding_lines
 
     try:
         paths = paths or watched_here()
+        if files := dump_files(paths):
+            _judge_dumps(files, paths, idle, run or "last", as_json=json)
+            return
         observer = Observer(paths, run=run or "last")
         verdict = find_stuck(observer.look(), idle)
     except DftraceError as error:
@@ -68,19 +77,55 @@ def command(
         raise typer.Exit(STUCK)
 
 
-def _print(verdict: Verdict, *, as_json: bool) -> None:
+def _judge_dumps(
+    files: list[Path], paths: list[Path], idle: float, run: str, *, as_json: bool
+) -> None:
+    """Tell what dumps say, and what is known beside them."""
+    from dftrace_ai.live.dumps import judge, read_dumps
+    from dftrace_ai.live.dumps.beside import own_traces
+    from dftrace_ai.live.dumps.words import report_lines, report_of
+    from dftrace_ai.live.verdict_words import verdict_lines
+
+    with shown_progress("reading dumps"):
+        dumps = read_dumps(files)
+    for skipped in dumps.skipped:
+        complain(f"not read: {skipped}", loud=True)
+    if not dumps.by_rank:
+        raise DftraceError("none of the dumps could be read")
+    own = own_traces([path for path in paths if path not in files], dumps, idle, run)
+    report = report_of(dumps, judge(dumps, own.groups, idle), own)
     if as_json:
-        import orjson
+        _print_json(report)
+    else:
+        lines = list(report_lines(report))
+        if report.live is not None and report.live.stuck:
+            lines += verdict_lines(report.live)
+        _print_lines(lines)
+    if report.stuck:
+        raise typer.Exit(STUCK)
 
-        from dftrace_ai.cli.terminal import acting_escaped, write_out
 
-        option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        write_out(acting_escaped(orjson.dumps(verdict, option=option).decode()))
-        return
+def _print(verdict: Verdict, *, as_json: bool) -> None:
+    from dftrace_ai.live.verdict_words import verdict_lines
+
+    if as_json:
+        _print_json(verdict)
+    else:
+        _print_lines(verdict_lines(verdict))
+
+
+def _print_json(value: object) -> None:
+    import orjson
+
+    from dftrace_ai.cli.terminal import acting_escaped, write_out
+
+    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+    write_out(acting_escaped(orjson.dumps(value, option=option).decode()))
+
+
+def _print_lines(lines: Iterable[tuple[str, str]]) -> None:
     from rich.text import Text
 
     from dftrace_ai.cli.terminal import console, print_all
-    from dftrace_ai.live.verdict_words import verdict_lines
 
-    lines = verdict_lines(verdict)
     print_all(console(), (Text(line, style, overflow="fold") for line, style in lines))

@@ -40,6 +40,11 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
             yield _shown(stands), ""
 
 
+def standing_text(one: Finding) -> str:
+    """Return where the process of a finding stands, without its name."""
+    return _group_in_words([one]).removeprefix(f"{one.label} ")
+
+
 MOST_WAITED = 4
 
 

@@ -1,0 +1,97 @@
+"""What our own spools and traces say beside dumps: where ranks stand, who is in which group."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.errors import TraceError
+from dftrace_ai.live.died import died_in
+from dftrace_ai.live.observer import Observer
+from dftrace_ai.live.stuck import Finding, Verdict, find_stuck, finding_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dftrace_ai.live.dumps.flight_dumps import Dumps
+
+# Groups are told when they are met, and again at the beginning of each part of a trace.
+_MOST_LINES: Final = 200_000
+
+
+@dataclass(frozen=True)
+class OwnTraces:
+    """What is known of the ranks beside their dumps.
+
+    Attributes:
+        standing: where each rank stands, or stood when it died, by its rank.
+        groups: the ranks of process groups by their names.
+        verdict: that of the processes whose spools are there; None without any.
+    """
+
+    standing: dict[int, Finding]
+    groups: dict[str, list[frozenset[int]]]
+    verdict: Verdict | None
+
+
+def own_traces(paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last") -> OwnTraces:
+    """Look at what lies beside dumps.
+
+    Args:
+        paths: directories and files, without those that are dumps.
+        dumps: the dumps; traces are read for groups where these lack ranks.
+        idle_s: seconds of quiet from which on a thread counts as stuck.
+        run: of several runs the one that is meant, as for `Observer`.
+
+    Returns:
+        What is known; nothing where there is neither a spool nor a trace.
+    """
+    standing: dict[int, Finding] = {}
+    verdict = None
+    try:
+        seen = Observer(paths, run=run).look()
+    except TraceError:
+        pass  # nothing runs there: the traces may tell
+    else:
+        verdict = find_stuck(seen, idle_s)
+        for process in seen.processes:
+            if process.rank is not None and not process.worker:
+                standing[process.rank] = finding_of(
+                    "stuck" if process.state == "alive" else "dead", process, process.main
+                )
+    if paths and not dumps.by_rank.keys() <= standing.keys():
+        for finding in died_in(paths, run):
+            if finding.rank is not None:
+                standing.setdefault(finding.rank, finding)
+    return OwnTraces(standing, _groups_in(paths, run) if _lack_ranks(dumps) else {}, verdict)
+
+
+def _lack_ranks(dumps: Dumps) -> bool:
+    return any(
+        call.group not in dump.ranks for dump in dumps.by_rank.values() for call in dump.calls
+    )
+
+
+def _groups_in(paths: list[Path], run: str) -> dict[str, list[frozenset[int]]]:
+    from dftrace_ai.analysis.reading import open_traces
+
+    found: dict[str, list[frozenset[int]]] = defaultdict(list)
+    try:
+        traces = list(open_traces(paths, run)) if paths else []
+    except TraceError:
+        return {}
+    for trace in traces:
+        for _, line in islice(trace.lines(), _MOST_LINES):
+            if b'"process_group"' not in line:
+                continue
+            try:
+                told = json.loads(json.loads(line)["args"]["value"])
+                name, ranks = str(told["name"]), frozenset(map(int, told["ranks"]))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue  # a line of somebody else's, or a group whose ranks nobody knew
+            if ranks and ranks not in found[name]:
+                found[name].append(ranks)
+    return dict(found)

@@ -1,0 +1,130 @@
+"""Dumps that torch writes for jobs on gloo, which torchrun starts: who is named, and that nobody else is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import clean_environment
+from printed_json import checked
+
+from dftrace_ai.live import snapshot_json
+from dftrace_ai.live.dumps import judge, read_dumps
+from live.dumps.gloo_jobs import CASES
+from live.dumps.made_dumps import touched
+from live.made import dead, snapshot_of
+from live.programs import dftrace
+
+JOBS = Path(__file__).with_name("gloo_jobs.py")
+LIMIT_S = 100
+
+FAULTS = {
+    "missing": "missing",
+    "op": "mismatched collective",
+    "size": "mismatched size",
+    "gathered": "mismatched size",
+    "dtype": "mismatched dtype",
+    "order": "wrong order",
+}
+CLEAN = CASES.keys() - FAULTS
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of dumps for each case, as if written a minute after the last call."""
+    folder = tmp_path_factory.mktemp("gloo")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"),
+            *(str(JOBS), str(folder), *CASES),
+        ],
+        env=clean_environment() | {"TORCH_FR_BUFFER_SIZE": "200", "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=LIMIT_S,
+    )
+    for path in folder.glob("*/fr_*.json"):
+        said = json.loads(path.read_bytes())
+        for file in (path, path.with_suffix("")):
+            touched(file, said, after_s=61.0)
+    return folder
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_who_hangs_is_named(dumps: Path, case: str) -> None:
+    # By JSON alone as by both: a pickle is taken where there is one.
+    for paths in ([dumps / case], sorted((dumps / case).glob("*.json"))):
+        cause = judge(read_dumps(paths)).cause
+        assert (cause.kind, cause.ranks) == (FAULTS[case], (1,))
+
+
+@pytest.mark.parametrize("case", sorted(CLEAN))
+def test_nobody_is_accused_of_a_job_that_ends(dumps: Path, case: str) -> None:
+    found = judge(read_dumps([dumps / case]), idle_s=0.0)
+    assert found.cause.kind == "none"
+    assert found.problems == ()
+
+
+def test_real_pickles_are_read_as_pickle_reads_them(dumps: Path) -> None:
+    from dftrace_ai.live.dumps.plain_pickle import plain_pickle
+
+    for path in dumps.glob("*/fr_?"):
+        assert plain_pickle(path.read_bytes()) == pickle.loads(path.read_bytes())
+
+
+def test_what_is_told_of_a_hang(dumps: Path, tmp_path: Path) -> None:
+    folder = dumps / "missing"
+    done = dftrace("stuck", folder)
+    assert done.status == 1
+    line = next(
+        number
+        for number, line in enumerate(JOBS.read_text(encoding="utf-8").splitlines(), 1)
+        if line.startswith("def missing")
+    )
+    assert done.out.splitlines() == [
+        (
+            "rank 1 has not come to all_reduce 2 of default_pg (3 ranks), the others have been in it "
+            "for 61 s"
+        ),
+        "  rank 1 in no collective",
+        f"  it was called at gloo_jobs.py:{line + 2} in missing",
+    ]
+    # With what our own recorder knew of the ranks.
+    path = ("pipeline.train", "dataloader.fetch.iter")
+    ranks = [dead(rank, *path, for_s=63.0) for rank in range(3)]
+    seen = replace(snapshot_of(*ranks), problems=[])
+    (tmp_path / "seen.json").write_bytes(snapshot_json(seen))
+    done = dftrace("stuck", tmp_path / "seen.json", folder)
+    assert done.out.splitlines()[1].startswith(
+        "  rank 1 in no collective; died in dataloader.fetch.iter, last sign of life 63 s ago"
+    )
+    said = checked(dftrace("stuck", "--json", tmp_path / "seen.json", folder).out, "stuck-dumps")
+    assert said["verdict"]["kind"] == "missing"
+    assert [one["rank"] for one in said["standing"]] == [1]
+    assert said["dumps"]["ranks"] == [0, 1, 2]
+
+
+def test_a_directory_has_dumps_and_what_else_a_run_leaves(dumps: Path, tmp_path: Path) -> None:
+    for path in (dumps / "op").glob("fr_?"):
+        os.link(path, tmp_path / path.name)
+    (tmp_path / "notes-7.json").write_text('{"lr": 1}')
+    (tmp_path / "checkpoint_7.pt").write_bytes(b"PK\3\4")
+    done = dftrace("stuck", tmp_path)
+    assert (done.status, done.err) == (1, "")
+    assert done.out.startswith("rank 1 has called broadcast where the others have called all_")
+    (tmp_path / "fr_0").unlink()
+    done = dftrace("stuck", tmp_path)
+    assert "no dump of rank 0" in done.out
+    damaged = tmp_path / "fr_1"
+    damaged.unlink()
+    damaged.write_bytes(b"\x80\x02}")
+    (tmp_path / "fr_2").unlink()
+    done = dftrace("stuck", tmp_path)
+    assert done.status == 2
+    assert done.err.splitlines()[-1] == "dftrace: none of the dumps could be read"

@@ -1,0 +1,79 @@
+"""Hangs that are planted in made jobs are named from their dumps, with the rank; jobs that end are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sampling import times
+
+from dftrace_ai.live.dumps import judge, read_dumps
+from live.dumps.made_dumps import PLANTS, Planted, planted, write, write_json
+
+
+def is_right(job: Planted, folder: Path) -> bool:
+    cause = judge(read_dumps([folder])).cause
+    if cause.kind != job.kind:
+        return False
+    if job.kind == "none":
+        return True
+    # Of two that wait for each other, or differ, neither is the odd one.
+    alone = job.group_size > 2 and job.kind != "wrong order"
+    return cause.ranks == (job.rank,) if alone else job.rank in cause.ranks
+
+
+@pytest.mark.sampled(0.1)
+@pytest.mark.parametrize("plant", range(len(PLANTS)), ids=PLANTS)
+@pytest.mark.parametrize("lot", range(10))
+def test_what_is_planted_is_named(plant: int, lot: int, tmp_path: Path) -> None:
+    wrong = []
+    for number in range(times(10, 0.5)):
+        seed = plant + len(PLANTS) * (10 * lot + number)
+        job = planted(seed)
+        form = write if number % 2 else write_json
+        if not is_right(job, form(job.dumps, tmp_path / str(seed))):
+            wrong.append((seed, job.kind, job.rank))
+    assert not wrong
+
+
+def test_a_rank_without_a_dump_is_told_beside_another_cause(tmp_path: Path) -> None:
+    job = next(job for job in map(planted, range(2, 200, 10)) if len(job.dumps) > 8)
+    absent = max(job.dumps.keys() - {job.rank})
+    del job.dumps[absent]
+    found = judge(read_dumps([write(job.dumps, tmp_path / "fr")]))
+    assert found.cause.kind == "mismatched collective"
+    assert found.no_dump == (absent,)
+
+
+def test_a_call_that_all_are_in_is_a_hang_when_it_lasts(tmp_path: Path) -> None:
+    job = planted(4)
+    for dump in job.dumps.values():
+        dump["entries"] = dump["entries"][:3]
+        dump["entries"][-1] |= {
+            "state": "started",
+            "time_discovered_completed_ns": None,
+            "retired": False,
+            "profiling_name": "nccl:all_reduce",
+            "process_group": ("world", "world"),
+            "collective_seq_id": 1,
+            "input_sizes": [[4]],
+            "output_sizes": [[4]],
+        }
+    dumps = read_dumps([write(job.dumps, tmp_path / "fr", after_s=30.0)])
+    assert judge(dumps).cause.kind == "none"
+    cause = judge(dumps, idle_s=20.0).cause
+    assert (cause.kind, cause.ranks) == ("under way", tuple(job.dumps))
+
+
+def test_times_of_files_that_were_lost_hide_nothing(tmp_path: Path) -> None:
+    job = planted(1)
+    assert job.kind == "missing"
+    folder = write(job.dumps, tmp_path / "fr", after_s=-1e9)
+    cause = judge(read_dumps([folder])).cause
+    assert (cause.kind, cause.waiting_s) == ("missing", None)
+    assert job.rank in cause.ranks
+
+
+def test_ranks_that_are_a_moment_apart_hang_in_nothing(tmp_path: Path) -> None:
+    job = planted(1)
+    assert judge(read_dumps([write(job.dumps, tmp_path / "fr", after_s=0.2)])).cause.kind == "none"
