@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from dftrace_ai.cli.long_tables import All, left_out_told, worst
 from dftrace_ai.cli.reading import PATHS_HELP, Reading, Recover, Run, json_option
 from dftrace_ai.cli.terminal import (
-    MOST_ROWS,
     NAME_LETTERS,
     console,
     print_all,
@@ -23,7 +23,7 @@ from dftrace_ai.cli.terminal import (
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -59,6 +59,7 @@ def command(
         ),
     ] = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
+    every: All = False,
     run: Run = None,
     recover: Recover = True,
 ) -> None:
@@ -73,7 +74,7 @@ def command(
     when files of a directory were skipped, 2 when nothing can be read.
     """
     if paths:
-        _show_traces(paths, run, as_json=json, recover=recover)
+        _show_traces(paths, run, as_json=json, recover=recover, every=every)
         return
     facts = collect()
     if json:
@@ -95,7 +96,9 @@ def command(
         raise typer.Exit(FAULTS_FOUND)
 
 
-def _show_traces(paths: list[Path], run: str | None, *, as_json: bool, recover: bool) -> None:
+def _show_traces(
+    paths: list[Path], run: str | None, *, as_json: bool, recover: bool, every: bool
+) -> None:
     from dftrace_ai.analysis.trace_facts import facts_of
 
     reading = Reading(paths, recover=recover, run=run or "all")
@@ -105,13 +108,14 @@ def _show_traces(paths: list[Path], run: str | None, *, as_json: bool, recover: 
         write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)))
     else:
         out = console()
-        print_all(out, [*_table(facts, out.width), _told(facts)])
+        files = worst(facts.files, _trouble, every=every)
+        print_all(out, [*_table(files, out.width), _told(facts, len(facts.files) - len(files))])
     reading.warn(f"skipped: {skipped}" for skipped in facts.skipped)
     reading.warn(facts.notes)
     reading.end(failed=bool(facts.skipped))
 
 
-def _table(facts: TraceFacts, width: int) -> Iterator[RenderableType]:
+def _table(files: Iterable[FileFacts], width: int) -> Iterator[RenderableType]:
     from dftrace_ai.analysis.reading.reach import local_text
 
     names = ("file", "process", "began", "ended", "length", "events", "bytes", "lost")
@@ -126,11 +130,21 @@ def _table(facts: TraceFacts, width: int) -> Iterator[RenderableType]:
             f"{file.bytes:,}",
             f"{file.losses.get('dropped', 0):,}",
         )
-        for file in facts.files[:MOST_ROWS]
+        for file in files
     ]
     return rows_told(
         names, [at >= FIRST_FIGURE for at in range(len(names))], rows, width, PATH_ROOM
     )
+
+
+WORST_FILES: Final = "files that did not end in order or lost something first, then the largest"
+
+
+def _trouble(file: FileFacts) -> tuple[bool, int, int]:
+    """How much is wrong with a file."""
+    failed = file.error or file.signal or file.exit_status or file.write_error
+    is_odd = bool(failed) or bool(file.losses) or file.state != "complete"
+    return is_odd, sum(file.losses.values()), file.bytes
 
 
 def _ending(file: FileFacts) -> str:
@@ -152,21 +166,19 @@ def _process(file: FileFacts) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _told(facts: TraceFacts) -> str:
+def _told(facts: TraceFacts, left_out: int) -> str:
     told = counted(len(facts.files), "file")
     told += f" of {counted(facts.runs, 'run')}" if facts.runs else ""
     if any(file.events is not None for file in facts.files):
         told += f", {counted(facts.events, 'event')} by their closing lines"
     else:
         told += "; no closing line counts events"
-    more = len(facts.files) - MOST_ROWS
-    if more > 0:
-        told += f"; {counted(more, 'file')} more than shown, --json has all"
     made = [file.generated for file in facts.files if file.generated]
     nobody = (
         f"{counted(len(made), 'file')} made by dftrace generate: {shown(made[0])}" if made else ""
     )
-    return "\n".join(filter(None, (told, nobody, shown(facts.clocks.told))))
+    cut = left_out_told(left_out, WORST_FILES) if left_out else ""
+    return "\n".join(filter(None, (cut, told, nobody, shown(facts.clocks.told))))
 
 
 def collect() -> dict[str, dict[str, Fact]]:

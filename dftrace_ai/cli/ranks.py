@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.long_tables import All, left_out_told
 from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
 from dftrace_ai.cli.reading import (
     Attempt,
@@ -36,7 +37,6 @@ from dftrace_ai.cli.terminal import (
     write_json,
 )
 from dftrace_ai.errors import ConfigError, needs_numpy
-from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,6 +83,7 @@ def command(
     attempt: Attempt = None,
     max_error: MaxError = None,
     certain: Certain = False,
+    every: All = False,
     recover: Recover = True,
     jobs: Jobs = None,
     dask: Dask = None,
@@ -138,28 +139,30 @@ def command(
         head = told[0][1] if told else verdict.verdict
         print_all(out, laid_out(verdict_lines(verdict), out, head, told))
         if by is not None:
-            print_all(out, ["", *rank_lines(verdict, by, out.width)])
+            print_all(out, ["", *rank_lines(verdict, by, out.width, every=every)])
         if table:
-            print_all(out, ["", *call_lines(verdict.collectives, out.width)])
+            print_all(out, ["", *call_lines(verdict.collectives, out.width, every=every)])
     reading.end(
         failed=readers.left_out
         or fails(fail_on, (finding.severity for finding in verdict.findings))
     )
 
 
-def call_lines(rows: Sequence[CollectiveRow], width: int) -> Iterator[RenderableType]:
+def call_lines(
+    rows: Sequence[CollectiveRow], width: int, *, every: bool = False
+) -> Iterator[RenderableType]:
     """Yield a table of collectives, those with most waiting first."""
     if not rows:
         yield "no collectives that all of their members have"
         return
-    ordered = sorted(rows, key=lambda row: -row.wait_share)[:MOST_ROWS]
+    ordered = sorted(rows, key=lambda row: -row.wait_share)[: None if every else MOST_ROWS]
     cells = [_call_cells(row) for row in ordered]
     title = "Collectives: what they take when all are there, and who waits"
     made, kept = fitted_table(title, CALL_TEXTS, CALL_FIGURES, cells, CALL_SPARED, width)
     yield made
     yield from no_room_told(CALL_FIGURES, kept)
-    if len(rows) > MOST_ROWS:
-        yield f"{counted(len(rows) - MOST_ROWS, 'row')} more; --json has all"
+    if len(rows) > len(ordered):
+        yield left_out_told(len(rows) - len(ordered), "those in which ranks wait most")
 
 
 def _call_cells(row: CollectiveRow) -> dict[str, str]:
@@ -193,7 +196,9 @@ def _most(shares: Iterable[RankShare]) -> str:
     return "-" if first is None else f"rank {first.rank} {100 * first.share:.0f} %"
 
 
-def rank_lines(verdict: RanksVerdict, by: str, width: int) -> Iterator[RenderableType]:
+def rank_lines(
+    verdict: RanksVerdict, by: str, width: int, *, every: bool = False
+) -> Iterator[RenderableType]:
     """Yield a table of ranks, or of those with a place in common, who is latest first.
 
     Raises:
@@ -204,11 +209,12 @@ def rank_lines(verdict: RanksVerdict, by: str, width: int) -> Iterator[Renderabl
     title = "Ranks: work of their own and waiting, the usual step"
     if len(grouped) < len(verdict.by_rank):
         title += ", on average over those of a row"
-    made, kept = fitted_table(title, (by,), RANK_FIGURES, cells[:MOST_ROWS], RANK_SPARED, width)
+    some = cells if every else cells[:MOST_ROWS]
+    made, kept = fitted_table(title, (by,), RANK_FIGURES, some, RANK_SPARED, width)
     yield made
     yield from no_room_told(RANK_FIGURES, kept)
-    if len(cells) > MOST_ROWS:
-        yield f"{counted(len(cells) - MOST_ROWS, 'row')} more; --json has all"
+    if len(cells) > len(some):
+        yield left_out_told(len(cells) - len(some), "those that are latest")
 
 
 def _grouped(rows: Sequence[RankRow], by: str) -> Mapping[str, list[RankRow]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from dftrace_ai.cli.long_tables import All, left_out_told, spread_told, spreads, worst
 from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
 from dftrace_ai.cli.reading import (
     Paths,
@@ -38,13 +39,15 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.summary.report import By as ReportBy
     from dftrace_ai.analysis.summary.report import Report, Row, SortKey
     from dftrace_ai.analysis.summary.rows import LineRow, TensorRow, TreeRow
+
+T = TypeVar("T")
 
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.
@@ -127,6 +130,7 @@ def command(
             "host, pid, tid, dur_us and args.NAME; self is still without all that lies inside"
         ),
     ] = None,
+    every: All = False,
     run: Run = None,
     recover: Recover = True,
     jobs: Jobs = None,
@@ -185,7 +189,7 @@ def command(
         write_out(csv_text(report))
     else:
         out = console()
-        print_all(out, summary_tables(report, out.width))
+        print_all(out, summary_tables(report, out.width, sort, every=every))
     reading.warn(report.warnings)
     reading.end(failed=readers.left_out or bool(report.skipped))
 
@@ -198,58 +202,131 @@ def _all_of(where: Sequence[str] | None) -> str | None:
     return all_of(where)
 
 
-def summary_tables(report: Report, width: int) -> list[RenderableType]:
+def summary_tables(
+    report: Report, width: int, sort: Sort | None = None, *, every: bool = False
+) -> list[RenderableType]:
     """Return what to print: spans, other events, and closing lines."""
     # Figures that do not fit into the width, in letters of a line, are left out, which is said.
     tables: list[RenderableType]
     if report.tree is not None:
-        tables = _tree_table(report.tree, width) if report.tree else [_no_spans(report)]
-        return [*tables, *_closing_lines(report, max(0, len(report.tree) - MOST_ROWS))]
+        # Whatever is around a place takes as long and longer: so the tree stays whole.
+        tree, cut = _shown(report.tree, "the longest total", lambda row: row.total_us, every)
+        order = {id(row): at for at, row in enumerate(report.tree)}
+        tree = sorted(tree, key=lambda row: order[id(row)])
+        tables = _tree_table(tree, width) if tree else [_no_spans(report)]
+        return [*tables, *_closing_lines(report, cut)]
     if report.tensors is not None:
-        tables = _tensor_table(report.tensors, width) if report.tensors else [_no_tensors(report)]
-        return [*tables, *_closing_lines(report, max(0, len(report.tensors) - MOST_ROWS))]
+        tensors, cut = _shown(
+            report.tensors, "the most values that are not finite", lambda row: row.nonfinite, every
+        )
+        tables = _tensor_table(tensors, width) if tensors else [_no_tensors(report)]
+        return [*tables, *_closing_lines(report, cut)]
     if report.lines is not None:
-        tables = _line_table(report.lines, width) if report.lines else [NO_LINES]
-        return [*tables, *_closing_lines(report, max(0, len(report.lines) - MOST_ROWS))]
+        lines, cut = _shown(report.lines, "the longest self", lambda row: row.self_us, every)
+        tables = _line_table(lines, width) if lines else [NO_LINES]
+        return [*tables, *_closing_lines(report, cut)]
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
     bodies = [row for row in report.spans if row.loop == "body"]
     spans = [row for row in report.spans if row.loop != "body"]
     tables = [] if report.spans else [_no_spans(report)]
     places = _places(report) if report.by == "rank" else {}
     spared: set[str] = set()
+    cuts: list[str] = []
     texts = [] if report.by in ("name", "category") else [report.by]
+    figure = sort.value if sort else "total"
     for title, column, rows in (
         ("Spans", "category", spans),
         ("Bodies of loops, with all that is done in them", "loop of", bodies),
     ):
         if not rows:
             continue
+        if len(rows) > MOST_ROWS and report.by in SPREAD_BY and not every:
+            tables += _spread_table(title, column, rows, report.by, places, width)
+            cuts.append(spread_told(len(rows), report.by))
+            continue
+        kept_rows, cut_told = _shown(
+            rows, f"the greatest {figure}", lambda row: _worth(row, figure), every
+        )
+        cuts += cut_told
         heads = [*texts, column, *([] if report.by == "category" else ["name"])]
-        cells = [_cells(row, heads, places) for row in rows[:MOST_ROWS]]
+        cells = [_cells(row, heads, places) for row in kept_rows]
         table, kept = fitted_table(title, heads, FIGURES, cells, SPARED, width)
         spared |= set(FIGURES) - set(kept)
         tables.append(table)
     if report.others:
+        kept_others, cut_told = _shown(
+            report.others, "the greatest count", lambda row: row.count, every
+        )
+        cuts += cut_told
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
         cells_of_others = [
             (
                 *(shown(text, NAME_LETTERS) for text in (row.kind, row.cat, row.name)),
                 f"{row.count:,}",
             )
-            for row in report.others[:MOST_ROWS]
+            for row in kept_others
         ]
         tables.append(with_rows(others, cells_of_others, width))
-    hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, report.others))
-    return [*tables, *no_room_told(FIGURES, set(FIGURES) - spared), *_closing_lines(report, hidden)]
+    return [*tables, *no_room_told(FIGURES, set(FIGURES) - spared), *_closing_lines(report, cuts)]
 
 
-def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
+SPREAD_BY = ("rank", "host", "process")
+SPREAD_FIGURES = ("count", "total", "least", "median", "greatest", "of", "beyond")
+SPREAD_SPARED = ("count", "least", "total", "median")
+
+
+def _shown(
+    rows: Sequence[T], what: str, worth: Callable[[T], float], every: bool
+) -> tuple[Sequence[T], list[str]]:
+    """Return the rows that are printed, and what is said of others."""
+    kept = worst(rows, worth, every=every)
+    left_out = len(rows) - len(kept)
+    return kept, [left_out_told(left_out, f"those with {what}")] if left_out else []
+
+
+def _worth(row: Row, figure: str) -> float:
+    value = row.count if figure == "count" else getattr(row, f"{figure}_us")
+    return -1.0 if value is None else float(value)
+
+
+def _spread_table(
+    title: str,
+    column: str,
+    rows: Sequence[Row],
+    by: str,
+    places: Mapping[str, str],
+    width: int,
+) -> list[RenderableType]:
+    cells = []
+    for one in spreads(rows)[:MOST_ROWS]:
+        times = (one.total_us, one.least_us, one.median_us, one.greatest_us)
+        values = (
+            shown(one.cat, NAME_LETTERS),
+            shown(one.name or "", NAME_LETTERS),
+            f"{one.groups:,}",
+            f"{one.spans:,}",
+            *map(_time, times),
+            shown(places.get(one.of, one.of), NAME_LETTERS),
+            f"+{_time(one.beyond_us)}",
+        )
+        heads = (column, "name", _several(by), *SPREAD_FIGURES)
+        cells.append(dict(zip(heads, values, strict=True)))
+    figures = (_several(by), *SPREAD_FIGURES)
+    title = f"{title}: totals of each {by}, and the {by} with the greatest"
+    table, kept = fitted_table(title, [column, "name"], figures, cells, SPREAD_SPARED, width)
+    return [table, *no_room_told(figures, kept)]
+
+
+def _several(by: str) -> str:
+    return "processes" if by == "process" else f"{by}s"
+
+
+def _closing_lines(report: Report, cuts: Sequence[str]) -> Iterator[str]:
     """Yield what stands below the tables: how much there is, and what is missing."""
     from dftrace_ai.analysis.reading.reach import local_text
     from dftrace_ai.trace_format.header_and_footer import LOSSES
 
-    if hidden:
-        yield f"{counted(hidden, 'row')} more; --json prints all"
+    yield from cuts
     if report.rows_left_out:
         yield f"{counted(report.rows_left_out, 'row')} more, which --top leaves out"
     shares = [row.share or 0.0 for row in report.spans]
@@ -285,7 +362,7 @@ def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
 def _tree_table(rows: Sequence[TreeRow], width: int) -> list[RenderableType]:
 
     cells = []
-    for row in rows[:MOST_ROWS]:
+    for row in rows:
         name = shown(f"{row.cat}.{row.name}", NAME_LETTERS)
         indent = INDENT * min(len(row.path) - 1, MOST_INDENTS)
         figures = {"count": f"{row.count:,}", "share": _share(row.share)}
@@ -299,7 +376,7 @@ def _tree_table(rows: Sequence[TreeRow], width: int) -> list[RenderableType]:
 def _tensor_table(rows: Sequence[TensorRow], width: int) -> list[RenderableType]:
 
     cells = []
-    for row in rows[:MOST_ROWS]:
+    for row in rows:
         step = row.first_nonfinite_step
         values = {name: getattr(row, name) for name in ("first", "last", "min", "max")}
         cells.append(
@@ -331,7 +408,7 @@ def _line_table(rows: Sequence[LineRow], width: int) -> list[RenderableType]:
             "share": _share(row.share),
             "CPU": _share(row.cpu_us / row.self_us if row.self_us else None),
         }
-        for row in rows[:MOST_ROWS]
+        for row in rows
     ]
     title = "Lines of the program, by samples of its stacks"
     table, kept = fitted_table(title, ["line"], LINE_FIGURES, cells, LINE_SPARED, width)

@@ -49,8 +49,9 @@ MOST_WAITED = 4
 
 
 def waited_lines(waited: Iterable[WaitedFor]) -> Iterator[str]:
-    """Return a line for each rank that others waited for, of those the first few."""
-    for one in [one for one in waited if one.is_much][:MOST_WAITED]:
+    """Return a line for each rank that others waited for, those for which they did longest."""
+    many = sorted((one for one in waited if one.is_much), key=lambda one: -one.alone_s)
+    for one in many[:MOST_WAITED]:
         words = f"rank {one.rank} is waited for"
         if one.of:
             words += (
@@ -60,6 +61,9 @@ def waited_lines(waited: Iterable[WaitedFor]) -> Iterator[str]:
         if one.now:
             words += f"; the others stand in {one.now} for {age_text(one.now_s)}"
         yield _shown(words)
+    if len(many) > MOST_WAITED:
+        ranks = counted(len(many) - MOST_WAITED, "rank")
+        yield f"{ranks} more for which others waited shorter: --json has all"
 
 
 def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -202,7 +206,7 @@ def problem_lines(problems: Iterable[str]) -> Iterator[str]:
     for problem in lines[:MOST_PROBLEMS]:
         yield f"not read: {_shown(problem)}"
     if len(lines) > MOST_PROBLEMS:
-        yield f"not read: {len(lines) - MOST_PROBLEMS:,} more"
+        yield f"not read: {len(lines) - MOST_PROBLEMS:,} more, which --json has"
 
 
 def _shown(text: str) -> str:

@@ -93,6 +93,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(("terminal", "commands", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
         "serving": {"terminal", "reading"},
+        "long_tables": {"terminal"},
         **dict.fromkeys(
             (
                 *(
@@ -110,7 +111,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                 *("view", "why", "ranks", "whatif", "run_end"),
             ),
             {
-                *("terminal", "commands", "reading", "readers", "summary"),
+                *("terminal", "commands", "reading", "readers", "summary", "long_tables"),
                 *("live_view", "runs_view", "trace_server", "run_folder", "serving"),
             },
         ),

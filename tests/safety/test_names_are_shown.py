@@ -133,7 +133,8 @@ def test_a_thousand_rows_are_printed_and_the_rest_is_counted(tmp_path: Path) -> 
     path = trace.write(tmp_path / "t.pfw.gz")
     out = invoke("summary", path).out
     assert sum(" compute " in line for line in out.splitlines()) == 1000
-    assert "500 rows more; --json prints all" in out
+    rule = "those with the greatest total; --all prints all, --json has them, too"
+    assert f"500 rows more; shown are {rule}" in " ".join(out.split())
     assert len(json.loads(invoke("summary", "--json", path).out)["spans"]) == 1500
 
 

@@ -12,6 +12,7 @@ from dftrace_ai.analysis.limits import silences, sureness
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
+from dftrace_ai.analysis.summary.report import soundness
 from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.analysis.why.words import (
     beside_text,
@@ -395,7 +396,9 @@ def _ranks(figures: ReportFigures) -> str:
         for one in ordered[:MOST_TABLE_ROWS]
     ]
     more = len(figures.ranks) - len(rows) + figures.ranks_left_out
-    shown = table("ranks", [*heads, "comm"], rows, 8, sorts=True) + _more(more, "rank")
+    shown = table("ranks", [*heads, "comm"], rows, 8, sorts=True) + _more(
+        more, "rank", "whose own time is shorter; dftrace ranks --by rank --all"
+    )
     shown += "<p class=faint>Own time is the median step without communication.</p>"
     return _folded(shown, len(rows), "rank")
 
@@ -438,7 +441,7 @@ def _names(figures: ReportFigures) -> str:
 def _more(count: int, noun: str, where: str = "") -> str:
     if count <= 0:
         return ""
-    return f"<p class=faint>{counted(count, noun)} more{f'; {where}' if where else ''}.</p>"
+    return f"<p class=faint>{counted(count, noun)} more{f', {where}' if where else ''}.</p>"
 
 
 def _stopped(found: TensorFigures) -> str:
@@ -483,7 +486,8 @@ def _facts(figures: ReportFigures) -> str:
             for at, one in enumerate(processes[:MOST_TABLE_ROWS])
         ]
         own = table("processes", ["process", *rest], lines, sorts=True)
-        own += _more(len(processes) - len(lines) + figures.processes_left_out, "process")
+        more = len(processes) - len(lines) + figures.processes_left_out
+        own += _more(more, "process", "by their order; dftrace info --all")
         own = _folded(own, len(lines), "process")
     return f"<dl id=facts>{rows}</dl>{own}"
 
@@ -517,10 +521,10 @@ def _files(figures: ReportFigures) -> str:
             told(", ".join(f"{name} {count:,}" for name, count in file.losses.items()) or "-"),
             Figure("-" if file.events is None else f"{file.events:,}", file.events),
         ]
-        for file in figures.summary.files[:MOST_TABLE_ROWS]
+        for file in sorted(figures.summary.files, key=soundness)[:MOST_TABLE_ROWS]
     ]
     more = len(figures.summary.files) - len(rows)
     heads = ["file", "ended by", "counted losses", "events"]
     return table("files", heads, rows, 1, sorts=True) + _more(
-        more, "file", "or more; dftrace summary --json"
+        more, "file", "or more that ended and lost nothing; dftrace info --all"
     )

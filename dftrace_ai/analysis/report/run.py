@@ -45,7 +45,7 @@ from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
 from dftrace_ai.analysis.steps import Job, Rank, measure
-from dftrace_ai.analysis.summary.report import Report, Row, reported
+from dftrace_ai.analysis.summary.report import Report, Row, reported, soundness
 from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import Others, judge_rank
@@ -289,7 +289,7 @@ class Run:
         facts, facts_left_out = gathered.processes.facts
         late = {one.rank for found in self.why.findings for one in found.late_ranks}
         ranks = with_the_odd(gathered.ranks, late)
-        shown_ranks = sorted(ranks, key=lambda one: not one.odd)[:MOST_RANKS]
+        shown_ranks = sorted(ranks, key=lambda one: (not one.odd, -one.own_ns))[:MOST_RANKS]
         steps = phases = None
         if shown is not None:
             steps = step_figures(shown)
@@ -449,7 +449,7 @@ def _first_rows(summary: Report) -> Report:
         ),
         files=tuple(
             replace(file, ended=file.ended and briefly_named(file.ended))
-            for file in summary.files[:MOST_FILES]
+            for file in sorted(summary.files, key=soundness)[:MOST_FILES]
         ),
         skipped=summary.skipped[:MOST_FILES],
         warnings=summary.warnings[:MOST_FILES],

@@ -267,6 +267,11 @@ def _losses(found: Summary) -> dict[str, int]:
     return {name: count for name, count in sorted(losses.items()) if count}
 
 
+def soundness(file: FileFacts) -> tuple[bool, int]:
+    """Return what puts files in order, those first that did not end or lost most."""
+    return bool(file.ended) and not file.losses, -sum(file.losses.values())
+
+
 def _rank(row: Row, sort: SortKey) -> float:
     value = row.count if sort == "count" else getattr(row, f"{sort}_us")
     return -1.0 if value is None else value

@@ -96,7 +96,10 @@ def print_rows(rows: Rows, as_json: bool) -> None:
 
 
 def _more(count: int) -> str:
-    return f"; {count - MOST_ROWS:,} are not shown, --json prints all" * (count > MOST_ROWS)
+    return (
+        f"; {count - MOST_ROWS:,} are not shown, being behind the others by --sort; "
+        "--json prints all"
+    ) * (count > MOST_ROWS)
 
 
 def _name(text: str) -> str:

@@ -133,7 +133,8 @@ def dump_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
+    # os.path, since pathlib raises where a directory above is closed.
+    if not os.path.isdir(path):  # noqa: PTH112
         if _is_dump(path):
             yield path
         return
