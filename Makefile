@@ -24,7 +24,7 @@ APT_WHEEL := advancecomp
 
 # The fuzz programs, and how many inputs `make fuzz` gives each of them: seconds.
 FUZZ := line_formatter:6000 live_spool:3000 recovery:2000 scan:20000 index:8000 \
-        deflate:2000 documents:8000
+        deflate:2000 documents:8000 rewriting:8000
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
 MATRIX_SHARE ?= $(SOAK_SHARE)

@@ -4,7 +4,8 @@ The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrac
 `dftrace_ai.config.settings`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.ranks`, `dftrace_ai.analysis.whatif`,
 `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
-`dftrace_ai.analysis.converting.placing`, `dftrace_ai.analysis.validating`,
+`dftrace_ai.analysis.converting.placing`, `dftrace_ai.analysis.merging`,
+`dftrace_ai.analysis.validating`,
 `dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report`, `dftrace_ai.cli.migrate` and what
 `_printed_schemas` names, with sorted keys, so that the same models always give the same bytes.
 """
@@ -167,6 +168,7 @@ def _report_schema() -> dict[str, Any]:
 def _printed_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of what commands print whose models have no function of their own."""
     from dftrace_ai.analysis.converting.placing import Converted
+    from dftrace_ai.analysis.merging import Merged
     from dftrace_ai.analysis.ranks.model import RanksVerdict
     from dftrace_ai.analysis.summary.indexing import IndexReport
     from dftrace_ai.analysis.summary.report import Report as SummaryReport
@@ -194,6 +196,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
         "ranks": (RanksVerdict, "dftrace ranks --json"),
         "whatif": (WhatIf, "dftrace whatif --json"),
         "convert": (Converted, "dftrace convert --json"),
+        "merge": (Merged, "dftrace merge --json"),
         "validate": (Validation, "dftrace validate --json"),
         "migrate": (Migration, "dftrace migrate --json"),
         "info": (TraceFacts, "dftrace info --json"),

@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.merged_trace import shown_base_us
-from dftrace_ai.analysis.ranks.clocks import clocks_of
 from dftrace_ai.analysis.ranks.groups import MESSAGE, SEND
-from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.meetings import Meetings
 from dftrace_ai.analysis.ranks.ordering import any_in
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
-from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.clocks import on_one_clock
-from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.merging.joined import Joined
+    from dftrace_ai.analysis.merging.shown_times import ShownTimes
+    from dftrace_ai.analysis.ranks.job import Block
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.time_window import TimeWindow
@@ -38,19 +34,15 @@ LATE_SHARE: Final = 0.1
 
 MOST_ARROWS: Final = 100_000
 
-MOST_BYTES: Final = 128 * 1024 * 1024
-"""Of larger traces a viewer takes a part at most, and ranks are read for longer than it loads."""
-
 # Of other arrows the numbers are far smaller.
 FIRST_ID: Final = 1 << 40
 
 LAST: Final = "last to come"
+CATEGORY: Final = "collective"
 SENT: Final = "message"
 
 # Of more calls of a block that lack others it is not kept where they lie.
 MOST_LACKING: Final = 100_000
-
-NONE: Final = "no arrows from the last rank to come"
 
 
 class Arrows(NamedTuple):
@@ -77,51 +69,48 @@ class _Ends(NamedTuple):
         return _Ends(*(column[rows] for column in self))
 
 
-def arrows_of(traces: Sequence[Trace], window: TimeWindow | None = None) -> Arrows:
-    """Return arrows for the merged trace of traces; those with both ends in a window alone.
+def arrows_of(
+    joined: Joined, times: ShownTimes, window: TimeWindow | None = None, most: int = MOST_ARROWS
+) -> Arrows:
+    """Return arrows between ranks of a merged trace; those with both ends in a window alone.
 
     Collectives have some where the last rank came more than `LATE_NS` and `LATE_SHARE` of the step
     after the first and all members have a trace; messages from where they were sent to where they
-    were received.
+    were received. Of more than `most` it is those of whoever came latest.
     """
-    try:
-        return _arrows_of(traces, window)
-    except (DftraceError, OSError) as error:
-        return Arrows({}, (f"{NONE}: {error}",))
-
-
-def _arrows_of(traces: Sequence[Trace], window: TimeWindow | None) -> Arrows:
-    own = [one for one in traces if one.header and one.header.run and not one.file.copy]
-    if len({one.header.rank for one in own if one.header} - {None}) < 2:
-        return Arrows({})
-    if sum(one.file.content.stat().st_size for one in own) > MOST_BYTES:
-        return Arrows({}, (f"{NONE}: traces are larger than {MOST_BYTES >> 20} MiB",))
-    files = TraceSet(tuple(own))
-    job = read_ranks(files)
-    place = _Placed(files, job, shown_base_us(on_one_clock(list(traces))[0]))
-    return _drawn(_ends_of(job), place, window)
+    return _drawn(_ends_of(joined), _Placed(joined, times), window, most)
 
 
 class _Placed:
     """In which files the lines of ranks are written, and how their times are told and shown."""
 
-    def __init__(self, files: TraceSet, job: RanksOfJob, target_us: int) -> None:
+    def __init__(self, joined: Joined, times: ShownTimes) -> None:
         own = {
             (one.header.rank, one.start, one.header.pid, one.header.boot_id or one.host): one
-            for one in files.owners.all
+            for one in joined.files.owners.all
             if one.is_last
         }
-        places = [one.place for one in job.ranks]
+        places = [one.place for one in joined.job.ranks]
         owners = [own.get((one.rank, one.start, one.pid, one.clock)) for one in places]
         self.files = [None if owner is None else owner.files[0] for owner in owners]
         self.known = np.array([one is not None for one in self.files], bool)
         self.pids = [one.pid for one in places]
-        moved = {one.path: one for one in on_one_clock(list(files.files))[0]}
-        bases = [_base_ns(one) for one in self.files]
-        self.base_ns = np.array(bases, np.int64)
-        self.shift_ns = np.array(
-            [_base_ns(one and moved[one.path]) - target_us * 1000 for one in self.files], np.int64
-        )
+        self.base_ns = np.array([_base_ns(one) for one in self.files], np.int64)
+        self._pieces = [times.pieces(one) if one else [] for one in self.files]
+
+    def shown_ns(self, rank: Integers, ns: Integers) -> Integers:
+        """Return when moments of ranks are shown, by the lines of their own files."""
+        at = ns - self.base_ns[rank]
+        shown: Integers = at.copy()
+        for number in np.unique(rank).tolist():
+            rows = np.flatnonzero(rank == number)
+            own = at[rows]
+            moved = own
+            for place, (begin, shift, rate, still) in enumerate(self._pieces[number]):
+                piece = own + shift - np.rint(rate * (own - still)).astype(np.int64)
+                moved = np.where(own >= begin, piece, moved) if place else piece
+            shown[rows] = moved
+        return shown
 
 
 def _base_ns(trace: Trace | None) -> int:
@@ -129,18 +118,17 @@ def _base_ns(trace: Trace | None) -> int:
     return ((header and header.time_base_us) or 0) * 1000
 
 
-def _ends_of(job: RanksOfJob) -> _Ends:
-    matching = Matching(job.ranks)
-    clocks = clocks_of(job, matching.ranks)
+def _ends_of(joined: Joined) -> _Ends:
+    matching = Matching(joined.job.ranks)
     parts: list[_Ends] = []
     count = 0
     earlier: dict[tuple[int, int], tuple[int, int, int]] = {}
-    for block in job.blocks("steps", "calls"):
+    for block in joined.job.blocks("steps", "calls"):
         step_ns = block.time_ns.max(0)
         for matches in matching.take(block):
             if not len(matches.first):
                 continue
-            meetings = Meetings.of(matches, matching.ranks, clocks)
+            meetings = Meetings.of(matches, matching.ranks, joined.clocks)
             calls = _Calls(block, matches, earlier)
             parts += [_joint(meetings, calls, step_ns, count), _sent(meetings, calls, count)]
             count += len(matches.first)
@@ -235,10 +223,10 @@ def _ends(
     )
 
 
-def _drawn(ends: _Ends, place: _Placed, window: TimeWindow | None) -> Arrows:
+def _drawn(ends: _Ends, place: _Placed, window: TimeWindow | None, most: int) -> Arrows:
     ends = ends.taken(np.flatnonzero(place.known[ends.from_rank] & place.known[ends.to_rank]))
     begin_ns, end_ns = (
-        ns - place.base_ns[rank] + place.shift_ns[rank]
+        place.shown_ns(rank, ns)
         for rank, ns in ((ends.from_rank, ends.from_ns), (ends.to_rank, ends.to_ns))
     )
     shown = (begin_ns >= 0) & (end_ns >= 0)
@@ -250,10 +238,10 @@ def _drawn(ends: _Ends, place: _Placed, window: TimeWindow | None) -> Arrows:
     notes = []
     if count := int(back.sum()):
         notes.append(f"{counted(count, 'arrow')} left out: the clocks of hosts differ by more")
-    order = np.lexsort((ends.meeting, -ends.late_ns, ends.message))[:MOST_ARROWS]
+    order = np.lexsort((ends.meeting, -ends.late_ns, ends.message))[:most]
     if len(order) < len(ends.meeting):
         notes.append(
-            f"{MOST_ARROWS:,} of {len(ends.meeting):,} arrows are shown: from those who came latest"
+            f"{len(order):,} of {len(ends.meeting):,} arrows are shown: from those who came latest"
         )
     return Arrows(_lines(ends.taken(np.sort(order)), place), tuple(notes))
 

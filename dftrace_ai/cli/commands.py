@@ -36,6 +36,7 @@ COMMANDS = {
     "whatif": "Look into a trace",
     "diff": "Look into a trace",
     "sql": "Look into a trace",
+    "merge": "Look into a trace",
     "convert": "Look into a trace",
     "top": "Watch a running job",
     "stuck": "Watch a running job",

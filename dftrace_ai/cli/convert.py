@@ -86,5 +86,5 @@ def command(
     notes = [*reading.skipped, *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
-    reading.warn([*traces.owners.told("converted"), *notes, *made.arrows])
+    reading.warn([*traces.owners.told("converted"), *notes, *made.told])
     reading.end(failed=bool(notes))

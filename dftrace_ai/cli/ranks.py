@@ -104,13 +104,13 @@ def command(
     or the traces are of two runs; 3 where a clock is known less well than --max-error.
     """
     with needs_numpy():
+        from dftrace_ai.analysis.merging.numbered_steps import parsed_steps
         from dftrace_ai.analysis.ranks.clocks import clocks_of
         from dftrace_ai.analysis.ranks.job import read_ranks
         from dftrace_ai.analysis.ranks.model import limits_of
         from dftrace_ai.analysis.ranks.some_steps import of_steps
         from dftrace_ai.analysis.ranks.verdict import judge_ranks
         from dftrace_ai.analysis.ranks.words import verdict_lines
-        from dftrace_ai.cli.trace_server.steps import parsed_steps
 
     limits = limits_of(threshold or ())
     chosen = None if steps is None else parsed_steps(steps)

@@ -68,9 +68,10 @@ def command(
 
 def _opened_in_perfetto(http: LocalServer, run: FoundRun, at: str, ranks: str) -> tuple[str, str]:
     """Add what `dftrace view` shows of a run, by the times and ranks that it takes."""
-    from dftrace_ai.analysis.merged_trace import shown_base_us
+    from dftrace_ai.analysis.merging.choice import of_ranks, parsed_ranks
+    from dftrace_ai.analysis.merging.gathering import Asked, gathered
+    from dftrace_ai.analysis.merging.shown_times import shown_base_us
     from dftrace_ai.analysis.reading.time_window import TimeWindow, parsed_window
-    from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceSite, offline_ui
     from dftrace_ai.ui.runs_below import opened_run
 
@@ -81,5 +82,6 @@ def _opened_in_perfetto(http: LocalServer, run: FoundRun, at: str, ranks: str) -
         # Times are those of all ranks, which may count from an earlier moment than some of them.
         ahead_us = shown_base_us(files) - shown_base_us(chosen)
         window = TimeWindow(*(us + ahead_us for us in window))
-    site = TraceSite(http, chosen, window=window, ui=offline_ui(), tell=complain)
+    asked = Asked(window=window, around=True, everything=True, arrows=0, clocks="given")
+    site = TraceSite(http, gathered(chosen, asked), ui=offline_ui(), tell=complain)
     return site.token, site.address

@@ -13,12 +13,10 @@ from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.cli.trace_server.steps import ShownSteps
 
 
 def command(
@@ -49,6 +47,9 @@ def command(
         str | None,
         typer.Option(metavar="N,N-N,...", help="Only the files of these ranks, such as 0,4-7."),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All events, however many a viewer takes.")
+    ] = False,
     json: AddressAsJson = False,
     run: Run = None,
     recover: Recover = True,
@@ -60,44 +61,46 @@ def command(
     127.0.0.1 only, under an address that holds a secret made for this call; nothing is
     uploaded.
 
-    A million events are slow in any viewer: --at, --steps and --ranks open a part.
+    Of more than two million events it is what a viewer takes: some ranks whole, of the others
+    steps and collectives; --at, --steps and --ranks open another part, --all opens all.
     A track of each rank has its steps by their numbers: with --steps, and of up to
     half a million events. Of several ranks, arrows lead from the last to come into a
     collective to those that waited, and from sends to receives.
 
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
+    from dftrace_ai.analysis.merging.choice import parsed_ranks
+    from dftrace_ai.analysis.merging.gathering import Asked, gathered
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.time_window import parsed_window
-    from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 
     not_together({"--at": at is not None, "--steps": steps is not None})
-    window = None if at is None else parsed_window(at)
-    wanted = None if ranks is None else parsed_ranks(ranks)
+    chosen = None
+    if steps is not None:
+        with needs_numpy("--steps"):
+            from dftrace_ai.analysis.merging.numbered_steps import parsed_steps
+        chosen = parsed_steps(steps)
+    asked = Asked(
+        ranks=None if ranks is None else parsed_ranks(ranks),
+        steps=chosen,
+        window=None if at is None else parsed_window(at),
+        around=True,
+        numbered=True,
+        everything=everything,
+    )
     reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
         found = reading.traces
     for skipped in reading.skipped:
         _tell(skipped)
-    files = found.files if wanted is None else of_ranks(found.files, wanted)
-    for note in Owners(files).told("shown"):
+    with reading.progress("finding steps and who came last"):
+        given = gathered(found.files, asked, _profiles_beside)
+    for note in (*Owners(given.files).told("shown"), *given.told):
         _tell(note)
-    profiles = _profiles_beside(files)
-    tracks = None
-    if steps is not None:
-        with reading.progress("finding steps"):
-            window, tracks = _steps(files, steps)
-    else:
-        tracks = _numbered(files)
-    if len(files) > 1:
-        with reading.progress("finding who came last"):
-            tracks = _with_arrows(tracks, files, window)
     ui = None if online else offline_ui()
-    files = (*files, *profiles)
-    with TraceServer(
-        files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell
-    ) as server:
+    files = given.files
+    with TraceServer(given, ui=ui, once=once, port=port, tell=_tell) as server:
         told = {"kind": "dftrace view", "address": server.address, "files": len(files)}
         told |= {"skipped": list(map(str, found.skipped))}
         line = json_line(told) if json else ""
@@ -130,44 +133,6 @@ def _opened(path: Path) -> Sequence[Trace]:
     except TraceError as error:
         _tell(f"skipped: {error}")
         return ()
-
-
-def _steps(files: Sequence[Trace], text: str) -> ShownSteps:
-    with needs_numpy("--steps"):
-        from dftrace_ai.cli.trace_server.steps import parsed_steps, shown_steps
-    return shown_steps(files, parsed_steps(text))
-
-
-def _numbered(files: Sequence[Trace]) -> dict[Path, list[bytes]] | None:
-    from dftrace_ai.errors import DftraceError
-
-    try:
-        from dftrace_ai.cli.trace_server.steps import numbered_steps
-    except ImportError:
-        return None  # NumPy is not there; the trace is shown without them
-    try:
-        return numbered_steps(files)
-    except DftraceError:
-        return None  # who reads it for the viewer tells
-
-
-def _with_arrows(
-    tracks: Mapping[Path, Sequence[bytes]] | None,
-    files: Sequence[Trace],
-    window: TimeWindow | None,
-) -> dict[Path, list[bytes]]:
-    """Return lines by trace, and those of arrows from the rank that came last with them."""
-    lines = {path: [*some] for path, some in (tracks or {}).items()}
-    try:
-        from dftrace_ai.analysis.last_to_come import arrows_of
-    except ImportError:
-        return lines  # NumPy is not there
-    arrows = arrows_of(files, window and window.widened())
-    for path, some in arrows.lines.items():
-        lines.setdefault(path, []).extend(some)
-    for note in arrows.notes:
-        _tell(note)
-    return lines
 
 
 def _tell(message: str) -> None:

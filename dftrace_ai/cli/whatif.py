@@ -87,6 +87,7 @@ def command(
     traces are of two runs; 3 where a clock is known less well than --max-error.
     """
     with needs_numpy():
+        from dftrace_ai.analysis.merging.numbered_steps import parsed_steps
         from dftrace_ai.analysis.ranks.clocks import clocks_of
         from dftrace_ai.analysis.ranks.job import read_ranks
         from dftrace_ai.analysis.ranks.model import limits_of
@@ -94,7 +95,6 @@ def command(
         from dftrace_ai.analysis.whatif.judging import whatif_of
         from dftrace_ai.analysis.whatif.timeline import write_timeline
         from dftrace_ai.analysis.whatif.words import in_words, verdict_lines
-        from dftrace_ai.cli.trace_server.steps import parsed_steps
 
     limits = limits_of(threshold or ())
     asked = [_asked(text) for text in without or ()]

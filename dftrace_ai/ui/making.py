@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 import numpy as np
 
 from dftrace_ai.analysis.diff import diff
-from dftrace_ai.analysis.merged_trace import shown_base_us
+from dftrace_ai.analysis.merging.shown_times import shown_base_us
 from dftrace_ai.analysis.reading.event_columns import read_on
 from dftrace_ai.analysis.report.figures.series import further_maps
 from dftrace_ai.analysis.report.page import json_text

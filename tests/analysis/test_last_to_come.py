@@ -12,8 +12,8 @@ from perfetto import engine
 from safety.commands import invoke
 
 from dftrace_ai.analysis import last_to_come
-from dftrace_ai.analysis.last_to_come import arrows_of
-from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging import gathering
+from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 
@@ -93,7 +93,8 @@ def test_arrows_lead_from_the_last_to_all_others_and_from_sends_to_receives(
 ) -> None:
     out = tmp_path / "all.pfw.gz"
     done = invoke("convert", job, "--to", "perfetto", "--out", out, "--json")
-    assert json.loads(done.out)["arrows"] == []
+    assert json.loads(done.out)["told"] == ["pids of 2 processes changed, since hosts share them"]
+    assert done.status == 0
     assert drawn(out) == LATE | SENT
 
 
@@ -103,15 +104,15 @@ def test_of_a_window_and_of_fewer_ranks_no_arrow_has_one_end(job: Path, tmp_path
     # Beginning and ending between the tail and the heads of a late step.
     base_us = DAY_US
     window = TimeWindow(base_us + 165e3, base_us + 565e3)
-    tracks = arrows_of(files, window).lines
-    out.write_bytes(b"".join(MergedTrace(files, window, tracks)))
+    out.write_bytes(b"".join(gathered(files, Asked(window=window)).merged()))
     assert drawn(out) == dict.fromkeys(LATE, 1) | dict.fromkeys(SENT, 4)
     # Who came last of a group is not known where one of it is not there.
     some = files[:3]
     out = tmp_path / "three.json"
-    out.write_bytes(b"".join(MergedTrace(some, tracks=arrows_of(some).lines)))
+    out.write_bytes(b"".join(gathered(some, Asked()).merged()))
     assert drawn(out) == SENT
-    assert arrows_of(files[:1]) == ({}, ())
+    alone = gathered(files[:1], Asked())
+    assert (alone.tracks, alone.told) == ({}, ())
 
 
 def test_what_is_not_drawn_is_told_and_fails_nothing(
@@ -125,12 +126,13 @@ def test_what_is_not_drawn_is_told_and_fails_nothing(
     other = training(1)
     other.lines[3] = other.lines[3].replace('"run":"00ff"', '"run":"00aa"')
     other.write(job / "t-c-101.pfw")
-    found = arrows_of(open_traces([job], run="all").files)
-    assert found.lines == {}
-    assert [note.partition(":")[0] for note in found.notes] == [last_to_come.NONE]
-    monkeypatch.setattr(last_to_come, "MOST_BYTES", 1000)
-    (note,) = arrows_of(open_traces([job]).files).notes
-    assert "larger than" in note
+    found = gathered(open_traces([job], run="all").files, Asked())
+    assert found.tracks == {}
+    arrows, clocks = found.told
+    assert arrows.startswith(gathering.NO_ARROWS)
+    assert clocks.startswith("clocks of hosts are not measured")
+    arrows, _ = gathered(open_traces([job]).files, Asked(most_bytes=1000)).told
+    assert "larger than" in arrows
 
 
 def test_a_message_that_is_there_in_the_next_block_of_steps_has_its_arrow(tmp_path: Path) -> None:
@@ -151,6 +153,6 @@ def test_a_message_that_is_there_in_the_next_block_of_steps_has_its_arrow(tmp_pa
             trace.span("step", "pipeline", at, 95 * MS, step=step)
         trace.footer()
         trace.write(tmp_path / f"t-{rank}.pfw.gz", 500)
-    found = arrows_of(open_traces([tmp_path]).files)
-    heads = [line for some in found.lines.values() for line in some if b'"ph":"f"' in line]
-    assert (len(heads), found.notes) == (steps - 1, ())
+    found = gathered(open_traces([tmp_path]).files, Asked())
+    heads = [line for some in found.tracks.values() for line in some if b'"ph":"f"' in line]
+    assert (len(heads), found.told) == (steps - 1, ())

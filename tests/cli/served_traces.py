@@ -14,6 +14,7 @@ from urllib.request import urlopen
 from conftest import clean_environment
 from safety.commands import COMMAND, Done
 
+from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.cli.trace_server.server import TraceServer
@@ -56,8 +57,9 @@ def serving(
 ) -> Iterator[TraceServer]:
     """A server of the traces below a path, which ends with the block."""
     told: list[str] = []
+    asked = Asked(window=window, around=True)
     with TraceServer(
-        open_traces([traces]), window=window, ui=ui, once=once, port=port, tell=told.append
+        gathered(open_traces([traces]).files, asked), ui=ui, once=once, port=port, tell=told.append
     ) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()

@@ -62,7 +62,6 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "limits": set(),
         "texts": set(),
         "track_order": set(),
-        "merged_trace": {"reading", "track_order"},
         "summary": {"reading", "executors", "tracks", "where", "steps", "lines"},
         "steps": {"reading"},
         "statistics": {"reading", "steps"},
@@ -79,8 +78,11 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "views": {"steps"},
         "sql": {"reading", "steps", "views", "summary", "why", "lines"},
         "frames": {"sql", "views"},
-        "last_to_come": {"reading", "merged_trace", "ranks"},
-        "converting": {"reading", "merged_trace", "last_to_come", "sql", "lines"},
+        "last_to_come": {"reading", "merging", "ranks"},
+        "merging": {
+            *("reading", "converting", "last_to_come", "ranks", "steps", "texts", "track_order"),
+        },
+        "converting": {"reading", "merging", "sql", "lines"},
         "report": {
             *("reading", "track_order", "tracks", "summary", "statistics", "steps"),
             *("ranks", "why", "sql", "frames", "limits", "texts", "lines"),
@@ -96,18 +98,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "long_tables": {"terminal"},
         **dict.fromkeys(
             (
-                *(
-                    "convert",
-                    "demo",
-                    "diff",
-                    "generate",
-                    "index",
-                    "info",
-                    "inspect",
-                    "migrate",
-                    "recover",
-                ),
-                *("report", "run", "runs", "sql", "stuck", "summary", "top", "ui", "validate"),
+                *("convert", "demo", "diff", "generate", "index", "info", "inspect", "merge"),
+                *("migrate", "recover", "report", "run", "runs", "sql", "stuck", "summary"),
+                *("top", "ui", "validate"),
                 *("view", "why", "ranks", "whatif", "run_end"),
             ),
             {

@@ -15,7 +15,7 @@ LAYERS = {
     "system": set(),
     "text": {"system"},
     "index": {"system", "text"},
-    "deflating": set(),
+    "deflating": {"system", "text", "index"},
     "stacks": {"system", "text"},
     "spool": {"system", "text"},
     "writing": {"system", "text", "index", "deflating", "spool"},
@@ -34,7 +34,7 @@ LAYERS = {
 }
 # What reads traces becomes a module of its own, in which nothing records.
 ALONE = {
-    "reading/traces": {"reading/traces", "index", "text"},
+    "reading/traces": {"reading/traces", "deflating", "index", "text"},
     "reading/documents": {"reading/documents", "reading/traces", "index", "text"},
     "reading/arrow": {"reading/arrow", "reading/traces", "index", "text"},
     "index": {"index", "text"},

@@ -29,7 +29,7 @@ def validated(path: str) -> list[str]:
 
 
 def merged(path: str) -> list[object]:
-    from dftrace_ai.analysis.merged_trace import MergedTrace
+    from dftrace_ai.analysis.merging.merged_trace import MergedTrace
     from dftrace_ai.analysis.reading import open_traces
 
     trace = MergedTrace(open_traces([path]))

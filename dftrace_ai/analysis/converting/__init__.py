@@ -17,7 +17,6 @@ from dftrace_ai.analysis.converting.placing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading import TraceSet
@@ -60,14 +59,17 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
     """
     directory = to in ("parquet", "dftracer")
     check_place(out, [trace.path for trace in traces], force=force)
-    given = traces
-    traces, told = given.on_one_clock()
-    lines_of, arrows = _arrows(given) if to == "perfetto" else ({}, ())
+    told: list[str] = []
+    if to != "perfetto":
+        traces, told = traces.on_one_clock()
+    changed: list[str] = []
     with in_place(out, directory=directory) as unnamed:
-        files, notes = _write(traces, to, unnamed, out, lines_of)
+        files, notes = _write(traces, to, unnamed, out, changed)
         notes = [*told, *notes]
         lines = sum(file.lines for file in files)
-        made = Converted(REPORT_FORMAT, to, str(out), lines, tuple(files), tuple(notes), arrows)
+        made = Converted(
+            REPORT_FORMAT, to, str(out), lines, tuple(files), tuple(notes), tuple(changed)
+        )
         if directory:
             # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
             manifest = json.dumps(asdict(made), indent=2).encode("ascii")
@@ -76,18 +78,8 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
     return made
 
 
-def _arrows(traces: TraceSet) -> tuple[Mapping[Path, Sequence[bytes]], tuple[str, ...]]:
-    if len(traces) > 1:
-        try:
-            from dftrace_ai.analysis.last_to_come import arrows_of
-        except ImportError:
-            return {}, ()  # NumPy is not there
-        return arrows_of(traces.files)
-    return {}, ()
-
-
 def _write(
-    traces: TraceSet, to: Form, unnamed: Path, out: Path, lines_of: Mapping[Path, Sequence[bytes]]
+    traces: TraceSet, to: Form, unnamed: Path, out: Path, changed: list[str]
 ) -> tuple[list[ConvertedFile], list[str]]:
     from dftrace_ai.analysis.converting.forms import (
         write_as_parquet,
@@ -98,7 +90,7 @@ def _write(
     if to == "parquet":
         return write_as_parquet(traces, unnamed, out)
     if to == "perfetto":
-        return write_for_perfetto(traces, unnamed, out.name, lines_of)
+        return write_for_perfetto(traces, unnamed, out.name, changed)
     if to in ("speedscope", "pprof"):
         from dftrace_ai.analysis.converting import stack_forms
 

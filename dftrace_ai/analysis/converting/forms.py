@@ -11,8 +11,14 @@ from urllib.parse import quote
 
 import orjson
 
-from dftrace_ai.analysis.converting.placing import ConvertedFile, cannot_be_written, new_file
-from dftrace_ai.analysis.merged_trace import MergedTrace, gzip_member
+from dftrace_ai.analysis.converting.placing import (
+    ConvertedFile,
+    cannot_be_written,
+    gzip_member,
+    new_file,
+)
+from dftrace_ai.analysis.merging import written
+from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.stack_lines import is_of_stacks
 from dftrace_ai.analysis.reading.trace_file import tear_told
@@ -22,7 +28,7 @@ from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, is_own
 from dftrace_ai.trace_format.names_and_phases import lettered_phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import BinaryIO
 
@@ -44,22 +50,17 @@ FILE_BYTES: Final = re.compile(rb'"file_bytes":\d+')
 
 
 def write_for_perfetto(
-    traces: Iterable[Trace], path: Path, name: str, lines_of: Mapping[Path, Sequence[bytes]]
+    traces: TraceSet, path: Path, name: str, changed: list[str]
 ) -> tuple[list[ConvertedFile], list[str]]:
-    """Write the traces as one, compressed where its name will end in ``.gz``.
+    """Write all of the traces as `dftrace merge` does, to a path that will have this name.
 
-    `lines_of` are further lines, by trace. Returns the file, and what was left out or changed.
+    Returns the file, and what could not be read; what was changed is added to `changed`.
     """
-    merged = MergedTrace(traces, tracks=lines_of)
-    lines = 0
-    with path.open("wb") as file:
-        for chunk in merged:
-            lines += chunk.count(b"\n")
-            file.write(gzip_member(chunk) if name.endswith(".gz") else chunk)
-        size = file.tell()
-    ranks = {trace.header.rank if trace.header else None for trace in merged.files}
-    rank = ranks.pop() if len(ranks) == 1 else None
-    return [ConvertedFile(name, rank, lines - 1, size)], merged.notes
+    shown = gathered(traces.files, Asked(everything=True))
+    changed += shown.told
+    notes: list[str] = []
+    merged = shown.merged(packed=name.endswith(".gz"))
+    return [written(merged, path, name, notes, changed)], notes
 
 
 def write_as_parquet(

@@ -54,7 +54,7 @@ class Converted:
         lines: of all files.
         files: each of them.
         notes: what could not be read, or was changed, one line each.
-        arrows: which arrows from the rank that came last are not drawn, and why, one line each.
+        told: for Perfetto, which pids were changed and which arrows are not drawn, one line each.
         kind: ``dftrace convert``, by which its JSON is known.
     """
 
@@ -64,7 +64,7 @@ class Converted:
     lines: int
     files: tuple[ConvertedFile, ...]
     notes: tuple[str, ...]
-    arrows: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
     kind: Literal["dftrace convert"] = "dftrace convert"
 
 
@@ -76,8 +76,15 @@ INDEX: Final = ".dftindex"
 
 FILE_MODE: Final = 0o600
 
-# How files begin that conversions write: for Perfetto, speedscope and pprof.
-BEGINNINGS: Final = (b"[\n", b'{"$schema":"https://www.speedscope.app', b"\n\x04\x08\x01\x10\x02")
+GZIP_LEVEL: Final = 6
+
+# How files begin that conversions write: for Perfetto, as archives, for speedscope and pprof.
+BEGINNINGS: Final = (
+    b"[\n",
+    b"perfetto_manifest.json\0",
+    b'{"$schema":"https://www.speedscope.app',
+    b"\n\x04\x08\x01\x10\x02",
+)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 HEAD_BYTES: Final = 4096
 
@@ -158,6 +165,12 @@ def in_place(target: Path, *, directory: bool) -> Iterator[Path]:
             _remove(unnamed)
     except OSError as error:
         raise cannot_be_written(target, _reason(error)) from error
+
+
+def gzip_member(text: bytes | bytearray) -> bytes:
+    """Return text as a member of a gzip file; members joined are one file."""
+    packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 31)
+    return packer.compress(text) + packer.flush()
 
 
 def new_file(path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import orjson
 
-from dftrace_ai.analysis.converting.placing import ConvertedFile
+from dftrace_ai.analysis.converting.placing import ConvertedFile, gzip_member
 from dftrace_ai.analysis.lines.stack_samples import StackReader
-from dftrace_ai.analysis.merged_trace import gzip_member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

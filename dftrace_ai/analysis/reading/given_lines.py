@@ -1,30 +1,18 @@
-"""The lines of a file that the native reader gives: those of a time, or that need a look."""
+"""The lines of a file that the native reader gives: those that need a look."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from dftrace_ai._reader import WindowLines
 from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader, as_line
 from dftrace_ai.errors import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai._reader import Checking
-    from dftrace_ai.analysis.reading.time_window import TimeWindow
-    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai._reader import Checking, Rewriting
     from dftrace_ai.analysis.reading.trace_file import Tear, TraceFile
-
-NS_PER_US: Final = 1000
-
-# More than doubles are off at the times of today, in nanoseconds: who is that near is looked at.
-MARGIN_NS: Final = 4000
-
-# The native reader adds such times up without passing the range of its integers, and knows none
-# that are beyond.
-MOST_NS: Final = 2**62
 
 
 class GivenLines:
@@ -36,7 +24,7 @@ class GivenLines:
     """
 
     def __init__(
-        self, file: TraceFile, reader: Checking | WindowLines, end: int | None = None
+        self, file: TraceFile, reader: Checking | Rewriting, end: int | None = None
     ) -> None:
         self._file = file
         self._reader = reader
@@ -44,6 +32,14 @@ class GivenLines:
         self.end = end
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
+        for long_line in self.blocks():
+            if long_line is None:
+                yield from self.given()
+            else:
+                yield long_line
+
+    def blocks(self) -> Iterator[tuple[int, int, LongLine] | None]:
+        """Take one block after the other, whose lines are then `given`; or a line of its own."""
         native = self._reader
         place = plain_bytes = 0
         with readable(self._file), self._file.opened() as raw:
@@ -52,14 +48,14 @@ class GivenLines:
                 native.open_blocks(raw.fileno(), self._file.codec, end)
                 while place < end and (size := native.read_block(place)):
                     place += size
-                    yield from self._given()
+                    yield None
                 plain_bytes = native.plain_bytes
         self.end = end
         copy = self._file.copy
         if place < end or not end or (copy and copy.tear):
             yield from self._unpacked(Start(place, plain_bytes, native.lines), end)
 
-    def _unpacked(self, start: Start, end: int) -> Iterator[tuple[int, int, bytes]]:
+    def _unpacked(self, start: Start, end: int) -> Iterator[tuple[int, int, LongLine] | None]:
         """Go on where the native reader stopped."""
         native = self._reader
         reader = TraceReader(self._file)
@@ -70,48 +66,12 @@ class GivenLines:
                 yield native.lines, plain_bytes, text
             else:
                 native.add_lines(text)
-                yield from self._given()
+                yield None
         self.tear = reader.tear
 
-    def _given(self) -> Iterator[tuple[int, int, bytes]]:
+    def given(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the lines of the block that was taken last."""
         next_line = self._reader.next_line
         while (given := next_line()) is not None:
             number, plain_bytes, line = given
             yield number, plain_bytes, as_line(line)
-
-
-def lines_near(trace: Trace, window: TimeWindow | None, shift_us: int) -> LinesNear:
-    """Return the lines of a trace, but for events that are plainly outside of a window.
-
-    `shift_us` is added to the times of the lines before they are compared with it; a time that is
-    negative then counts as 0. None for a window is everything.
-    """
-    if window is None:
-        return LinesNear(trace, WindowLines(-MOST_NS, MOST_NS, -MOST_NS))
-    shift_ns = shift_us * NS_PER_US
-    first_ns = int(window.begin_us * NS_PER_US) - shift_ns - MARGIN_NS
-    last_ns = int(window.end_us * NS_PER_US) - shift_ns + MARGIN_NS
-    within = (max(-MOST_NS, min(ns, MOST_NS)) for ns in (first_ns, last_ns, -shift_ns))
-    return LinesNear(trace, WindowLines(*within))
-
-
-class LinesNear:
-    """Iterates over lines as `TraceReader` has them; `lines_near` makes it."""
-
-    def __init__(self, trace: Trace, window: WindowLines) -> None:
-        self._window = window
-        self._given = GivenLines(trace.file, window)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (line for _, _, line in self._given)
-
-    @property
-    def tear(self) -> Tear | None:
-        """Where reading had to stop; known after the last line."""
-        return self._given.tear
-
-    @property
-    def left_out_us(self) -> tuple[float, float] | None:
-        """From the first beginning to the last end of the events that were left out."""
-        left_out = self._window.left_out
-        return left_out and (left_out[0] / NS_PER_US, left_out[1] / NS_PER_US)

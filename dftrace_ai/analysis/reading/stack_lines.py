@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dftrace_ai.analysis.reading.event_columns import EventNames
     from dftrace_ai.analysis.reading.time_window import TimeWindow
@@ -57,10 +57,10 @@ class ShownStacks:
         odd: lines that are not as the format has them, and were left out.
     """
 
-    def __init__(self, window: TimeWindow | None, shift_us: int) -> None:
+    def __init__(self, window: TimeWindow | None, shown_us: Callable[[int], int]) -> None:
         self.odd = 0
         self._window = window
-        self._shift_us = shift_us
+        self._shown_us = shown_us
         self._waiting: dict[tuple[object, object], _Waiting] = {}
 
     def lines(self, text: bytes, event: EventLine) -> Iterator[bytes]:
@@ -76,10 +76,10 @@ class ShownStacks:
             yield from map(self._moved, told)
 
     def _moved(self, line: bytes) -> bytes:
-        found = START.search(line) if self._shift_us else None
-        if found is None:
+        found = START.search(line)
+        start = self._shown_us(int(found[1])) if found else 0
+        if found is None or start == int(found[1]):
             return line
-        start = max(0, int(found[1]) + self._shift_us)
         return b'%s"startTime":%d%s' % (line[: found.start()], start, line[found.end() :])
 
     def _within(self, event: EventLine, window: TimeWindow) -> Iterator[bytes]:
@@ -94,7 +94,7 @@ class ShownStacks:
         known.nodes += profile.get("nodes", ())
         times = [*accumulate(data["timeDeltas"], initial=known.at_us)]
         known.at_us = times[-1]
-        moved = [time + self._shift_us for time in times[1:]]
+        moved = [*map(self._shown_us, times[1:])]
         kept = [at for at, time in enumerate(moved) if window.touches(time, time)]
         if not kept:
             return

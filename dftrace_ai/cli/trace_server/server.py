@@ -9,17 +9,14 @@ import importlib.util
 import os
 import secrets
 import time
-import zlib
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.cli.trace_server.served import (
     ordering_commands,
     orders_by_commands,
-    straight,
     tensor_names,
 )
 from dftrace_ai.errors import DftraceError
@@ -27,12 +24,11 @@ from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
 from dftrace_ai.ui.local_server import MEDIA_TYPES, LocalServer, Site, file_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from typing_extensions import Self
 
-    from dftrace_ai.analysis.reading.time_window import TimeWindow
-    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.merging.gathering import Gathered
     from dftrace_ai.ui.local_server import LocalHandler
 
 ONLINE_UI = "https://ui.perfetto.dev"
@@ -44,13 +40,11 @@ ONLINE_UI_PORT = 9001
 # What leads to the page that shows the trace in its order.
 VIEW = "view"
 
+# So many traces are read side by side while they are sent.
+JOBS = len(os.sched_getaffinity(0))
+
 # After the trace the offline UI still asks for parts of itself.
 LINGER_S = 3.0
-
-# The page holds what it fetches in memory beside what it makes of it, and inflates by itself. The
-# lowest level is a tenth of the text's size, and takes less time than the merging.
-GZIP_LEVEL = 1
-GZIP_BITS = 16 + zlib.MAX_WBITS
 
 # Hands the trace over by message, for when the port that the UI may fetch from is taken. A
 # click is needed: browsers open no window without one.
@@ -93,35 +87,31 @@ def offline_ui() -> Path | None:
 class TraceSite(Site):
     """One trace under a secret of a server, and the page that shows it."""
 
-    # Of a window only what lies around it is served; None is everything. A UI of None lets
-    # ui.perfetto.dev fetch the trace. With `once` it is given to nobody after it was fetched.
-    # `tell` takes lines for people.
+    # A UI of None lets ui.perfetto.dev fetch the trace. With `once` it is given to nobody after it
+    # was fetched. `tell` takes lines for people.
 
     def __init__(
         self,
         http: LocalServer,
-        files: Iterable[Trace],
+        shown: Gathered,
         *,
-        window: TimeWindow | None = None,
-        tracks: Mapping[Path, Sequence[bytes]] | None = None,
         ui: Path | None = None,
         once: bool = False,
         tell: Callable[[str], None] = print,
     ) -> None:
-        self.files = list(files)
-        self.window = window
-        self.tracks = tracks
+        self.shown = shown
+        self.window = shown.asked
         self.ui = ui
         self.once = once
         self.tell = tell
         self.fetched = False
         self.commands = ""
         if ui is not None and orders_by_commands(ui):
-            self.commands = ordering_commands(MergedTrace(self.files, window).processes())
-        self.counters = tensor_names(self.files)
-        stem = f"{len(self.files)}-traces"
-        if len(self.files) == 1:
-            stem = without_suffix(self.files[0].path.name)
+            self.commands = ordering_commands(shown.merged().processes())
+        self.counters = tensor_names(shown.files)
+        stem = f"{len(shown.files)}-traces"
+        if len(shown.files) == 1:
+            stem = without_suffix(shown.files[0].path.name)
         self.port, self.origin = http.port, http.origin
         self.token = http.add(self)
         # A name is bytes, which need not be UTF-8.
@@ -189,30 +179,20 @@ class TraceSite(Site):
         handler.send(page.encode(), MEDIA_TYPES[".html"], policy)
 
     def _send_trace(self, handler: LocalHandler) -> None:
-        """Send the file as it lies if a viewer takes it so, else the trace as it is merged."""
-        around = self.window.widened() if self.window else None
-        merged = MergedTrace(self.files, around, self.tracks, self.counters)
-        try:
-            whole = None if self.counters else straight(self.files, self.window, self.tracks)
-        except DftraceError as error:
-            self.tell(str(error))
-            handler.refuse()
-            return
+        """Send the trace as it is merged."""
+        merged = self.shown.merged(counters=self.counters, packed=True, jobs=JOBS)
         handler.send_response(HTTPStatus.OK)
         # Without Content-Encoding, for browsers unpack only the first block of a file of many. The
         # page knows what it gets.
         handler.send_header("Content-Type", "application/octet-stream")
-        if whole:
-            handler.send_header("Content-Length", str(whole.size))
-        else:
-            handler.send_header("Transfer-Encoding", "chunked")  # its size is known only at the end
+        handler.send_header("Transfer-Encoding", "chunked")  # its size is known only at the end
         handler.send_safety_headers()
         if not self.ui:
             _allow_online_ui(handler)
         handler.end_headers()
         try:
             last = b""
-            for piece in whole or _in_chunks(_compressed(merged)):
+            for piece in _in_chunks(merged):
                 handler.wfile.write(last)
                 last = piece
         except DftraceError as error:
@@ -227,7 +207,7 @@ class TraceSite(Site):
         except OSError:
             self.fetched = False
             raise
-        for note in merged.notes:
+        for note in (*merged.told, *merged.notes):
             self.tell(note)
 
 
@@ -236,11 +216,11 @@ class TraceServer(TraceSite):
 
     # `options` as those of the site.
 
-    def __init__(self, files: Iterable[Trace], *, port: int | None = None, **options: Any) -> None:
+    def __init__(self, shown: Gathered, *, port: int | None = None, **options: Any) -> None:
         free = [0] if options.get("ui") else [ONLINE_UI_PORT, 0]
         self._http = LocalServer.on_one_of(free if port is None else [port])
         self._stopped = False
-        super().__init__(self._http, files, **options)
+        super().__init__(self._http, shown, **options)
 
     def serve(self) -> None:
         """Answer requests until `stop`, or with `once` until the trace was fetched."""
@@ -267,14 +247,6 @@ class TraceServer(TraceSite):
 def _allow_online_ui(handler: LocalHandler) -> None:
     handler.send_header("Access-Control-Allow-Origin", ONLINE_UI)
     handler.send_header("Vary", "Origin")
-
-
-def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    gzip = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
-    for chunk in chunks:
-        if packed := gzip.compress(chunk):
-            yield packed
-    yield gzip.flush()
 
 
 def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:

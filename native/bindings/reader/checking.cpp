@@ -1,4 +1,4 @@
-// The types `Checking` and `WindowLines`.
+// The types `Checking` and `Rewriting`.
 #include "reader/module.hpp"
 
 #include <initializer_list>
@@ -10,7 +10,7 @@
 
 #include "dftrace/reading/traces/checking.hpp"
 #include "dftrace/reading/traces/line_walk.hpp"
-#include "dftrace/reading/traces/passing_window.hpp"
+#include "dftrace/reading/traces/rewriting.hpp"
 #include "reader/holding.hpp"
 #include "told.hpp"
 
@@ -27,6 +27,8 @@ struct Walking {
     // The walk has a block of so many bytes of the file, which says so much of itself.
     virtual void take_facts(const BlockFacts&, std::uint64_t) {}
     std::unique_ptr<BlockByBlock> blocks;
+    BlockCodec codec{};
+    std::string_view packed;  // the block as it lies in a file of gzip
 };
 
 PyObject* open_blocks(PyObject* object, PyObject* arguments) {
@@ -37,6 +39,8 @@ PyObject* open_blocks(PyObject* object, PyObject* arguments) {
     if (!walking || !PyArg_ParseTuple(arguments, "iO&K", &file, take_codec, &codec, &end)) return nullptr;
     try {
         walking->blocks = std::make_unique<BlockByBlock>(file, codec, end);
+        walking->codec = codec;
+        walking->packed = {};
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
@@ -50,8 +54,10 @@ PyObject* read_block(PyObject* object, PyObject* given) {
     std::size_t bytes = 0;
     const bool well = work_by<Walking>(object, [&](Walking& walking) {
         bytes = walking.blocks->read(from, walking.walk().next_text());
+        walking.packed = {};
         if (!bytes) return;
         walking.walk().begin();
+        if (walking.codec == BlockCodec::gzip) walking.packed = walking.blocks->block();
         if (const auto& facts = walking.blocks->facts()) walking.take_facts(*facts, bytes);
     });
     return well ? told(bytes) : nullptr;
@@ -60,6 +66,7 @@ PyObject* read_block(PyObject* object, PyObject* given) {
 PyObject* add_lines(PyObject* object, PyObject* given) {
     const bool well = idle<Walking>(object) && with_lines(given, [&](std::string_view lines) {
                           return work_by<Walking>(object, [&](Walking& walking) {
+                              walking.packed = {};
                               put_into(walking.walk().next_text(), lines);
                               walking.walk().begin();
                           });
@@ -71,6 +78,7 @@ PyObject* pass_over(PyObject* object, PyObject* given) {
     const unsigned long long bytes = PyLong_AsUnsignedLongLong(given);
     Walking* const walking = PyErr_Occurred() ? nullptr : idle<Walking>(object);
     if (!walking) return nullptr;
+    walking->packed = {};
     walking->walk().pass_over(bytes);
     return Py_NewRef(Py_None);
 }
@@ -128,12 +136,14 @@ struct CheckingWalk final : Walking {
     Checking checking;
 };
 
-struct WindowWalk final : Walking {
-    WindowWalk(std::int64_t first, std::int64_t last, std::int64_t least) : window(first, last, least) {}
-    LineWalk& walk() override { return window.walk(); }
-    bool step() override { return window.step(); }
-    PassingWindow window;
+struct RewritingWalk final : Walking {
+    explicit RewritingWalk(Rewritten how) : rewriting(std::move(how)) {}
+    LineWalk& walk() override { return rewriting.walk(); }
+    bool step() override { return rewriting.step(); }
+    Rewriting rewriting;
 };
+
+Rewriting& rewriting_of(Walking& walking) { return static_cast<RewritingWalk&>(walking).rewriting; }
 
 Checking& checking_of(Walking& walking) { return static_cast<CheckingWalk&>(walking).checking; }
 
@@ -161,13 +171,120 @@ PyObject* make_checking(PyTypeObject* type, PyObject* arguments, PyObject* by_na
         type, [&] { return std::make_unique<CheckingWalk>(static_cast<std::size_t>(most_spans)); });
 }
 
-PyObject* make_window(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
-    static const char* names[] = {"first_ns", "last_ns", "least_ns", nullptr};
-    long long first = 0, last = 0, least = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "LLL", const_cast<char**>(names), &first, &last,
-                                     &least))
+// For "O&": a list of (from, shift, rate, at).
+int take_clock(PyObject* given, void* into) {
+    std::vector<ClockPiece> pieces;
+    if (!PyList_Check(given)) return PyErr_SetString(PyExc_TypeError, "a list of pieces"), 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given); ++i) {
+        long long from = 0, shift = 0, at = 0;
+        double rate = 0;
+        if (!PyTuple_Check(PyList_GET_ITEM(given, i)) ||
+            !PyArg_ParseTuple(PyList_GET_ITEM(given, i), "LLdL", &from, &shift, &rate, &at)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a piece is four numbers");
+            return 0;
+        }
+        pieces.push_back({from, shift, rate, at});
+    }
+    *static_cast<ShownClock*>(into) = ShownClock(std::move(pieces));
+    return 1;
+}
+
+// For "O&": None, or a list of (category, name).
+int take_kept(PyObject* given, void* into) {
+    if (given == Py_None) return 1;
+    if (!PyList_Check(given)) return PyErr_SetString(PyExc_TypeError, "a list of names"), 0;
+    std::vector<Label> kept;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given); ++i) {
+        const char *category = nullptr, *name = nullptr;
+        if (!PyTuple_Check(PyList_GET_ITEM(given, i)) ||
+            !PyArg_ParseTuple(PyList_GET_ITEM(given, i), "ss", &category, &name)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a name is two texts");
+            return 0;
+        }
+        kept.push_back({category, name});
+    }
+    *static_cast<std::optional<std::vector<Label>>*>(into) = std::move(kept);
+    return 1;
+}
+
+// For "O&": None, or (first, last).
+int take_window(PyObject* given, void* into) {
+    if (given == Py_None) return 1;
+    long long first = 0, last = 0;
+    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "LL", &first, &last)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a window is two times");
+        return 0;
+    }
+    *static_cast<std::optional<Rewritten::Window>*>(into) = Rewritten::Window{first, last};
+    return 1;
+}
+
+PyObject* make_rewriting(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
+    static const char* names[] = {"pid",       "new_pid",        "clock",  "window", "kept",
+                                  "gives_all", "gives_counters", "packed", nullptr};
+    Rewritten how;
+    long long pid = 0, new_pid = 0;
+    int all = 0, counters = 0, packed = 0;
+    try {
+        if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "LLO&O&O&ppp", const_cast<char**>(names), &pid,
+                                         &new_pid, take_clock, &how.clock, take_window, &how.window,
+                                         take_kept, &how.kept, &all, &counters, &packed))
+            return nullptr;
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
+    how.pid = pid;
+    how.new_pid = new_pid;
+    how.gives_all = all != 0;
+    how.gives_counters = counters != 0;
+    how.packed = packed != 0;
+    return new_holding<Walking>(type, [&] { return std::make_unique<RewritingWalk>(std::move(how)); });
+}
+
+PyObject* put_line(PyObject* object, PyObject* arguments) {
+    Py_buffer line;
+    int timed = 0;
+    if (!idle<Walking>(object) || !PyArg_ParseTuple(arguments, "y*p", &line, &timed)) return nullptr;
+    const std::string_view text(static_cast<const char*>(line.buf), static_cast<std::size_t>(line.len));
+    const bool well = text.find('\n') == text.npos;
+    if (!well) PyErr_SetString(PyExc_ValueError, "a line holds no line break");
+    const bool put = well && work_by<Walking>(object, [&](Walking& walking) {
+                         rewriting_of(walking).put(text, timed != 0);
+                     });
+    PyBuffer_Release(&line);
+    return put ? Py_NewRef(Py_None) : nullptr;
+}
+
+PyObject* take(PyObject* object, PyObject* given) {
+    const int last = PyObject_IsTrue(given);
+    std::string_view taken;
+    if (last < 0 || !work_by<Walking>(object, [&](Walking& walking) {
+            taken = rewriting_of(walking).take(walking.packed, last != 0);
+            walking.packed = {};
+        }))
         return nullptr;
-    return new_holding<Walking>(type, [&] { return std::make_unique<WindowWalk>(first, last, least); });
+    return bytes_told(taken);
+}
+
+PyObject* shown(PyObject* object, PyObject* given) {
+    const long long ns = PyLong_AsLongLong(given);
+    Walking* const walking = PyErr_Occurred() ? nullptr : idle<Walking>(object);
+    return walking ? told(rewriting_of(*walking).clock().of(ns)) : nullptr;
+}
+
+PyObject* keeps_durations(PyObject* object, void*) {
+    Walking* const walking = idle<Walking>(object);
+    return walking ? told(rewriting_of(*walking).clock().keeps_durations()) : nullptr;
+}
+
+PyObject* written(PyObject* object, void*) {
+    Walking* const walking = idle<Walking>(object);
+    return walking ? told(rewriting_of(*walking).written()) : nullptr;
+}
+
+PyObject* reach_seen(PyObject* object, void*) {
+    Walking* const walking = idle<Walking>(object);
+    return walking ? reach_told(rewriting_of(*walking).reach()) : nullptr;
 }
 
 PyObject* certify(PyObject* object, PyObject* given) {
@@ -282,13 +399,6 @@ PyObject* left_out(PyObject* object, void*) {
     return checking ? told(checking->left_out()) : nullptr;
 }
 
-PyObject* range_left_out(PyObject* object, void*) {
-    Walking* const walking = idle<Walking>(object);
-    if (!walking) return nullptr;
-    const auto& range = static_cast<WindowWalk&>(*walking).window.left_out();
-    return range ? tuple_told(range->start, range->end) : Py_NewRef(Py_None);
-}
-
 int add_checking(PyObject* module) {
     static auto methods = with_shared<PyMethodDef>(
         shared_methods,
@@ -332,25 +442,40 @@ int add_checking(PyObject* module) {
                : -1;
 }
 
-int add_window(PyObject* module) {
-    static auto methods = with_shared<PyMethodDef>(shared_methods, {});
+int add_rewriting(PyObject* module) {
+    static auto methods = with_shared<PyMethodDef>(
+        shared_methods,
+        {
+            {"put", put_line, METH_VARARGS,
+             "put(line, timed, /): write a line, bare, in place of the one that was given last, or before "
+             "the "
+             "first; whether it may have a time."},
+            {"take", take, METH_O,
+             "take(last, /): behind a block, what is to be written now: nothing while that is little, unless "
+             "it is the last."},
+            {"shown", shown, METH_O, "shown(ns, /): as which time one of the lines is written, in ns."},
+        });
     static auto members = with_shared<PyGetSetDef>(
         shared_members,
-        {{"left_out", range_left_out, nullptr,
-          "From the first beginning to the last end of what was left out, in ns; None for nothing.",
+        {{"keeps_durations", keeps_durations, nullptr, "Durations stay as they are.", nullptr},
+         {"written", written, nullptr, "Lines that were written without being given.", nullptr},
+         {"reach", reach_seen, nullptr,
+          "From the first beginning to the last end of the lines that were not given, in ns as they are "
+          "written; None for none.",
           nullptr}});
     return add_holding_type<Walking>(
-               module, "dftrace_ai._reader.WindowLines",
-               "WindowLines(first_ns, last_ns, least_ns)\n--\n\nGives the lines of a trace, but for those "
-               "that plainly end before the first time or begin behind the last; what begins before the "
-               "least one is given.",
-               make_window, methods.data(), members.data())
+               module, "dftrace_ai._reader.Rewriting",
+               "Rewriting(pid, new_pid, clock, window, kept, gives_all, gives_counters, packed)\n--\n\n"
+               "Writes the lines of a trace for a file of several: a process in place of another, times by "
+               "the pieces (from, shift, rate, at) of a clock, what touches a window (first, last) alone, "
+               "spans of what is kept (category, name) alone. Gives those on which the caller decides.",
+               make_rewriting, methods.data(), members.data())
                ? 0
                : -1;
 }
 
 }  // namespace
 
-int add_walking_types(PyObject* module) { return add_checking(module) < 0 ? -1 : add_window(module); }
+int add_walking_types(PyObject* module) { return add_checking(module) < 0 ? -1 : add_rewriting(module); }
 
 }  // namespace dftrace::py

@@ -18,7 +18,7 @@ int add_sums_type(PyObject* module);
 int add_event_types(PyObject* module);
 int add_event_table_type(PyObject* module);
 int add_span_tree_type(PyObject* module);
-int add_walking_types(PyObject* module);  // `Checking` and `WindowLines`
+int add_walking_types(PyObject* module);  // `Checking` and `Rewriting`
 int add_hopping(PyObject* module);
 int add_documents_type(PyObject* module);
 int add_capsules(PyObject* module);

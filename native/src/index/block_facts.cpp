@@ -72,6 +72,14 @@ bool is_skippable(std::string_view bytes) noexcept {
 
 }  // namespace
 
+BlockFacts BlockFacts::of_size(std::size_t plain, std::size_t packed) const noexcept {
+    if (plain > UINT32_MAX || packed > UINT32_MAX) return {};
+    BlockFacts told = *this;
+    told.plain_bytes = static_cast<std::uint32_t>(plain);
+    told.packed_bytes = static_cast<std::uint32_t>(packed);
+    return told;
+}
+
 void put_gzip_head(char* at, const BlockFacts& facts) noexcept {
     at += gzip_magic.copy(at, gzip_magic.size());
     at = put(at, has_extra);

@@ -5,28 +5,17 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <stdexcept>
 
-#include "dftrace/text/byte_buffer.hpp"
-#include "dftrace/writing/block_deflate.hpp"
+#include "dftrace/deflating/gzip_members.hpp"
 
 namespace dftrace {
 
 namespace {
-
-BlockFacts with_bytes(BlockFacts facts, std::size_t plain_bytes, std::size_t packed_bytes) {
-    // Where there are more, nothing is said: readers know no such block.
-    constexpr std::size_t most = UINT32_MAX;
-    if (plain_bytes > most || packed_bytes > most) return {};
-    facts.plain_bytes = static_cast<std::uint32_t>(plain_bytes);
-    facts.packed_bytes = static_cast<std::uint32_t>(packed_bytes);
-    return facts;
-}
 
 class Plain final : public BlockCodec {
   public:
@@ -38,20 +27,9 @@ class Plain final : public BlockCodec {
 
 class Gzip final : public BlockCodec {
   public:
-    explicit Gzip(int level) : deflate_(level) {}
+    explicit Gzip(int level) : members_(level) {}
     void append(std::string& out, std::string_view block, const BlockFacts& facts) override {
-        constexpr std::size_t tail_bytes = 8;
-        packed_.clear();
-        char* const head = packed_.reserve(gzip_head_bytes + deflate_.most_bytes(block.size()) + tail_bytes);
-        char* const body = head + gzip_head_bytes;
-        char* const end = body + deflate_.compress(block, body);
-        const auto bytes = static_cast<std::size_t>(end - head) + tail_bytes;
-        put_gzip_head(head, with_bytes(facts, block.size(), bytes));
-        const std::uint32_t tail[] = {libdeflate_crc32(0, block.data(), block.size()),
-                                      static_cast<std::uint32_t>(block.size())};
-        static_assert(sizeof tail == tail_bytes && std::endian::native == std::endian::little);
-        std::memcpy(end, tail, tail_bytes);
-        out.append(head, bytes);
+        out.append(members_.member(block, facts));
     }
     std::string text(std::string_view block, std::size_t most) const override {
         // A member ends with the length of its text.
@@ -70,8 +48,7 @@ class Gzip final : public BlockCodec {
     }
 
   private:
-    BlockDeflate deflate_;
-    ByteBuffer packed_;  // in memory that nobody has to clear
+    GzipMembers members_;
 };
 
 class Zstd final : public BlockCodec {
@@ -93,7 +70,7 @@ class Zstd final : public BlockCodec {
             throw std::bad_alloc();  // with room for the bound the only reason there is
         }
         out.resize(body + bytes);
-        put_zstd_head(out.data() + before, with_bytes(facts, block.size(), zstd_head_bytes + bytes));
+        put_zstd_head(out.data() + before, facts.of_size(block.size(), zstd_head_bytes + bytes));
     }
     std::string text(std::string_view block, std::size_t most) const override {
         block.remove_prefix(std::min(skippable_bytes(block), block.size()));

@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "dftrace/deflating/block_deflate.hpp"
 #include "dftrace/deflating/line_deflate.hpp"
-#include "dftrace/writing/block_deflate.hpp"
 #include "made_lines.hpp"
 
 using made::Lines;

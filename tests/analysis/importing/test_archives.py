@@ -15,7 +15,7 @@ import zstandard
 from analysis.trace_lines import TraceLines, small_trace
 from safety.commands import invoke, read_by
 
-from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.importing import archives, copies

@@ -20,7 +20,7 @@ from perfetto import engine
 from safety.commands import invoke
 
 from dftrace_ai._reader import Documents
-from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.importing import copies

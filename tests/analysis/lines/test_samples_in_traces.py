@@ -147,7 +147,7 @@ def test_a_merged_trace_has_them_at_their_time(job: Path, tmp_path: Path) -> Non
 
 
 def test_a_window_has_its_samples_alone(job: Path, tmp_path: Path) -> None:
-    from dftrace_ai.analysis.merged_trace import MergedTrace
+    from dftrace_ai.analysis.merging.merged_trace import MergedTrace
     from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.analysis.reading.time_window import parsed_window
 

@@ -12,7 +12,7 @@ from analysis.lines.made_stacks import MadeStacks
 from analysis.trace_lines import TIME_BASE_US, TraceLines
 from safety.commands import invoke
 
-from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.analysis.sql import TraceTables

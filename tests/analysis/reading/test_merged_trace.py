@@ -21,10 +21,10 @@ from perfetto import engine
 from safety.commands import invoke
 
 from dftrace_ai import _reader
-from dftrace_ai.analysis import merged_trace
-from dftrace_ai.analysis.merged_trace import MergedTrace
-from dftrace_ai.analysis.reading import Trace, open_traces
-from dftrace_ai.analysis.reading.given_lines import GivenLines, LinesNear, lines_near
+from dftrace_ai.analysis.merging import file_lines
+from dftrace_ai.analysis.merging.merged_trace import MergedTrace
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.errors import TraceError
 
@@ -132,7 +132,8 @@ def test_a_pid_that_two_hosts_share_is_renumbered(tmp_path: Path) -> None:
     assert pid != 100
     assert where["main"] == (pid, pid)
     assert where["worker"] == (pid, 101)
-    assert [note for note in found.notes if f"shown as {pid}" in note]
+    assert found.notes == []
+    assert found.told == ["pids of 1 process changed, since hosts share them"]
 
 
 def test_ranks_are_shown_in_their_order(tmp_path: Path) -> None:
@@ -352,8 +353,10 @@ def test_a_file_that_orders_its_tracks_is_left_as_it_is(tmp_path: Path) -> None:
     assert order_of(MergedTrace(open_traces([tmp_path]))) == {100: [102, 101]}
 
 
-def all_lines(trace: Trace, _window: TimeWindow, shift_us: int) -> LinesNear:
-    return lines_near(trace, None, shift_us)
+def all_given(*words: Any) -> _reader.Rewriting:
+    """One that leaves every line to Python."""
+    *how, _, counters, packed = words
+    return _reader.Rewriting(*how, True, counters, packed)
 
 
 def window_of(paths: list[Path], window: TimeWindow) -> tuple[bytes, list[str]] | str:
@@ -388,7 +391,7 @@ def test_both_show_the_same(
             paths[-1].write_bytes(b"".join(map(gzip.compress, blocks)) if packed else text)
         found = window_of(paths, window)
         with monkeypatch.context() as patch:
-            patch.setattr(merged_trace, "lines_near", all_lines)
+            patch.setattr(file_lines, "Rewriting", all_given)
             assert found == window_of(paths, window)
 
 
@@ -399,8 +402,10 @@ def test_what_is_elsewhere_is_not_looked_at_in_python(tmp_path: Path) -> None:
     trace.footer()
     path = trace.write(tmp_path / "t.pfw.gz", lines_a_block=50)
     (file,) = open_traces([path])
-    near = _reader.WindowLines(500_000_000, 509_000_000, 0)
-    found = [orjson.loads(line) for _, _, line in GivenLines(file.file, near) if line != b"["]
-    assert [event["args"]["step"] for event in found if event["ph"] == "X"] == list(range(500, 510))
-    assert sum(event["ph"] == "M" for event in found) == 4
-    assert near.left_out == (0, 999_900_000)
+    window = (500_000_000, 509_500_000)
+    near = _reader.Rewriting(0, 0, [], window, None, False, False, False)
+    given = [orjson.loads(line) for _, _, line in GivenLines(file.file, near) if line != b"["]
+    assert [event["ph"] for event in given] == ["M"] * 4
+    written = map(orjson.loads, near.take(True).splitlines())
+    assert [event["args"]["step"] for event in written] == list(range(500, 510))
+    assert near.reach == (0, 999_900_000)

@@ -14,11 +14,11 @@ from cli.served_traces import serving, stand_in_ui, viewed
 from perfetto import engine
 from safety.commands import invoke
 
-from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging.numbered_steps import numbered_steps, parsed_steps, shown_steps
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.why import why
 from dftrace_ai.cli.trace_server.served import shown_names
-from dftrace_ai.cli.trace_server.steps import numbered_steps, parsed_steps, shown_steps
 from dftrace_ai.errors import DftraceError, TraceError
 
 DAY_US = 86_400_000_000
@@ -121,7 +121,7 @@ def test_large_traces_and_spans_of_steps_get_no_second_track(
     assert numbered_steps(open_traces([ranks(tmp_path / "spans")]).files) == {}
     files = open_traces([Training(steps=40).write(tmp_path / "loop", 1)]).files
     assert len(numbered_steps(files)) == 1
-    monkeypatch.setattr("dftrace_ai.cli.trace_server.steps.MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr("dftrace_ai.analysis.merging.numbered_steps.MOST_TEXT_BYTES", 1000)
     assert numbered_steps(files) == {}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from perfetto.trace_file import Trace
 
-from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.sql import TraceTables
 from dftrace_ai.analysis.steps import Job, Rank

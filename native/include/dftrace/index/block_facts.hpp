@@ -51,6 +51,8 @@ struct BlockFacts {
     BlockHolds holds = BlockHolds::lines;
     BlockReach reach;
     bool operator==(const BlockFacts&) const = default;
+    // The same with these bytes; nothing where they are more than can be said: readers know no such block.
+    BlockFacts of_size(std::size_t plain, std::size_t packed) const noexcept;
 };
 
 // What they take: header of a gzip member, frame of zstd.

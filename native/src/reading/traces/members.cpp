@@ -356,10 +356,11 @@ struct BlockByBlock::Parts {
     Unpacker unpacker;
     Window window;
     std::optional<BlockFacts> facts;
+    std::size_t packed = 0;
 };
 
 BlockByBlock::BlockByBlock(int file, BlockCodec codec, std::uint64_t end)
-    : parts_(new Parts{codec, Unpacker(codec), Window(file, end), {}}) {}
+    : parts_(new Parts{codec, Unpacker(codec), Window(file, end), {}, 0}) {}
 
 BlockByBlock::~BlockByBlock() = default;
 
@@ -368,7 +369,11 @@ std::size_t BlockByBlock::read(std::uint64_t from, PlainText& text) {
     window.begin_at(from);
     const std::size_t guess = guessed_length(parts_->codec, window);
     parts_->facts = block_facts(window.bytes());
-    return unpack(parts_->unpacker, window, guess, text).packed;
+    return parts_->packed = unpack(parts_->unpacker, window, guess, text).packed;
+}
+
+std::string_view BlockByBlock::block() const noexcept {
+    return parts_->window.bytes().substr(0, parts_->packed);
 }
 
 const std::optional<BlockFacts>& BlockByBlock::facts() const noexcept { return parts_->facts; }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "dftrace/index/block_facts.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
@@ -62,7 +63,9 @@ class BlockByBlock {
     // Unpacks the block that begins at a byte of the file; returns how many bytes it has, or 0 where it is
     // not read here. Throws as `read_blocks` does.
     std::size_t read(std::uint64_t from, PlainText& text);
-    // What the block that was read last says of itself.
+    // The block that was read last, as it lies in the file.
+    std::string_view block() const noexcept;
+    // What it says of itself.
     const std::optional<BlockFacts>& facts() const noexcept;
 
   private:

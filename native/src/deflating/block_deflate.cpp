@@ -1,5 +1,5 @@
 // A sample says which way suits a block.
-#include "dftrace/writing/block_deflate.hpp"
+#include "dftrace/deflating/block_deflate.hpp"
 
 #include <libdeflate.h>
 
@@ -24,10 +24,14 @@ double ratio(std::size_t packed_bytes, std::string_view text) noexcept {
 
 }  // namespace
 
-BlockDeflate::BlockDeflate(int level) : library_(libdeflate_alloc_compressor(level ? level : default_level)) {
+BlockDeflate::BlockDeflate(int level)
+    : library_(libdeflate_alloc_compressor(level == quick_level ? 1
+                                           : level              ? level
+                                                                : default_level)),
+      quick_(level == quick_level) {
     if (!library_) throw std::invalid_argument(std::string("gzip level ").append(std::to_string(level)));
     try {
-        if (!level) lines_.emplace();
+        if (!level || quick_) lines_.emplace();
     } catch (...) {
         libdeflate_free_compressor(library_);  // a constructor that throws has no destructor
         throw;
@@ -84,6 +88,10 @@ bool BlockDeflate::is_sure(std::string_view block, std::size_t by_lines) const n
 
 std::size_t BlockDeflate::compress(std::string_view block, char* out) {
     const std::size_t room = most_bytes(block.size());
+    if (quick_) {
+        const std::size_t by_lines = lines_->compress(block, out, room);
+        return by_lines ? by_lines : by_library(block, out, room);
+    }
     const std::string_view sample =
         lines_ && block.size() >= least_block ? sample_of(block) : std::string_view();
     const Suits suits = sample.empty() ? Suits::libdeflate : what_suits(sample);

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import orjson
 
-from dftrace_ai.analysis.merged_trace import shown_base_us
+from dftrace_ai.analysis.merging.file_lines import micros
+from dftrace_ai.analysis.merging.shown_times import shown_base_us
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.steps import Job
@@ -104,7 +105,6 @@ def numbered_steps(traces: Sequence[Trace]) -> dict[Path, list[bytes]]:
 
 
 def _text_bytes(traces: Sequence[Trace]) -> int:
-    """Return how much text traces are, about."""
     total = 0
     for trace in traces:
         try:
@@ -116,7 +116,6 @@ def _text_bytes(traces: Sequence[Trace]) -> int:
 
 
 def _found_steps(traces: Sequence[Trace]) -> Iterator[tuple[Process, int, FoundSteps]]:
-    """Yield the ranks that have steps, with the thread on which they are."""
     for rank in Job(TraceSet(tuple(traces)), events=True).ranks:
         tid = step_thread(rank.process.spans)
         found = None if tid is None else find_steps(rank.process.spans, tid, rank.process.pauses[1])
@@ -146,8 +145,4 @@ def _spans(found: FoundSteps, base_ns: int) -> Iterator[tuple[bytes, bytes]]:
     for start, end, following in zip(
         starts, found.end_ns.tolist(), [*starts[1:], 1 << 62], strict=True
     ):
-        yield _micros(max(0, start - base_ns)), _micros(max(0, min(end, following) - start))
-
-
-def _micros(ns: int) -> bytes:
-    return b"%d.%03d" % divmod(ns, 1000)
+        yield micros(max(0, start - base_ns)), micros(max(0, min(end, following) - start))

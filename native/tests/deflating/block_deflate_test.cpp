@@ -1,6 +1,6 @@
 // Each block is compressed by what suits it, and is hardly ever larger than libdeflate would have made it;
 // blocks that are laid end to end read back as one text.
-#include "dftrace/writing/block_deflate.hpp"
+#include "dftrace/deflating/block_deflate.hpp"
 
 #include <libdeflate.h>
 #include <zstd.h>

@@ -16,7 +16,9 @@ namespace dftrace {
 class BlockDeflate {
   public:
     // `level` 0 chooses for each block: deflate for lines where it is hardly larger than libdeflate's level
-    // 5, else that. Throws std::invalid_argument for a level that the library does not have.
+    // 5, else that; `quick_level` takes deflate for lines for every block. Throws std::invalid_argument for a
+    // level that the library does not have.
+    static constexpr int quick_level = -1;
     explicit BlockDeflate(int level);
     ~BlockDeflate();
     BlockDeflate(const BlockDeflate&) = delete;
@@ -38,7 +40,8 @@ class BlockDeflate {
     bool is_sure(std::string_view block, std::size_t by_lines) const noexcept;
 
     libdeflate_compressor* library_;
-    std::optional<LineDeflate> lines_;  // with level 0
+    std::optional<LineDeflate> lines_;  // with level 0 and the quick one
+    bool quick_;
     std::array<char, sample_bytes> sample_;
     std::array<char, sample_bytes> sample_out_;
     // Of the sample: what lines take over what the library takes, and over the text.

@@ -1,0 +1,172 @@
+"""`dftrace merge`: the traces of many ranks as one file for a viewer."""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import Enum
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import Annotated
+
+import typer
+
+from dftrace_ai.cli.reading import (
+    CLOCKS_UNSURE,
+    Certain,
+    MaxError,
+    Paths,
+    Reading,
+    Recover,
+    Run,
+    force_option,
+    json_option,
+    out_option,
+)
+from dftrace_ai.cli.terminal import complain, shown, write_json
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.wording import counted
+
+
+class By(str, Enum):
+    """By which clocks times are shown."""
+
+    measured = "measured"
+    given = "given"
+    none = "none"
+
+
+def command(
+    paths: Paths = None,
+    *,
+    out: Annotated[
+        Path,
+        out_option("PATH", "The file that is written, compressed where its name ends in .gz."),
+    ],
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="N,N-N,...", help="Only these ranks, such as 0,4-7."),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Only the steps A up to B, or A alone, by their numbers."),
+    ] = None,
+    comm: Annotated[
+        bool,
+        typer.Option(
+            "--comm", help="Only steps and collectives; with --ranks, of all other ranks."
+        ),
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All events, however many a viewer takes.")
+    ] = False,
+    flows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|none",
+            help="At most so many arrows between ranks; by default 100000, of ranks that are read "
+            "in seconds.",
+        ),
+    ] = None,
+    clocks: Annotated[
+        By,
+        typer.Option(
+            help="How clocks of hosts are brought together. measured: by collectives that ranks "
+            "leave together. given: by what the files say. none: not at all."
+        ),
+    ] = By.measured,
+    max_error: MaxError = None,
+    certain: Certain = False,
+    split: Annotated[
+        bool, typer.Option("--split", help="Write a directory with a file for each host.")
+    ] = False,
+    archive: Annotated[
+        bool,
+        typer.Option(
+            "--archive",
+            help="Write a tar of the traces as they are, with a manifest, for Perfetto 58 and "
+            "newer.",
+        ),
+    ] = False,
+    force: Annotated[bool, force_option("Replace what is there, of an earlier call.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="So many traces at a time; by default as many as cores."
+        ),
+    ] = None,
+    json: Annotated[bool, json_option("Print JSON of what was written.")] = False,
+    run: Run = None,
+    recover: Recover = True,
+) -> None:
+    """Write the traces of many ranks as one file, in which Perfetto shows them side by side.
+
+    Ranks stand in their order, below each what it has started; processes that have one pid on
+    several hosts get others; times are by one clock. Arrows lead from the last to come into a
+    collective to those that waited, and from sends to receives. Of more than two million events
+    it is what a viewer takes: some ranks whole, of the others steps and collectives. What was
+    left out is told. The file gets its name when it is whole.
+
+    Example: dftrace merge out -o all.pfw.gz
+
+    Exit status: 0 done; 1 something could not be read, and is told; 2 the call is wrong, or
+    nothing could be written; 3 a clock is known less well than --max-error.
+    """
+    from dftrace_ai.analysis.merging import merge
+    from dftrace_ai.analysis.merging.choice import parsed_ranks
+    from dftrace_ai.analysis.merging.gathering import Asked, ClockError
+    from dftrace_ai.analysis.reading.time_window import parsed_length_us
+
+    chosen = None
+    if steps is not None:
+        from dftrace_ai.errors import needs_numpy
+
+        with needs_numpy("--steps"):
+            from dftrace_ai.analysis.merging.numbered_steps import parsed_steps
+        chosen = parsed_steps(steps)
+    asked = Asked(
+        ranks=None if ranks is None else parsed_ranks(ranks),
+        steps=chosen,
+        steps_and_calls=comm,
+        everything=everything,
+        arrows=None if flows is None else _arrows(flows),
+        clocks=clocks.value,
+        error_ns=None if max_error is None else round(parsed_length_us(max_error) * 1000),
+        certain=certain,
+    )
+    reading = Reading(paths, recover=recover, run=run)
+    with reading.progress("merging"):
+        traces = reading.traces
+        try:
+            made = merge(
+                traces.files,
+                out,
+                asked,
+                split=split,
+                archive=archive,
+                force=force,
+                jobs=jobs or len(os.sched_getaffinity(0)),
+            )
+        except ClockError as error:
+            complain(str(error))
+            raise typer.Exit(CLOCKS_UNSURE) from error
+    if json:
+        write_json(made)
+    else:
+        for file in made.files:
+            typer.echo(shown(out / file.path if split else out))
+        size = sum(file.bytes for file in made.files)
+        what = counted(len(traces), "trace") if archive else counted(made.lines, "line")
+        typer.echo(f"{what}, {size / 1e6:,.1f} MB", err=True)
+    notes = [*reading.skipped, *made.notes]
+    reading.warn([*traces.owners.told("merged"), *notes, *made.told])
+    reading.end(failed=bool(notes))
+
+
+def _arrows(text: str) -> int:
+    if text == "none":
+        return 0
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise DftraceError(
+            f"{text!r} is no number of arrows; what is meant looks like 1000 or none"
+        )
+    return int(text)

@@ -1,0 +1,261 @@
+"""`dftrace merge`: many ranks as one file, held against what was written, in the real engine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from analysis.trace_lines import TraceLines
+from perfetto import engine
+from safety.commands import answer, invoke
+
+from dftrace_ai.analysis.merging import choice
+from dftrace_ai.analysis.merging.gathering import Asked, gathered
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.errors import DftraceError
+
+MS = 1_000_000
+RANKS, STEPS, STEP_NS = 16, 40, 40 * MS
+OFFSET_NS = 30 * MS
+GROUP = {"name": "0", "description": "default_pg", "ranks": list(range(RANKS))}
+
+
+def pid_of(rank: int) -> int:
+    return 100 + rank % 4
+
+
+def host_of(rank: int) -> str:
+    return f"n{rank // 4}"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen ranks on four hosts with the same pids; rank 5 is late, and the clock of n2 ahead."""
+    folder = tmp_path_factory.mktemp("job")
+    for rank in range(RANKS):
+        host = host_of(rank)
+        trace = TraceLines(
+            pid_of(rank),
+            host=host,
+            host_hash=f"000000000000000{host[1:]}",
+            boot_id=f"boot-{host}",
+            rank=rank,
+            world_size=RANKS,
+        )
+        trace.custom("process_group", json.dumps(GROUP))
+        ahead = OFFSET_NS if host == "n2" else 0
+        for step in range(STEPS):
+            at = ahead + 500 * MS + step * STEP_NS + rank
+            late = 12 * MS if rank == 5 else rank * 10_000
+            told = {"group": "0", "step": step, "bytes": 4096, "seq": step, "nth": step}
+            note = '","pid":100,"tid":100,"ts":1'
+            work = 4 * MS + (late if rank == 5 else 0)
+            trace.span("forward", "compute", at, work, step=step, note=note)
+            start = at + 8 * MS + late
+            end = ahead + 500 * MS + step * STEP_NS + 30 * MS + (7 * rank + 13 * step) % 11 * 300
+            trace.span("all_reduce", "comm", start, end - start, **told)
+            trace.span("step", "pipeline", at, 38 * MS, step=step)
+        trace.footer()
+        trace.write(folder / f"t-{host}-{pid_of(rank)}.pfw.gz", 20)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(
+    job: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[engine.View, dict[str, object]]:
+    out = tmp_path_factory.mktemp("whole") / "all.pfw.gz"
+    told = answer("merge", job, "--out", out, "--json")
+    shown = engine.view(out)
+    assert shown.answer.clean, (shown.answer.load_error, shown.answer.stats)
+    return shown, told
+
+
+def names_of(shown: engine.View) -> dict[int, str]:
+    return {pid: str(name) for pid, name in shown.process_names.items()}
+
+
+def test_every_span_of_all_ranks_is_there_once(
+    whole: tuple[engine.View, dict[str, object]],
+) -> None:
+    shown, told = whole
+    found = Counter(
+        (names_of(shown)[span.pid or 0], span.name)
+        for span in shown.slices
+        if "seq" in span.arg or span.name in ("forward", "step")
+    )
+    names = [f"rank {rank:02} · {host_of(rank)}" for rank in range(RANKS)]
+    wanted = {(name, span): STEPS for name in names for span in ("forward", "all_reduce", "step")}
+    assert found == wanted
+    assert told["notes"] == []
+    assert "pids of 12 processes changed, since hosts share them" in told["told"]  # type: ignore[operator]
+
+
+def test_arrows_lead_from_the_last_to_come_to_all_others(
+    whole: tuple[engine.View, dict[str, object]],
+) -> None:
+    shown, _ = whole
+    names = names_of(shown)
+    found: Counter[tuple[str, str]] = Counter()
+    for begin, end in shown.flows:
+        spans = [shown.parent(shown.by_id[number]) for number in (begin, end)]
+        assert all(span is not None and span.name == "all_reduce" for span in spans)
+        tail, head = (names[span.pid or 0] for span in spans if span is not None)
+        assert shown.by_id[begin].ts_ns < shown.by_id[end].ts_ns
+        found[tail, head] += 1
+    last = "rank 05 · n1"
+    others = {f"rank {rank:02} · {host_of(rank)}" for rank in range(RANKS)} - {last}
+    assert found == {(last, other): STEPS for other in others}
+
+
+def test_a_clock_that_is_ahead_is_brought_to_the_others(
+    job: Path, whole: tuple[engine.View, dict[str, object]], tmp_path: Path
+) -> None:
+    shown, _ = whole
+    names = names_of(shown)
+    starts: dict[str, int] = {}
+    for span in shown.slices:
+        if span.name == "step":
+            name = names[span.pid or 0]
+            starts[name] = min(starts.get(name, span.ts_ns), span.ts_ns)
+    # Of ranks on other hosts within what they notice late; durations and pids are another matter.
+    assert max(starts.values()) - min(starts.values()) < 5000
+    refused = invoke("merge", job, "-o", tmp_path / "x.pfw.gz", "--max-error", "0.001us")
+    assert refused.status == 3
+    assert "n2" in refused.err
+    assert not any(tmp_path.iterdir())
+    given = tmp_path / "given.json"
+    answer("merge", job, "-o", given, "--clocks", "given", "--flows", "none", "--json")
+    at = {
+        (event["pid"], event["name"]): event["ts"]
+        for event in map(json.loads, reversed(given.read_text().splitlines()[1:]))
+        if event.get("name") == "step" and event["ph"] == "X"
+    }
+    assert len(at) == RANKS
+    assert max(at.values()) - min(at.values()) == pytest.approx(OFFSET_NS / 1000, abs=1)
+
+
+def test_more_than_a_viewer_takes_is_chosen_and_told(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "MOST_EVENTS", 1500)
+    files = open_traces([job]).files
+    events = sum(file.end.footer.events for file in files if file.end.footer)
+    found = gathered(files, Asked())
+    (note,) = [line for line in found.told if "more than a viewer takes" in line]
+    assert note.startswith(f"{events:,} events are more than a viewer takes (1,500): shown are ")
+    assert "--all shows all" in note
+    whole = {file.said.rank for file in files if file.path not in found.steps_only}
+    assert {0, 4, 8, 12} <= whole  # one of each host
+    late = choice.as_much_as_a_viewer_takes(files, [5])
+    assert 5 in {file.said.rank for file in files if file.path not in late.steps_only}
+    out = tmp_path / "some.json"
+    out.write_bytes(b"".join(found.merged()))
+    lines = [json.loads(line) for line in out.read_text().splitlines()[1:]]
+    by_name = Counter(line["name"] for line in lines if line["ph"] == "X")
+    assert by_name["step"] == by_name["all_reduce"] == RANKS * STEPS
+    assert by_name["forward"] == len(whole) * STEPS
+    assert engine.view(out).answer.clean
+    told = gathered(files, Asked(everything=True)).told
+    assert not [line for line in told if "viewer takes" in line]
+
+
+def test_what_was_asked_for_is_there_alone(job: Path, tmp_path: Path) -> None:
+    def spans(*words: str) -> Counter[tuple[str, int]]:
+        out = tmp_path / f"{'-'.join(words).replace(':', '')}.json"
+        answer("merge", job, "-o", out, *words, "--flows", "none", "--json")
+        events = [json.loads(line) for line in out.read_text().splitlines()[1:]]
+        return Counter(
+            (each["name"], each["args"]["step"])
+            for each in events
+            if "step" in each.get("args", {})
+        )
+
+    found = spans("--ranks", "0,4-5", "--steps", "3:5")
+    assert {name for name, _ in found} >= {"forward", "all_reduce", "step"}
+    assert (found["forward", 3], found["forward", 4], found["forward", 6]) == (3, 3, 0)
+    found = spans("--comm")
+    assert (found["forward", 1], found["step", 1], found["all_reduce", 1]) == (0, RANKS, RANKS)
+    found = spans("--comm", "--ranks", "2")
+    assert (found["forward", 1], found["all_reduce", 1]) == (1, RANKS)
+
+
+def test_a_file_for_each_host_and_an_archive(job: Path, tmp_path: Path) -> None:
+    split = answer("merge", job, "-o", tmp_path / "hosts", "--split", "--json")
+    assert [file["path"] for file in split["files"]] == [f"n{host}.pfw.gz" for host in range(4)]
+    text = gzip.decompress((tmp_path / "hosts" / "n1.pfw.gz").read_bytes())
+    assert text.count(b'"name":"forward"') == 4 * STEPS
+    out = tmp_path / "all.tar"
+    made = answer("merge", job, "-o", out, "--archive", "--json")
+    assert any("Perfetto 58" in line for line in made["told"])
+    with tarfile.open(out) as tar:
+        members = {one.name: tar.extractfile(one).read() for one in tar.getmembers()}  # type: ignore[union-attr]
+    manifest = json.loads(members.pop("perfetto_manifest.json"))["perfetto_manifest"]
+    assert manifest["version"] == 1
+    assert sorted(members.values()) == sorted(path.read_bytes() for path in job.iterdir())
+    assert [file["path"] for file in manifest["files"]] == list(members)
+    offsets = {
+        file["machine"]["name"]: file["clocks"]["offset_ns"]
+        for file in manifest["files"]
+        if "clocks" in file
+    }
+    # Later is positive: what is ahead is moved back beside the others. One is not moved at all.
+    moved = offsets.get("n2", 0) - offsets.get("n0", 0)
+    assert moved == pytest.approx(-OFFSET_NS, abs=10_000)
+    with pytest.raises(DftraceError, match="archive"):
+        from dftrace_ai.analysis.merging import merge
+
+        merge(open_traces([job]).files, tmp_path / "b.tar", split=True, archive=True)
+
+
+def test_what_stands_there_stays_and_the_output_is_no_input(job: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all.pfw.gz"
+    out.write_bytes(b"mine")
+    refused = invoke("merge", job, "-o", out)
+    assert (refused.status, out.read_bytes()) == (2, b"mine")
+    assert invoke("merge", job, "-o", out, "--force").status == 2  # no call has written it
+    inside = tmp_path / "in"
+    inside.mkdir()
+    for path in job.iterdir():
+        (inside / path.name).write_bytes(path.read_bytes())
+    one = answer("merge", inside, "-o", inside / "all.pfw.gz", "--json")
+    again = answer(
+        "merge", *sorted(inside.glob("t-*")), "-o", inside / "all.pfw.gz", "--force", "--json"
+    )
+    assert one["lines"] == again["lines"]
+    assert not [path for path in inside.iterdir() if path.name.startswith(".")]
+
+
+def test_hostile_files_leave_a_trace_that_opens(tmp_path: Path) -> None:
+    """Cut, foreign, with members in another order and texts that look like members."""
+    good = TraceLines(100, rank=0, world_size=3)
+    good.span('q","pid":100,"ts":1', "compute", 1000, 500, note='{"pid":100,"tid":100,"ts":5}')
+    good.footer()
+    good.write(tmp_path / "a.pfw.gz")
+    cut = TraceLines(100, host="other", host_hash="00000000000000ff", rank=1, world_size=3)
+    for step in range(200):
+        cut.span("step", "pipeline", step * 1000, 500, step=step)
+    path = cut.write(tmp_path / "b.pfw.gz", 20)
+    path.write_bytes(path.read_bytes()[:-40])
+    foreign = TraceLines(100, host="third", host_hash="00000000000000fe", rank=2, world_size=3)
+    foreign.add(
+        '{"args":{"pid":100,"ts":7},"ph":"X","dur":2.5,"ts":3.25,"tid":100,"pid":100,"name":"f","cat":"c"}'
+    )
+    foreign.add("nonsense")
+    foreign.footer()
+    foreign.write(tmp_path / "c.pfw")
+    out = tmp_path / "out" / "all.pfw.gz"
+    done = invoke("merge", tmp_path, "-o", out, "--json", "--no-recover")
+    assert done.status == 1
+    made = json.loads(done.out)
+    assert any("torn" in note for note in made["notes"])
+    assert any("without an event left out: 1" in note for note in made["notes"])
+    shown = engine.view(out)
+    assert shown.answer.clean
+    found = {span.name: span for span in shown.slices}
+    assert found['q","pid":100,"ts":1'].dur_ns == 500
+    assert len({span.pid for span in shown.slices}) == 3
