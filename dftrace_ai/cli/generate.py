@@ -72,7 +72,8 @@ def command(
     compression: Annotated[Compression, typer.Option(help="Of the traces.")] = Compression.gzip,
     index: Annotated[bool, typer.Option(help="End traces with an index.")] = True,
     jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes that write.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Work in so many processes; the bytes are the same."),
     ] = None,
     json: Annotated[bool, json_option("Print JSON instead of lines.")] = False,
 ) -> None:

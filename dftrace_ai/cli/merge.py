@@ -91,7 +91,7 @@ def command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="So many traces at a time; by default as many as cores."
+            min=1, metavar="N", help="Work in so many threads; by default as many as cores."
         ),
     ] = None,
     json: Annotated[bool, json_option("Print JSON of what was written.")] = False,

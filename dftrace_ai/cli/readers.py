@@ -29,7 +29,7 @@ Jobs = Annotated[
         "--jobs",
         min=1,
         metavar="N",
-        help="Read with so many processes on this machine; the figures are the same.",
+        help="Work in so many processes on this machine; the figures are the same.",
     ),
 ]
 Dask = Annotated[

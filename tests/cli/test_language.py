@@ -41,6 +41,9 @@ BOTH = {
 }
 # Where a word is written in front of what differs from command to command.
 ENDS_DIFFER = {"--out", "--to", "--by", "--sort", "--steps"}
+# What makes a job says with the job's words how many ranks and steps it has, not which are read.
+OF_A_JOB = "generate"
+ITS_OWN = {"--json", "--jobs"}
 
 
 def words_of(param: Any) -> list[str]:
@@ -55,7 +58,9 @@ def options() -> list[tuple[str, str, Any]]:
         (words_of(param)[0], " ".join(names), param)
         for names, command in EVERY.items()
         for param in command.params
-        if param.param_type_name == "option" and not param.hidden
+        if param.param_type_name == "option"
+        and not param.hidden
+        and not (names == (OF_A_JOB,) and words_of(param)[0] not in ITS_OWN)
     ]
 
 
