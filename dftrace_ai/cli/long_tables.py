@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 All = Annotated[
-    bool, typer.Option("--all", help="Print all rows, of tables that are too long as well.")
+    bool,
+    typer.Option("--all", help="All there is: every row, of tables that are too long as well."),
 ]
 
 

@@ -40,7 +40,7 @@ def command(
     *,
     out: Annotated[
         Path,
-        out_option("PATH", "The file that is written, compressed where its name ends in .gz."),
+        out_option("PATH", "Where it is written; compressed where the name ends in .gz."),
     ],
     ranks: Annotated[
         str | None,
@@ -57,7 +57,7 @@ def command(
         ),
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="All events, however many a viewer takes.")
+        bool, typer.Option("--all", help="All there is: every event, however many a viewer takes.")
     ] = False,
     flows: Annotated[
         str | None,

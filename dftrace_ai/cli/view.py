@@ -45,10 +45,10 @@ def command(
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(metavar="N,N-N,...", help="Only the files of these ranks, such as 0,4-7."),
+        typer.Option(metavar="N,N-N,...", help="Only these ranks, such as 0,4-7."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All events, however many a viewer takes.")
+        bool, typer.Option("--all", help="All there is: every event, however many a viewer takes.")
     ] = False,
     json: AddressAsJson = False,
     run: Run = None,
