@@ -133,7 +133,9 @@ def test_a_pipeline_that_fills_and_drains_is_told_as_that(
     assert (messages["name"], messages["imposed_ns_per_step"]) == ("send", None)
     table = lines(invoke("ranks", folder, "--table"))
     # 1,024 bytes in 100 us, where it is known how long one took.
-    assert re.search(r"%  +-  +(-|0\.010) *$", next(line for line in table if line.startswith("  send")))
+    assert re.search(
+        r"%  +-  +(-|0\.010) *$", next(line for line in table if line.startswith("  send"))
+    )
     even = answer(folder, "--without", "stage=0", command="whatif")
     assert (even["cause"]["kind"], even["severity"]) == ("bubble", "critical")
     assert even["bubble"]["share"] == pytest.approx(idle, abs=0.01)
