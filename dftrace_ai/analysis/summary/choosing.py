@@ -76,6 +76,9 @@ class _Chosen:
         self.groups = groups_of(traces, cast("FileGroup", by) if of_files else None)
         self.reading = EventReading(where, None if of_files else cast("EventGroup | None", by))
         self.sums = new_sums()
+        # Steps and epochs are their own numbers, and the next process has mostly the same.
+        self._shared = by in ("step", "epoch")
+        self._process_sums = new_sums()
         self._categories = categories
         self._owners = Owners(traces) if by == "thread" else None
         # The numbers of names and groups in `sums`.
@@ -87,15 +90,18 @@ class _Chosen:
         process = self.reading.process(parts)
         with enough_memory():
             sums = self._summed(process)
-            by = self.reading.by
-            groups = None if by in ("step", "epoch") else self._numbers(process, sums, group)
+            groups = None if self._shared else self._numbers(process, sums, group)
             process.end()
-            self.sums.take(sums, ... if by else process.wall_ns, groups)
+            self.sums.take(sums, ... if self.reading.by else process.wall_ns, groups)
+            if self._shared:
+                sums.forget()
+            else:
+                self._process_sums = new_sums()
         _check_room(self.sums)
 
     def _summed(self, process: ProcessEvents) -> Sums:
         while True:
-            sums = new_sums()
+            sums = self._process_sums
             names = np.zeros(0, np.int64)
             try:
                 for batch in process.batches():
@@ -112,6 +118,7 @@ class _Chosen:
                     )
                     _check_room(sums)
             except ReadAgainError:
+                self._process_sums = new_sums()
                 continue
             return sums
 
@@ -129,14 +136,14 @@ class _Chosen:
 
     def rows(self) -> list[Row]:
         """Return the rows, in the order of a table."""
+        self._process_sums = new_sums()  # rows need its memory
         names = list(self._names)
         labels = list(self._labels)
-        by_number = self.reading.by not in ("step", "epoch")
         places = {label: place for place, label in enumerate(self.groups)}
         rows = []
         for row in self.sums.rows(MOST_SUMMARY_ROWS):
             (first, second), name = row[:2]
-            if by_number:
+            if not self._shared:
                 label = labels[first]
             else:
                 said = [str(number) for number in (first, second) if number != NONE]

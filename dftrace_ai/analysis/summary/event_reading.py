@@ -282,10 +282,10 @@ class ProcessEvents:
             return nothing, nothing
         if by == "thread":
             return columns.pid[rows], columns.tid[rows]
-        epoch = np.frombuffer(block.numbers("epoch"), np.int64)[rows]
+        said = np.frombuffer(block.numbers("epoch", "step"), np.int64).reshape(-1, 2)
+        epoch, step = said[rows].T.copy()
         if by == "epoch":
             return epoch, nothing
-        step = np.frombuffer(block.numbers("step"), np.int64)[rows]
         silent = step == NONE
         epoch = np.where(silent, NONE, epoch)
         if self._steps is None and silent.any():

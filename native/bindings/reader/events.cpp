@@ -14,6 +14,7 @@
 
 #include "dftrace/reading/arrow/event_arrays.hpp"
 #include "dftrace/reading/arrow/label_texts.hpp"
+#include "dftrace/reading/traces/argument_columns.hpp"
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
@@ -157,21 +158,21 @@ PyObject* stacks(PyObject* self, void*) {
     });
 }
 
-PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
+PyObject* numbers_of_rows(PyObject* self, PyObject* names) {
     const ScannedBlock& block = block_of(self);
-    const char* const asked = PyUnicode_AsUTF8(given);
-    if (!asked) return nullptr;
     try {
-        const std::string name = '"' + std::string(asked) + '"';
-        std::vector<std::int64_t> numbers(block.rows.size, no_time);
-        for (std::size_t row = 0; row < numbers.size(); ++row) {
-            const std::size_t at = block.rows.args_at[row];
-            if (at == 0) continue;
-            const std::string_view args(block.text.data() + at - 1,
-                                        std::size_t{block.rows.args_bytes[row]} + 2);
-            numbers[row] = whole_member(args, name).value_or(no_time);
+        std::vector<WantedMember> wanted;
+        for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(names); ++at) {
+            const char* const name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, at));
+            if (!name) return nullptr;
+            wanted.push_back({name, WantedMember::Form::whole});
         }
-        return bytes_told(numbers);
+        Budget none(0);  // numbers take none of it
+        ArgumentColumns numbers(std::move(wanted), 0, none);
+        const std::span label(block.rows.label.data(), block.rows.size);
+        const std::vector<std::uint8_t> all(label.empty() ? 0 : std::ranges::max(label) + 1, 1);
+        numbers.take(block.rows, {}, block.text.view(), all);
+        return bytes_told(numbers.values());
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
@@ -334,8 +335,9 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef block_methods[] = {
-    {"numbers", numbers_of_rows, METH_O,
-     "numbers(name, /): of each row the whole number that the argument is, 64 bits; -2^63 where it is none."},
+    {"numbers", numbers_of_rows, METH_VARARGS,
+     "numbers(*names): of each row the whole numbers that the arguments of these names are, one beside the "
+     "other, 64 bits; -2^63 where one is none."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef scanner_methods[] = {

@@ -72,6 +72,10 @@ PyObject* take(PyObject* object, PyObject* arguments) {
     return well ? Py_NewRef(Py_None) : nullptr;
 }
 
+PyObject* forget(PyObject* object, PyObject*) {
+    return work_by<SpanSums>(object, [](SpanSums& sums) { sums.forget(); }) ? Py_NewRef(Py_None) : nullptr;
+}
+
 PyObject* pair_of(const SpanGroup& group) { return tuple_told(group.first, group.second); }
 
 PyObject* groups(PyObject* object, PyObject*) {
@@ -102,6 +106,8 @@ PyMethodDef methods[] = {
      "take(process, wall_ns, groups, /): add what was added to another one. `wall_ns`: how long it went, "
      "None where that is not known, `...` for what each of its groups did. `groups`: a number for each of "
      "its groups, None for the same ones."},
+    {"forget", forget, METH_NOARGS,
+     "forget(): forget what was added, so that another process can be; its rows still count in the length."},
     {"groups", groups, METH_NOARGS, "groups(): the two numbers of each group."},
     {"rows", rows, METH_O,
      "rows(most, /): group, name and figures of the greatest totals, wall time as `take` was told it."},

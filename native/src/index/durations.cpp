@@ -66,6 +66,12 @@ void Durations::clear(Budget& budget) noexcept {
     size_ = 0;
 }
 
+void Durations::forget(Budget& budget) noexcept {
+    if (pages_) return clear(budget);
+    exact_.clear();
+    size_ = 0;
+}
+
 double Durations::at_rank(std::uint64_t rank, std::int64_t least, std::int64_t greatest) const noexcept {
     if (rank == 0) return static_cast<double>(least);
     if (rank + 1 >= size_) return static_cast<double>(greatest);
@@ -90,10 +96,11 @@ double Durations::quantile(double share, std::int64_t least, std::int64_t greate
         low = at_rank(below, least, greatest);
         high = at_rank(above, least, greatest);
     } else {
-        std::vector<std::int64_t> sorted = exact_;
-        std::sort(sorted.begin(), sorted.end());
-        low = static_cast<double>(sorted[below]);
-        high = static_cast<double>(sorted[above]);
+        std::vector<std::int64_t> parted = exact_;
+        const auto at = parted.begin() + static_cast<std::ptrdiff_t>(below);
+        std::nth_element(parted.begin(), at, parted.end());
+        low = static_cast<double>(*at);
+        high = above == below ? low : static_cast<double>(*std::min_element(at + 1, parted.end()));
     }
     return low + (high - low) * (place - static_cast<double>(below));
 }

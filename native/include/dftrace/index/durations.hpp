@@ -34,6 +34,8 @@ class Durations {
     void add(const Durations& others, Budget& budget);
     std::uint64_t size() const noexcept { return size_; }
     void clear(Budget& budget) noexcept;
+    // As `clear`, but keeps the room of few.
+    void forget(Budget& budget) noexcept;
     // Appends `,"exact":[...]`, or `,"buckets":[...]`: how many empty buckets lie in front of each that is
     // not, and how many durations are in it.
     void tell(std::string& json) const;

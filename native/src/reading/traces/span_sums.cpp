@@ -21,6 +21,13 @@ void SpanSum::add(const SpanSum& more, Budget& budget) {
     durations.add(more.durations, budget);
 }
 
+void SpanSum::forget(Budget& budget) {
+    count = 0;
+    total = 0;
+    least = greatest = 0;
+    durations.forget(budget);
+}
+
 SpanFigures SpanSum::figures() const {
     SpanFigures told;
     told.count = count;
@@ -37,17 +44,18 @@ std::size_t SpanSums::place(const Known& of) const noexcept {
     auto hash = static_cast<std::uint64_t>(of.a) * 0x9E3779B97F4A7C15ull + of.is_row;
     hash = (hash ^ hash >> 32 ^ static_cast<std::uint64_t>(of.b)) * 0xC2B2AE3D27D4EB4Full;
     std::size_t at = (hash ^ hash >> 29) & (table_.size() - 1);
-    for (; table_[at]; at = (at + 1) & (table_.size() - 1)) {
-        const Known& there = known_[table_[at] - 1];
-        if (there.a == of.a && there.b == of.b && there.is_row == of.is_row) break;
-    }
+    while (table_[at] && !known_[table_[at] - 1].is(of)) at = (at + 1) & (table_.size() - 1);
     return at;
 }
 
 std::uint32_t SpanSums::number(std::int64_t a, std::int64_t b, bool is_row, std::uint32_t fresh) {
     const Known wanted{a, b, is_row, fresh};
+    // What was asked for once comes again mostly in the same order.
+    for (std::size_t guess = last_; guess < std::min(last_ + 2, known_.size()); ++guess)
+        if (known_[guess].is(wanted)) return known_[last_ = guess].number;
     const std::size_t at = place(wanted);
-    if (table_[at]) return known_[table_[at] - 1].number;
+    if (table_[at]) return known_[last_ = table_[at] - 1].number;
+    last_ = known_.size();
     budget_.take(2 * sizeof(Known) + (is_row ? sizeof(Row) : sizeof(SpanGroup) + sizeof(Reach)));
     known_.push_back(wanted);
     table_[at] = static_cast<std::uint32_t>(known_.size());
@@ -96,13 +104,25 @@ void SpanSums::add(const Columns& spans) {
     }
 }
 
+void SpanSums::forget() {
+    for (Row& row : rows_) {
+        row.sum.forget(budget_);
+        row.own = 0;
+        row.wall = {};
+    }
+    reaches_.assign(reaches_.size(), {});
+}
+
 void SpanSums::take(const Process& process) {
-    std::vector<std::uint32_t> group;
-    for (std::size_t at = 0; at < process.sums.groups_.size(); ++at)
-        group.push_back(group_of(process.groups ? SpanGroup{(*process.groups)[at], SpanGroup::none}
-                                                : process.sums.groups_[at]));
+    const Row* before = nullptr;
+    std::uint32_t group = 0;
     for (const Row& from : process.sums.rows_) {
-        Row& row = row_of(group[from.group], from.name);
+        if (!from.sum.count) continue;  // of a process before this one
+        if (!before || before->group != from.group)
+            group = group_of(process.groups ? SpanGroup{(*process.groups)[from.group], SpanGroup::none}
+                                            : process.sums.groups_[from.group]);
+        before = &from;
+        Row& row = row_of(group, from.name);
         row.sum.add(from.sum, budget_);
         row.own += from.own;
         const Reach& reach = process.sums.reaches_[from.group];
@@ -119,7 +139,9 @@ std::vector<SpanSums::Told> SpanSums::told(std::size_t most) const {
         return std::tie(one.first, one.second, a->name) < std::tie(other.first, other.second, b->name);
     };
     const std::size_t kept = std::min(most, order.size());
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), first);
+    const auto end = order.begin() + static_cast<std::ptrdiff_t>(kept);
+    if (end != order.end()) std::nth_element(order.begin(), end, order.end(), first);
+    std::sort(order.begin(), end, first);
     std::vector<Told> told;
     for (std::size_t at = 0; at < kept; ++at) {
         const Row& row = *order[at];

@@ -46,6 +46,7 @@ struct SpanSum {
         durations.add(ns, budget);
     }
     void add(const SpanSum& more, Budget& budget);
+    void forget(Budget& budget);
     // All but the label, and what is not of durations.
     SpanFigures figures() const;
 };
@@ -80,6 +81,9 @@ class SpanSums {
             chosen;  // null for all; of others only the time counts from when to when their group went
     };
     void add(const Columns& spans);
+
+    // Forgets what spans come to, but not of which groups and names: another process has mostly the same.
+    void forget();
 
     // Takes in a process. `groups`: what each of its groups is called here, in their order; null for the
     // same. `wall`: how long it went; without it each group went from its first span to its last.
@@ -118,6 +122,9 @@ class SpanSums {
         std::int64_t a, b;
         bool is_row;
         std::uint32_t number;
+        bool is(const Known& other) const noexcept {
+            return a == other.a && b == other.b && is_row == other.is_row;
+        }
     };
     // The number of what is called so; the one that it gets where it is new.
     std::uint32_t number(std::int64_t a, std::int64_t b, bool is_row, std::uint32_t fresh);
@@ -131,6 +138,7 @@ class SpanSums {
     std::vector<Row> rows_;
     std::vector<Known> known_;
     std::vector<std::uint32_t> table_;  // numbers of `known_` from 1, by their hashes; 0 for none
+    std::size_t last_ = 0;              // of `known_`, what was asked for last
 };
 
 }  // namespace dftrace
