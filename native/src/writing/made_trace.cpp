@@ -141,7 +141,7 @@ std::string MadeTrace::ending(std::uint64_t at_ns, bool with_index) {
     const std::string members = with_index ? index_.members(plain_bytes_, any) : std::string();
     if (!members.empty()) {
         formatter_.index(index, members);
-        made = block(index, {.holds = BlockHolds::index});
+        made = block(index, {.holds = BlockHolds::index, .reach = {}});
     }
     ByteBuffer text;
     HostClocks clocks = clocks_;
