@@ -9,15 +9,8 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import (
-    Paths,
-    Reading,
-    Recover,
-    Run,
-    force_option,
-    json_option,
-    out_option,
-)
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import Paths, Recover, Run, force_option, json_option, out_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from dftrace_ai.cli.reading import json_option, out_option
+from dftrace_ai.cli.shared_options import json_option, out_option
 from dftrace_ai.cli.summary import summary_tables
 from dftrace_ai.cli.terminal import console, shown, write_json
 from dftrace_ai.errors import DftraceError

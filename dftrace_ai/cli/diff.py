@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Reading, Recover, top_option
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import Json, Recover, top_option
 from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
     complain,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.shared_options import json_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import ConfigError, needs_numpy
 from dftrace_ai.wording import counted, quoted

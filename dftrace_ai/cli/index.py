@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
-from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, json_option
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import Paths, Recover, Run, json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.wording import counted
 

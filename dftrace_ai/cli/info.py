@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 from dftrace_ai.cli.long_tables import All, left_out_told, worst
-from dftrace_ai.cli.reading import PATHS_HELP, Reading, Recover, Run, json_option
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import PATHS_HELP, Recover, Run, json_option
 from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
     console,

@@ -14,7 +14,7 @@ import typer
 from typing_extensions import TypedDict
 
 from dftrace_ai.cli.commands import HELP_OPTIONS, QuickCommand, QuickGroup
-from dftrace_ai.cli.reading import Json  # noqa: TC001 - typer evaluates the annotations
+from dftrace_ai.cli.shared_options import Json  # noqa: TC001 - typer evaluates the annotations
 from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.wording import counted, described, quoted
 

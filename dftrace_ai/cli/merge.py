@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import (
-    CLOCKS_UNSURE,
+from dftrace_ai.cli.reading import CLOCKS_UNSURE, Reading
+from dftrace_ai.cli.shared_options import (
     Certain,
     MaxError,
     Paths,
-    Reading,
     Recover,
     Run,
     force_option,

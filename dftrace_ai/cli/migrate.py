@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.shared_options import json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json, write_out
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import counted

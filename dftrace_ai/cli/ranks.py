@@ -9,20 +9,19 @@ import typer
 
 from dftrace_ai.cli.long_tables import All, left_out_told
 from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
-from dftrace_ai.cli.reading import (
+from dftrace_ai.cli.reading import Reading, within
+from dftrace_ai.cli.shared_options import (
     Attempt,
     Certain,
     FailOn,
     Json,
     MaxError,
     Paths,
-    Reading,
     Recover,
     Run,
     StepsRead,
     fails,
     threshold_option,
-    within,
 )
 from dftrace_ai.cli.terminal import (
     NAME_LETTERS,

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import folders_here, json_option
+from dftrace_ai.cli.reading import folders_here
+from dftrace_ai.cli.shared_options import json_option
 from dftrace_ai.cli.terminal import shown, shown_progress, write_json
 
 NOT_ALL_RECOVERED = 1

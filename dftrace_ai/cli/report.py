@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import (
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import (
     Paths,
-    Reading,
     Recover,
     Run,
     Thresholds,

@@ -21,7 +21,7 @@ import typer
 
 from dftrace_ai.cli import run_folder
 from dftrace_ai.cli.commands import QuickCommand
-from dftrace_ai.cli.reading import not_together
+from dftrace_ai.cli.shared_options import not_together
 from dftrace_ai.cli.terminal import complain, shown
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.wording import quoted

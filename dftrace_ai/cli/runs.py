@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option, out_option, where_option
+from dftrace_ai.cli.shared_options import json_option, out_option, where_option
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:

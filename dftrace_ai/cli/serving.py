@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.shared_options import json_option
 from dftrace_ai.cli.terminal import complain, open_in_browser, write_out
 
 Browser = Annotated[bool, typer.Option(help="Open a browser, or only print the address.")]

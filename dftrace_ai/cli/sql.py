@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.reading import (
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import (
     Paths,
-    Reading,
     Recover,
     Run,
     csv_option,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Run, tell_watched, watched_here
+from dftrace_ai.cli.reading import tell_watched, watched_here
+from dftrace_ai.cli.shared_options import Json, Run  # noqa: TC001 - typer evaluates the annotations
 from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.errors import DftraceError
 

@@ -10,9 +10,9 @@ import typer
 
 from dftrace_ai.cli.long_tables import All, left_out_told, spread_told, spreads, worst
 from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
-from dftrace_ai.cli.reading import (
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import (
     Paths,
-    Reading,
     Recover,
     Run,
     csv_option,

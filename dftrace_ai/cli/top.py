@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Run, json_option, tell_watched, watched_here
+from dftrace_ai.cli.reading import tell_watched, watched_here
+from dftrace_ai.cli.shared_options import Run, json_option
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Json, Paths, Reading, Recover, Run, top_option
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import Json, Paths, Recover, Run, top_option
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.wording import counted
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.reading import Paths, Reading, Recover, Run, not_together
+from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
+from dftrace_ai.cli.shared_options import Paths, Recover, Run, not_together
 from dftrace_ai.cli.terminal import json_line, shown
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted

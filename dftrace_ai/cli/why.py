@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers, processors
-from dftrace_ai.cli.reading import FailOn, Json, Paths, Reading, Recover, Run, Thresholds, fails
+from dftrace_ai.cli.reading import Reading
+from dftrace_ai.cli.shared_options import FailOn, Json, Paths, Recover, Run, Thresholds, fails
 from dftrace_ai.cli.terminal import console, laid_out, print_all, write_json
 from dftrace_ai.errors import needs_numpy
 

@@ -91,10 +91,11 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "cli": {
         "readers": {"terminal"},
-        "reading": {"terminal", "readers"},
+        "shared_options": {"terminal"},
+        "reading": {"terminal", "readers", "shared_options"},
         **dict.fromkeys(("terminal", "commands", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
-        "serving": {"terminal", "reading"},
+        "serving": {"terminal", "reading", "shared_options"},
         "long_tables": {"terminal"},
         **dict.fromkeys(
             (
@@ -104,7 +105,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                 *("view", "why", "ranks", "whatif", "run_end"),
             ),
             {
-                *("terminal", "commands", "reading", "readers", "summary", "long_tables"),
+                *(
+                    "terminal",
+                    "commands",
+                    "shared_options",
+                    "reading",
+                    "readers",
+                    "summary",
+                    "long_tables",
+                ),
                 *("live_view", "runs_view", "trace_server", "run_folder", "serving"),
             },
         ),

@@ -453,7 +453,7 @@ def test_one_step_is_a_step_of_which_nothing_is_judged(tmp_path: Path, way: str 
 def test_the_help_has_an_example_and_names_every_limit() -> None:
     text = " ".join(dftrace_why("--help").stdout.split())
     assert "Example: dftrace why" in text
-    from dftrace_ai.cli.reading import Thresholds
+    from dftrace_ai.cli.shared_options import Thresholds
 
     (option,) = Thresholds.__metadata__
     assert set(LIMITS) <= set(re.findall(r"[a-z-]+", option.help))
