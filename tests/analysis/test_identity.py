@@ -14,6 +14,9 @@ from analysis.why.made_runs import START_NS, Lines
 from conftest import clean_environment
 from safety.commands import invoke
 
+from dftrace_ai.analysis.ranks.job import read_ranks
+from dftrace_ai.analysis.reading import open_traces
+
 SECOND_NS = 1_000_000_000
 STEPS = 40
 JUDGED = "is judged; give the files of another to judge that"
@@ -132,6 +135,28 @@ def test_a_rank_that_was_started_again_is_one_rank(tmp_path: Path) -> None:
     assert asked(folder, "select count(*), count(distinct process) from steps") == [(160, 4)]
     for command in ("summary", "info", "report", "sql", "convert", "view", "diff", "validate"):
         assert "rank 5 was started 4 times" in said(command, folder), command
+
+
+def test_the_start_of_ranks_that_is_asked_for_is_read(tmp_path: Path) -> None:
+    """Each start has its name of a run; rank 0 leaves no file of the second, as killed at once."""
+    folder = tmp_path / "out"
+    job = {"run_id": "job"}
+    put(
+        folder,
+        t_host_70=rank(0, pid=70, **job, run="aa", restarts=0),
+        t_host_71=rank(1, pid=71, **job, run="aa", restarts=0),
+        t_host_72=worker(1, pid=72, at_s=2, **job, run="bb", restarts=1),
+        t_host_73=rank(0, pid=73, **job, run="cc", restarts=2, at_s=4, first=30),
+        t_host_74=rank(1, pid=74, **job, run="cc", restarts=2, at_s=4, first=30),
+    )
+    for attempt, pids in ((1, [70, 71]), (3, [73, 74])):
+        done = invoke("whatif", folder, "--without", "rank=1", "--attempt", str(attempt))
+        assert done.status == 0, done.err
+        read = read_ranks(open_traces([folder]), attempt=attempt).ranks
+        assert [one.place.pid for one in read] == pids
+    second = invoke("ranks", folder, "--attempt", "2")
+    assert second.status == 2
+    assert "rank 1 have no step of a training in start 2; --attempt 1 reads" in second.err
 
 
 def said(command: str, folder: Path, run: str = "last") -> str:

@@ -316,8 +316,25 @@ class _Reading:
             told = "a process" if nameless == 1 else f"{nameless:,} processes"
             notes.append(f"{told} with steps and no rank: left out")
         if not ranks:
-            raise TraceError("no rank: no trace of a training says which rank it is of")
+            raise TraceError(f"no rank: {self._why_none()}")
         return RanksOfJob.of(ranks, notes)
+
+    def _why_none(self) -> str:
+        """Return why nothing that was read is what a rank says."""
+        if self._nameless:
+            return f"{len(self._nameless):,} processes train, and none says which rank it is of"
+        owners = [self._owners.of(trace) for trace in self._chosen]
+        ranks = {owner.header.rank for owner in owners} - {None}
+        if not ranks:
+            return "no trace is of a training, and none says which rank it is of"
+        of = f"rank {next(iter(ranks))}" if len(ranks) == 1 else f"{len(ranks):,} ranks"
+        start = max(owner.start for owner in owners)
+        if start < 2:
+            return f"the traces of {of} have no step of a training"
+        return (
+            f"the traces of {of} have no step of a training in start {start}; "
+            f"--attempt {start - 1} reads the one before"
+        )
 
     def ranks(self) -> list[RankPartial]:
         """Return what all ranks say, in any order."""

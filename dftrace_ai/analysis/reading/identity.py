@@ -113,9 +113,11 @@ class Owners:
         self._runs = _together([_Run(unit, self._starts(unit)) for unit in self._units()])
         before: dict[Hashable, Counter[int | None]] = defaultdict(Counter)
         for number, run in enumerate(self._runs):
+            # All ranks are started again together, also those without a file of an earlier start.
+            earlier = max(before[run.job].values(), default=0)
             for owner in run.owners:
                 owner.run = number
-                owner.start += before[run.job][owner.header.rank]
+                owner.start += earlier
                 owner.is_last &= number == len(self._runs) - 1
             before[run.job].update(run.starts)
 
@@ -212,8 +214,9 @@ class Owners:
         return self._runs[owner.run].name or "" if owner.is_known else ""
 
     def of_start(self, start: int) -> tuple[Trace, ...]:
-        """Return the files of one start of each rank of the last run, in the order of paths."""
-        last = [owner for owner in self.all if owner.run == len(self._runs) - 1]
+        """Return the files of one start of each rank of the last job, in the order of paths."""
+        job = {number for number, run in enumerate(self._runs) if run.job == self._runs[-1].job}
+        last = [owner for owner in self.all if owner.run in job]
         files = (trace for owner in last if owner.start == start for trace in owner.files)
         return tuple(sorted(files, key=lambda trace: trace.path))
 
