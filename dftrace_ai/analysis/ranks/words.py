@@ -53,10 +53,10 @@ NEXT_OF_SPANS: Final = {
     NOT_ANNOTATED: "what it does in no span: annotate it, or open one of its steps in dftrace view",
 }
 IN_ONE_SPAN: Final = (
-    "what {ranks} does in {span} and the others do not: hooks, other data; then the machine: "
+    "what {ranks} {does} in {span} and the others do not: hooks, other data; then the machine: "
     "clocks and temperature of {place}"
 )
-OF_A_STAGE: Final = "what {stages} does in {span} and the others do not"
+OF_A_STAGE: Final = "what {stages} {stages_do} in {span} and the others do not"
 # So many steps as far apart from each other are a rhythm.
 FEWEST_IN_RHYTHM: Final = 4
 # Of more steps the first are named.
@@ -75,8 +75,8 @@ NEXT: Final[dict[Kind, str]] = {
     "stage or worker": "the machine of {ranks} first; if it is as the others', move layers away",
     "node": "the machine: clocks and temperature of {hosts}, other jobs on it",
     "worker": "the machine: clocks and temperature of {place}; then the data of {ranks}",
-    "bursts": "what {ranks} alone does {then}: saving, logging, evaluating; do it on all ranks, or "
-    "asynchronously",
+    "bursts": "what {ranks} alone {does} {then}: saving, logging, evaluating; do it on all ranks, "
+    "or asynchronously",
     "split": "what {ranks} have and the others have not: device, host, threads, data",
     "pauses": "what stops a rank {then}: saving, logging, other load on its host",
     "data": "deal out the data by length, so that each rank has as much to do in a step",
@@ -86,7 +86,7 @@ NEXT: Final[dict[Kind, str]] = {
     "bubble": "more micro-batches a step: {more}; or a schedule in which a rank has several "
     "stages, as ScheduleInterleaved1F1B",
     "link": "the network card and the cable between {ranks}",
-    "memory": "what {ranks} holds beside the others: caches, logs, the state of rank 0",
+    "memory": "what {ranks} {holds} beside the others: caches, logs, the state of rank 0",
 }
 
 
@@ -132,13 +132,17 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         text = f"{OF_A_STAGE}; or {text}"
     if finding.name == GARBAGE:
         text = NEXT_OF_GARBAGE
+    is_one = len(finding.ranks) == 1
     return text.format(
         more=more_passes(finding.evidence.stages or 1, finding.evidence.passes or 1),
         span=span_text(finding.name),
         then=_when(finding.evidence),
         step=step,
         behind=step + 1,
-        ranks=f"rank {finding.ranks[0]}" if len(finding.ranks) == 1 else "those ranks",
+        ranks=f"rank {finding.ranks[0]}" if is_one else "those ranks",
+        does="does" if is_one else "do",
+        holds="holds" if is_one else "hold",
+        stages_do="does" if len(finding.stages) == 1 else "do",
         place=_place(finding.ranks, places),
         hosts=_all_of("host", finding.hosts),
         stages=_all_of("stage", finding.stages),

@@ -130,6 +130,21 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "Rank 17",
         "what rank 17 does in backward and the others do not: hooks, other data; then the machine",
     ),
+    "a span of several": (
+        {
+            "ranks": (3, 17),
+            "evidence": replace(FIGURES, excess=(Excess("compute/backward", 30_000_000, 0.9, 0.6),)),
+        },
+        "SLOW RANKS",
+        "Ranks 3, 17",
+        "what those ranks do in backward and the others do not",
+    ),
+    "bursts of several": (
+        {"kind": "bursts", "turn": "bursts", "ranks": (3, 17)},
+        "SOME RANKS PAUSE",
+        "Ranks 3, 17",
+        "what those ranks alone do now and then",
+    ),
     "bursts of a loader": (
         {
             "kind": "bursts",
