@@ -94,7 +94,7 @@ def _judge_dumps(
     if not dumps.by_rank:
         raise DftraceError("none of the dumps could be read")
     own = own_traces([path for path in paths if path not in files], dumps, idle, run)
-    report = report_of(dumps, judge(dumps, own.groups, idle), own)
+    report = report_of(dumps, judge(dumps, own.groups, idle, own.world_size), own)
     if as_json:
         _print_json(report)
     else:

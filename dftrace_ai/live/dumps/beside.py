@@ -30,11 +30,13 @@ class OwnTraces:
         standing: where each rank stands, or stood when it died, by its rank.
         groups: the ranks of process groups by their names.
         verdict: that of the processes whose spools are there; None without any.
+        world_size: number of ranks of the job; None where it is not told, or not by all the same.
     """
 
     standing: dict[int, Finding]
     groups: dict[str, list[frozenset[int]]]
     verdict: Verdict | None
+    world_size: int | None
 
 
 def own_traces(paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last") -> OwnTraces:
@@ -51,22 +53,40 @@ def own_traces(paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last"
     """
     standing: dict[int, Finding] = {}
     verdict = None
+    sizes: set[int | None] = set()
     try:
         seen = Observer(paths, run=run).look()
     except TraceError:
         pass  # nothing runs there: the traces may tell
     else:
         verdict = find_stuck(seen, idle_s)
+        sizes = {process.world_size for process in seen.processes}
         for process in seen.processes:
             if process.rank is not None and not process.worker:
                 standing[process.rank] = finding_of(
                     "stuck" if process.state == "alive" else "dead", process, process.main
                 )
-    if paths and not dumps.by_rank.keys() <= standing.keys():
-        for finding in died_in(paths, run):
+    traced = [path for path in paths if _has_traces(path)]
+    if traced and not dumps.by_rank.keys() <= standing.keys():
+        for finding in died_in(traced, run):
             if finding.rank is not None:
                 standing.setdefault(finding.rank, finding)
-    return OwnTraces(standing, _groups_in(paths, run) if _lack_ranks(dumps) else {}, verdict)
+    groups: dict[str, list[frozenset[int]]] = {}
+    if traced and _lack_ranks(dumps):
+        groups, told = _groups_in(traced, run)
+        sizes |= told
+    sizes.discard(None)
+    return OwnTraces(standing, groups, verdict, sizes.pop() if len(sizes) == 1 else None)
+
+
+def _has_traces(path: Path) -> bool:
+    """Whether there are any: a directory of dumps has none, and a file may be a snapshot."""
+    from dftrace_ai.analysis.reading.search import search_traces
+
+    try:
+        return bool(search_traces([path]).files)
+    except TraceError:
+        return False
 
 
 def _lack_ranks(dumps: Dumps) -> bool:
@@ -75,14 +95,17 @@ def _lack_ranks(dumps: Dumps) -> bool:
     )
 
 
-def _groups_in(paths: list[Path], run: str) -> dict[str, list[frozenset[int]]]:
+def _groups_in(
+    paths: list[Path], run: str
+) -> tuple[dict[str, list[frozenset[int]]], set[int | None]]:
+    """The ranks of groups by their names, and the numbers of ranks that the traces tell."""
     from dftrace_ai.analysis.reading import open_traces
 
     found: dict[str, list[frozenset[int]]] = defaultdict(list)
     try:
-        traces = list(open_traces(paths, run)) if paths else []
+        traces = list(open_traces(paths, run))
     except TraceError:
-        return {}
+        return {}, set()
     for trace in traces:
         for _, line in islice(trace.lines(), _MOST_LINES):
             if b'"process_group"' not in line:
@@ -94,4 +117,5 @@ def _groups_in(paths: list[Path], run: str) -> dict[str, list[frozenset[int]]]:
                 continue  # a line of somebody else's, or a group whose ranks nobody knew
             if ranks and ranks not in found[name]:
                 found[name].append(ranks)
-    return dict(found)
+    sizes = {trace.header.world_size for trace in traces if trace.header is not None}
+    return dict(found), sizes

@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from dftrace_ai.live.dumps.flight_dumps import MOST_RANKS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -49,7 +51,8 @@ class Problem:
         ranks: who is the cause; all that differ where nobody is in the majority.
         group, description: the name of the process group, and what the program calls it.
         group_ranks: who is in it.
-        guessed: nobody says who is in it: those are told that have called something of it.
+        guessed: nobody says who is in it: those are told that have called something of it, of the
+            group of all ranks those up to the highest that left a dump.
         seq: which collective of the group it is; 0 for messages.
         op: the operation of most.
         waiting: who is in the call and not done.
@@ -83,17 +86,20 @@ class Verdict:
         cause: what holds the job up; of kind ``none`` where nothing does.
         problems: what was found in each group.
         no_dump: ranks of these groups without a dump.
+        guessed: what the groups are called of which nobody says who is in them.
     """
 
     cause: Problem
     problems: tuple[Problem, ...]
     no_dump: tuple[int, ...]
+    guessed: tuple[str, ...] = ()
 
 
 def judge(
     dumps: Dumps,
     groups: Mapping[str, Iterable[frozenset[int]]] | None = None,
     idle_s: float = 60.0,
+    world_size: int | None = None,
 ) -> Verdict:
     """Say what holds up a job.
 
@@ -102,6 +108,7 @@ def judge(
         groups: the ranks of process groups by their names, as the job's traces tell; gloo's
             dumps do not.
         idle_s: seconds from which on a call is no longer slow that all ranks are in.
+        world_size: number of ranks of the job; None where unknown.
 
     Returns:
         The cause, and what was found in each group.
@@ -112,7 +119,7 @@ def judge(
         print(found.cause.kind, found.cause.ranks)
     """
     by_rank = dumps.by_rank
-    groups_of_job = _groups(by_rank, groups or {})
+    groups_of_job = _groups(by_rank, groups or {}, world_size)
     problems: list[Problem] = []
     waits: dict[int, set[int]] = defaultdict(set)
     places = _Places(groups_of_job)
@@ -121,7 +128,8 @@ def judge(
         problems += _of_messages(group, by_rank, waits, places)
     absent = {rank for group in groups_of_job for rank in group.ranks} - set(by_rank)
     cause = _cause(problems, waits, by_rank, idle_s)
-    return Verdict(cause, tuple(problems), tuple(sorted(absent)))
+    guessed = dict.fromkeys(group.called for group in groups_of_job if group.guessed)
+    return Verdict(cause, tuple(problems), tuple(sorted(absent)), tuple(guessed))
 
 
 class _Group(NamedTuple):
@@ -129,6 +137,12 @@ class _Group(NamedTuple):
     ranks: tuple[int, ...]
     guessed: bool
     calls: dict[int, list[Call]]  # of each of its ranks that have a dump
+
+    @property
+    def called(self) -> str:
+        """What the program calls it, or else its name."""
+        descriptions = (call.description for calls in self.calls.values() for call in calls)
+        return next(filter(None, descriptions), f"group {self.name}")
 
     def problem(self, kind: Kind, ranks: Iterable[int], call: Call) -> Problem:
         return Problem(
@@ -145,7 +159,9 @@ class _Group(NamedTuple):
 
 
 def _groups(
-    by_rank: Mapping[int, Dump], known: Mapping[str, Iterable[frozenset[int]]]
+    by_rank: Mapping[int, Dump],
+    known: Mapping[str, Iterable[frozenset[int]]],
+    world_size: int | None,
 ) -> list[_Group]:
     """Groups are those of one name and with the same ranks: each part of a split has the same."""
     told: dict[str, list[frozenset[int]]] = defaultdict(list)
@@ -155,7 +171,10 @@ def _groups(
                 told[name].append(ranks)
     for name, sets in known.items():
         told[name] += sets
-    world = frozenset(range(max(by_rank, default=-1) + 1))
+    least = max(by_rank, default=-1) + 1
+    is_size_known = world_size is not None and least <= world_size <= MOST_RANKS
+    world = frozenset(range(world_size if is_size_known and world_size else least))
+    guessed: set[tuple[str, frozenset[int] | None]] = set()
     found: dict[tuple[str, frozenset[int] | None], dict[int, list[Call]]] = {}
     for rank, dump in by_rank.items():
         mine: dict[str, frozenset[int] | None] = {}
@@ -165,13 +184,15 @@ def _groups(
                 known_of = dump.ranks.get(call.group) or next(others, None)
                 is_world = known_of is None and call.description == _WORLD
                 mine[call.group] = world if is_world else known_of
+                if known_of is None and not (is_world and is_size_known):
+                    guessed.add((call.group, mine[call.group]))
             found.setdefault((call.group, mine[call.group]), {}).setdefault(rank, []).append(call)
     groups = []
     for (name, members), calls in found.items():
         inside = tuple(sorted(calls if members is None else members))
         # A rank that has called nothing of a group is missing there.
         calls |= {rank: [] for rank in inside if rank in by_rank and rank not in calls}
-        groups.append(_Group(name, inside, members is None, calls))
+        groups.append(_Group(name, inside, (name, members) in guessed, calls))
     return groups
 
 

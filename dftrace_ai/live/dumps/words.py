@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dftrace_ai.live.dumps.judging import Verdict
 
 MOST_RANKS_TOLD: Final = 8
+MOST_GROUPS_TOLD: Final = 4
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class DumpsReport:
         verdict: what holds it up; of kind ``none`` where nothing does.
         problems: what was found in each process group.
         no_dump: ranks of these groups without a dump.
+        guessed: what the groups are called of which nobody says who is in them, so that more
+            ranks without a dump may be.
         standing: in which spans the named ranks stand, by spools and traces beside the dumps.
         live: the verdict on the processes whose spools are there; None without any.
         kind: ``dftrace stuck``, by which it is known.
@@ -61,6 +64,7 @@ class DumpsReport:
     verdict: Problem
     problems: tuple[Problem, ...]
     no_dump: tuple[int, ...]
+    guessed: tuple[str, ...]
     standing: tuple[Finding, ...]
     live: LiveVerdict | None
     kind: Literal["dftrace stuck"] = "dftrace stuck"
@@ -82,6 +86,7 @@ def report_of(dumps: Dumps, verdict: Verdict, own: OwnTraces) -> DumpsReport:
         verdict=verdict.cause,
         problems=verdict.problems,
         no_dump=verdict.no_dump,
+        guessed=verdict.guessed,
         standing=tuple(
             own.standing[rank]
             for rank in {**dict.fromkeys(verdict.cause.ranks), **dict.fromkeys(verdict.no_dump)}
@@ -106,9 +111,12 @@ def report_lines(report: DumpsReport) -> Iterator[tuple[str, str]]:
     if report.no_dump and cause.kind != "no dump":
         yield f"no dump of {_ranks(report.no_dump)}", "yellow"
         yield from ((_shown(f"  {line}"), "") for line in _stands(report, report.no_dump, {}))
-    if cause.guessed:
-        name = cause.description or f"group {cause.group}"
-        yield _shown(f"members of {name} are guessed: those that have called something of it"), ""
+    if report.guessed:
+        names = ", ".join(report.guessed[:MOST_GROUPS_TOLD])
+        if len(report.guessed) > MOST_GROUPS_TOLD:
+            names += f" and {len(report.guessed) - MOST_GROUPS_TOLD:,} more"
+        guess = f"who is in {names} is guessed, by the dumps"
+        yield _shown(f"{guess}: more ranks may be, which traces beside these tell"), "yellow"
     if report.dumps.damaged:
         yield f"of the dumps' entries {report.dumps.damaged:,} could not be read", "yellow"
 

@@ -94,7 +94,9 @@ def test_what_is_told_of_a_hang(dumps: Path, tmp_path: Path) -> None:
         ),
         "  rank 1 in no collective",
         f"  it was called at gloo_jobs.py:{line + 2} in missing",
+        done.out.splitlines()[-1],
     ]
+    assert " is guessed, by the dumps" in done.out
     # With what our own recorder knew of the ranks.
     path = ("pipeline.train", "dataloader.fetch.iter")
     ranks = [dead(rank, *path, for_s=63.0) for rank in range(3)]
@@ -128,3 +130,47 @@ def test_a_directory_has_dumps_and_what_else_a_run_leaves(dumps: Path, tmp_path:
     done = dftrace("stuck", tmp_path)
     assert done.status == 2
     assert done.err.splitlines()[-1] == "dftrace: none of the dumps could be read"
+
+
+def a_trace(folder: Path, *lines: dict[str, object], **header: object) -> Path:
+    """The trace of rank 0 with what it tells of itself, and these lines."""
+    folder.mkdir()
+    told = {"format": 1, "host": "vm", "pid": 1, "run": "5" * 32, "rank": 0, **header}
+    with (folder / "train-vm-1.pfw").open("w", encoding="utf-8") as file:
+        file.write("[\n")
+        for args, name, cat in (
+            (told, "dftrace", "dftrace"),
+            *((x, "CM", "dftracer") for x in lines),
+        ):
+            line = {"name": name, "cat": cat, "pid": 1, "tid": 1, "ph": "M", "args": args}
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    return folder
+
+
+def test_ranks_without_a_dump_are_told_where_somebody_says_who_is_in_the_group(
+    dumps: Path, tmp_path: Path
+) -> None:
+    few = tmp_path / "fr"
+    few.mkdir()
+    os.link(dumps / "missing" / "fr_0", few / "fr_0")
+    group = {"name": "0", "description": "default_pg", "ranks": [0, 1, 2]}
+    value = {"name": "process_group", "value": json.dumps(group)}
+    # A directory that holds dumps alone stands beside that of the traces.
+    for traces in (
+        a_trace(tmp_path / "group", value),
+        a_trace(tmp_path / "size", world_size=3),
+    ):
+        done = dftrace("stuck", "--json", few, traces)
+        said = checked(done.out, "stuck-dumps")
+        assert (done.status, said["verdict"]["kind"]) == (1, "no dump")
+        assert said["verdict"]["ranks"] == said["no_dump"] == [1, 2]
+        assert "default_pg" not in said["guessed"]
+        assert not said["verdict"]["guessed"]
+    # By the dumps alone it is a guess.
+    done = dftrace("stuck", few, "--idle", "600")
+    assert done.status == 0
+    assert "who is in default_pg" in done.out.splitlines()[-1]
+    assert "is guessed, by the dumps: more ranks may be" in done.out.splitlines()[-1]
+    said = checked(dftrace("stuck", "--json", few).out, "stuck-dumps")
+    assert said["guessed"][0] == "default_pg"
+    assert said["verdict"]["guessed"]
