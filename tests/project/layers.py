@@ -92,10 +92,10 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "cli": {
         "readers": {"terminal"},
         "shared_options": {"terminal"},
-        "reading": {"terminal", "readers", "shared_options"},
+        "reading": {"terminal", "readers"},
         **dict.fromkeys(("terminal", "commands", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
-        "serving": {"terminal", "reading", "shared_options"},
+        "serving": {"terminal", "shared_options"},
         "long_tables": {"terminal"},
         **dict.fromkeys(
             (
