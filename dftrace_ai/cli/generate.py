@@ -120,6 +120,8 @@ def _clocks(
 
     set_ = [_numbers("--step-clock", "HOST:AT_S:MS", words) for words in jumps]
     late = [_numbers("--late-host", "HOST:US", words) for words in late_hosts]
+    if any(us < 0 for _, us in late):
+        raise ConfigError("--late-host takes HOST:US, a time of 0 or more")
     return JobClocks(
         offset_s,
         drift_ppm,

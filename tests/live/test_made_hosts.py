@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -240,6 +241,9 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "too large": lambda path: path.write_bytes(b" " * 3000 + b"{}"),
     "holes": lambda path: os.truncate(path, 2**40),
     "nested": lambda path: path.write_bytes(deep(2000)),
+    "nested as it is read, not written": lambda path: path.write_bytes(
+        b'{"kind":"dftrace live","format":1,"host":' + b'{"a":' * 300 + b"1" + b"}" * 301
+    ),
     "another kind": lambda path: path.write_bytes(b'{"kind":"dftrace snapshot"}'),
     "another version": lambda path: path.write_bytes(b'{"kind":"dftrace live","format":2}'),
     "text for a number": lambda path: path.write_text(json.dumps(told(1, pid="1"))),
@@ -310,8 +314,6 @@ def aged(path: Path, ns: int) -> None:
 
 def test_clocks_that_differ(tmp_path: Path) -> None:
     """The age is by the file system's time: an hour ahead of this host, as its own file shows."""
-    import time
-
     import dftrace_ai._native as native
 
     boot = native.marker_place().partition(" ")[0]
@@ -325,10 +327,19 @@ def test_clocks_that_differ(tmp_path: Path) -> None:
     assert told_s is not None
     assert told_s >= 20
     assert by_rank[0].state == by_rank[1].state
-    # Without one of this host, the newest of all is the least that the present can be.
+    # Without one of this host, the present is no earlier than what half of the others have told.
     (tmp_path / "t-node7-2.spool-at").unlink()
     (alone,) = snapshot([tmp_path]).processes
     assert (alone.told_s, alone.state) == (0, "alive")
+
+
+def test_a_file_of_the_future_accuses_nobody(tmp_path: Path) -> None:
+    now = time.time_ns()
+    aged(put(tmp_path, 0), now)
+    aged(put(tmp_path, 1), now + 11 * 86_400 * 1_000_000_000)
+    by_rank = {process.rank: process for process in snapshot([tmp_path]).processes}
+    assert {process.state for process in by_rank.values()} == {"alive"}
+    assert dftrace("stuck", "--json", "--idle", "3600", tmp_path).status == 0
 
 
 def test_an_attempt_of_before(tmp_path: Path) -> None:

@@ -137,8 +137,9 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
         )
         assert page < 100_000
         # Half of that are recorder and reader, 120 kB what judges many ranks, 100 kB what samples
-        # stacks and tells of them, 50 kB the kernels for GPUs.
-        assert wheel.stat().st_size - page < 2_360_000
+        # stacks and tells of them, 50 kB the kernels for GPUs, 300 kB what merges traces, makes some,
+        # reads dumps, and reads with other machines.
+        assert wheel.stat().st_size - page < 2_690_000
         modules = sorted(n for n in archive.namelist() if n.endswith(".so"))
         archive.extractall(tmp_path, modules)
         metadata = next(n for n in archive.namelist() if n.endswith("/METADATA"))

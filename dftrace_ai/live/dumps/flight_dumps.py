@@ -272,6 +272,7 @@ class _Entries:
         self._sizes: dict[int, Tensors] = {}
         self._dtypes: dict[tuple[int, int], tuple[str, ...]] = {}
         self._where: dict[int, str] = {}
+        self._shapes: dict[int, int] = {}
 
     def read(self, entry: object) -> _Entry | None:
         """Return an entry; None for one that is not of the known form."""
@@ -314,16 +315,23 @@ class _Entries:
         )
         return _Entry(call, _number(entry.get("p2p_seq_id")))
 
+    def _is_shape(self, one: object) -> bool:
+        """Note how many elements it has, once: a pickle can refer to one shape a million times."""
+        if id(one) not in self._shapes:
+            if not isinstance(one, list) or len(one) > MOST_DIMENSIONS:
+                return False
+            if not all(type(dimension) is int for dimension in one):
+                return False
+            self._shapes[id(one)] = math.prod(one)
+        return True
+
     def _read_sizes(self, sizes: object) -> Tensors | None:
         if not isinstance(sizes, list) or len(sizes) > MOST_TENSORS:
             return None
         if id(sizes) not in self._sizes:
-            for one in sizes:
-                if not isinstance(one, list) or len(one) > MOST_DIMENSIONS:
-                    return None
-                if not all(type(dimension) is int for dimension in one):
-                    return None
-            self._sizes[id(sizes)] = _tensors(sizes)
+            if not all(self._is_shape(one) for one in sizes):
+                return None
+            self._sizes[id(sizes)] = _tensors(sizes, self._shapes)
         return self._sizes[id(sizes)]
 
     def _read_dtypes(self, entry: dict[object, object]) -> tuple[str, ...]:
@@ -355,12 +363,13 @@ class _Entries:
         return self._where[id(frames)]
 
 
-def _tensors(sizes: list[list[int]]) -> Tensors:
+def _tensors(sizes: list[list[int]], elements: dict[int, int]) -> Tensors:
     text = " ".join(map(str, sizes[:_TENSORS_TOLD]))
     if len(sizes) > _TENSORS_TOLD:
-        mark = hash(tuple(map(tuple, sizes))) & 0xFFFF
+        apart = {id(one): hash(tuple(one)) for one in sizes}
+        mark = hash(tuple(apart[id(one)] for one in sizes)) & 0xFFFF
         text += f" and {len(sizes) - _TENSORS_TOLD} more ({mark:04x})"
-    return Tensors(text, sum(math.prod(one) for one in sizes))
+    return Tensors(text, sum(elements[id(one)] for one in sizes))
 
 
 _PEERS: Final = {

@@ -114,6 +114,13 @@ def test_what_is_shared_and_large_is_read_once(tmp_path: Path) -> None:
     (call,) = dumps.by_rank[0].calls
     assert len(call.parts) == 100_000
     assert len(judge(dumps).no_dump) == 999
+    # One shape, told by each of many lists.
+    shape = [2**40] * 60
+    said["entries"] = [
+        entry | {"input_sizes": [shape] * 10_000, "record_id": one} for one in range(60)
+    ]
+    (tmp_path / "fr_0").write_bytes(pickle.dumps(said, protocol=2))
+    assert len(read_dumps([tmp_path]).by_rank[0].calls) > 0
 
 
 def test_a_dump_that_was_cut_or_changed_anywhere_is_refused_or_read(tmp_path: Path) -> None:
