@@ -172,7 +172,7 @@ class _Making:
         figures = self._run.figures
         origin_ns = int((figures.first_us or 0) * 1000)
         last_ns = origin_ns + int(figures.wall_s * 1e9)
-        shown = self._shown(figures.verdict.rank)
+        shown = self._shown(figures.verdict.rank or 0)
         strip: answers.Strip | None = None
         measures: list[str] = []
         if shown is not None and figures.steps is not None:

@@ -159,6 +159,29 @@ def test_the_start_of_ranks_that_is_asked_for_is_read(tmp_path: Path) -> None:
     assert "rank 1 have no step of a training in start 2; --attempt 1 reads" in second.err
 
 
+@pytest.mark.parametrize("number", [None, 0])
+def test_processes_that_say_no_rank_or_the_same_are_told_by_their_numbers(
+    number: int | None, tmp_path: Path
+) -> None:
+    """As of `mp.spawn`: one of two waits for its loader, and no rank 0 is accused of it."""
+    header = {} if number is None else {"rank": number}
+    slow = Lines(20903, **header)
+    for step in range(STEPS):
+        begin = START_NS + step * 20 * MS
+        slow.span("fetch.iter", "dataloader", begin, 11 * MS, count=step + 1, step=step)
+        slow.span("forward", "compute", begin + 12 * MS, 3 * MS, step=step)
+        slow.span("backward", "compute", begin + 15 * MS, 4 * MS, step=step)
+        slow.span("fetch.block", "dataloader", begin + MS, 19 * MS, count=step + 1)
+    folder = put(tmp_path / "out", t_host_20871=rank(None, pid=20871, **header), t_host_20903=slow)
+    verdict = judged(folder)
+    (finding,) = [one for one in verdict["findings"] if one["kind"] == "input-bound"]
+    assert " On 1 of 2 processes: process 20903." in finding["what"]
+    assert (verdict["rank"], finding["rank"], finding["ranks"]) == (None, None, [])
+    text = invoke("why", folder).out
+    assert "rank 0" not in text
+    assert "process 20903 are shown" in text
+
+
 def said(command: str, folder: Path, run: str = "last") -> str:
     """What a command says of traces, of itself and in its page."""
     page = folder.with_suffix(".html")

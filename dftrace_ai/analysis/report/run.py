@@ -180,7 +180,7 @@ class Run:
     @cached_property
     def _shown(self) -> MeasuredRank | None:
         """The rank that is shown; where it was not the last one it is read again."""
-        number, last = self.why.rank, self._gathered.last
+        number, last = self.why.rank or 0, self._gathered.last
         named = self._gathered.named(number)
         if last is not None and last.rank.named == named:
             return last

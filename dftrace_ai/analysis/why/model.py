@@ -107,8 +107,8 @@ class Finding:
         because: what shows the cause; empty where nothing does.
         next: what to try.
         evidence: the figures behind the sentences, times in nanoseconds.
-        ranks: whose it is.
-        rank: of which of them its figures are: the one in the middle.
+        ranks: whose it is; none where processes say no rank, or the same one, which `what` names.
+        rank: of which of them its figures are: the one in the middle; None where there are none.
         late_ranks: of `late-rank` its ranks, with the part of their steps that takes longest.
         lines: the line of the program that carries it, or why none is named; none at all where
             the traces hold no samples of stacks, or no line can.
@@ -128,7 +128,7 @@ class Finding:
     next: str = ""
     evidence: JsonObject = field(default_factory=dict)
     ranks: tuple[int, ...] = ()
-    rank: int = 0
+    rank: int | None = 0
     late_ranks: tuple[LateRank, ...] = ()
     lines: tuple[FindingLine, ...] = ()
 
@@ -207,14 +207,14 @@ class NonFinite:
 
     Attributes:
         tensor: its layer and name.
-        rank: where it was.
+        rank: where it was; None where processes say no rank, or the same one.
         step: number of the step in which it was; None where it was in none.
         at_us: when, microseconds, as ``ts`` of the trace's lines.
         marks: how often a tensor of that rank stopped being finite, this one included.
     """
 
     tensor: str
-    rank: int
+    rank: int | None
     step: int | None
     at_us: float
     marks: int
@@ -228,7 +228,8 @@ class Verdict:
         verdict: the kind of the first finding; ``none`` when nothing stands out,
             ``abstained`` when there is too little to say that.
         rank: whose steps are shown, with their parts and the slowest of them; of those for which
-            the verdict holds the one in the middle, of which the figures of the first finding are.
+            the verdict holds the one in the middle, of which the figures of the first finding are;
+            None where several processes say no rank, or the same one, as a note says.
         ranks: how many ranks were judged.
         steps: the steps; None where none were found.
         parts: their parts.
@@ -251,7 +252,7 @@ class Verdict:
     """
 
     verdict: Kind | Literal["none", "abstained"]
-    rank: int = 0
+    rank: int | None = 0
     ranks: int = 0
     steps: StepFacts | None = None
     parts: dict[str, PartTime] = field(default_factory=dict)

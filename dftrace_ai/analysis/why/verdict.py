@@ -14,7 +14,7 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
-from dftrace_ai.analysis.texts import few, time_text
+from dftrace_ai.analysis.texts import MOST_RANKS, few, time_text
 from dftrace_ai.analysis.why.judging import judged_elsewhere, judged_of
 from dftrace_ai.analysis.why.model import (
     KINDS,
@@ -105,16 +105,20 @@ def verdict_of(
     limits: Limits,
 ) -> Verdict:
     """Return the verdict on a job."""
-    job = _JudgedJob(judged, others)
+    job = _JudgedJob(judged, others, traces)
     verdict = _verdict(job, facts, limits)
     marks = [*others.marks, *(rank.nonfinite for rank in job.ranks if rank.nonfinite)]
+    first = min(marks, key=lambda mark: mark.at_ns).told if marks else None
+    if job.names:
+        verdict = _of_processes(verdict, job.names)
+        first = first and replace(first, rank=None)
     skipped = tuple(f"skipped: {file}" for file in traces.skipped)
     return replace(
         verdict,
         notes=(*verdict.notes, *skipped),
         began_at=utc_text(facts.reach.began_ns),
         length_ns=facts.reach.length_ns,
-        nonfinite=min(marks, key=lambda mark: mark.at_ns).told if marks else None,
+        nonfinite=first,
         limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
     )
 
@@ -132,8 +136,21 @@ class _Of(NamedTuple):
 class _JudgedJob:
     """All ranks in their order, and what they show together."""
 
-    def __init__(self, judged: Iterable[JudgedRank], others: Others) -> None:
+    def __init__(self, judged: Iterable[JudgedRank], others: Others, traces: TraceSet) -> None:
         self.ranks = sorted(judged, key=lambda rank: rank.order)
+        numbers = Counter(rank.number for rank in self.ranks)
+        # Where they say no rank, or the same one: by the place at which each is told apart.
+        self.names: dict[int, str] = {}
+        if len(numbers) < len(self.ranks):
+            pids = Counter(rank.order[2] for rank in self.ranks)
+            for at, rank in enumerate(self.ranks):
+                number, owner, pid = rank.order
+                is_rank = number > 0 and numbers[number] == 1
+                name = pid if pid and pids[pid] == 1 else traces.owners.labels[owner]
+                self.names[at] = f"rank {number}" if is_rank else f"process {name}"
+            self.ranks = [
+                replace(rank, order=(at, *rank.order[1:])) for at, rank in enumerate(self.ranks)
+            ]
         self.has_loader = any(rank.signs.loader for rank in self.ranks)
         self._waits = any(rank.signs.waits for rank in self.ranks)
         self._others_have_items = others.items
@@ -275,7 +292,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
         [*facts.notes[: facts.first_notes], *of_ranks, *shown.steps.start_notes, *facts.notes]
     )
     enough = any(one.steps.is_whole for one in found)
-    by_number = {one.number: one.steps for one in found}
+    by_number: dict[int | None, JudgedSteps] = {one.number: one.steps for one in found}
 
     def told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         worded = (
@@ -299,6 +316,32 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
         ),
         notes=tuple(notes),
         lines=shown.steps.lines,
+    )
+
+
+def _of_processes(verdict: Verdict, names: Mapping[int, str]) -> Verdict:
+    """Return a verdict on processes that are not to be told apart by ranks: by their numbers."""
+
+    def told(finding: Finding) -> Finding:
+        of, most = finding.ranks, len(names)
+        chosen = [names[one] for one in of[:MOST_RANKS]]
+        more = f" and {len(of) - MOST_RANKS:,} more" if len(of) > MOST_RANKS else ""
+        some = "" if len(of) == most else f": {', '.join(chosen)}{more}"
+        who = f"On {'all' if len(of) == most else f'{len(of)} of'} {most} processes{some}."
+        if len(of) > 1 and finding.rank is not None:
+            who += f" The figures are of {names[finding.rank]}."
+        return replace(finding, what=f"{finding.what} {who}", ranks=(), rank=None)
+
+    shown = "" if verdict.rank is None or verdict.steps is None else names[verdict.rank]
+    note = f"{len(names):,} processes train that say no rank, or the same one" + (
+        f": the steps of {shown} are shown" if shown else ""
+    )
+    return replace(
+        verdict,
+        rank=None,
+        findings=tuple(map(told, verdict.findings)),
+        of_some_ranks=tuple(map(told, verdict.of_some_ranks)),
+        notes=(note, *verdict.notes),
     )
 
 
@@ -345,7 +388,7 @@ def _of_ranks(
 def _middle(found: Sequence[Finding]) -> Finding:
     """Return the finding in the middle, which stands for all."""
     ordered = sorted(found, key=lambda finding: -finding.share)
-    ranks = tuple(sorted(finding.rank for finding in found))
+    ranks = tuple(sorted(one.rank for one in found if one.rank is not None))
     return replace(ordered[(len(ordered) - 1) // 2], ranks=ranks)
 
 

@@ -78,7 +78,7 @@ def nonfinite_text(verdict: Verdict) -> str:
     if mark is None:
         return ""
     step = "" if mark.step is None else f", in step {mark.step}"
-    rank = f" of rank {mark.rank}" if verdict.ranks > 1 else ""
+    rank = f" of rank {mark.rank}" if verdict.ranks > 1 and mark.rank is not None else ""
     more = f"; {mark.marks - 1:,} more after it" if mark.marks > 1 else ""
     at = f"--at {mark.at_us / 1e6:.3f}s"
     tensor = shortened(mark.tensor, ARGUMENT_LETTERS)
@@ -109,7 +109,7 @@ def heading(finding: Finding) -> str:
 
 def whose(finding: Finding, verdict: Verdict) -> str:
     """Return on which ranks a finding is, and of which of them its figures are; empty for one."""
-    if verdict.ranks < 2 or finding.kind == "late-rank":
+    if verdict.ranks < 2 or verdict.rank is None or finding.kind == "late-rank":
         return ""
     figures = f" The figures are of rank {finding.rank}." if len(finding.ranks) > 1 else ""
     if len(finding.ranks) == verdict.ranks:
@@ -194,6 +194,7 @@ def _slow_step(step: SlowStep) -> str:
 def judged_text(steps: StepFacts, verdict: Verdict) -> str:
     """Return which steps were judged, how they were found, and whose are shown."""
     each = f", {steps.accumulation} micro-batches each" if steps.accumulation > 1 else ""
-    of_rank = f", shown of rank {verdict.rank}" if verdict.ranks > 1 else ""
+    is_told = verdict.ranks > 1 and verdict.rank is not None
+    of_rank = f", shown of rank {verdict.rank}" if is_told else ""
     steady = counted(steps.steady, "steady step")
     return f"{steady} of {steps.count:,}, by {steps.found_by}{each}{of_rank}"
