@@ -316,6 +316,7 @@ class Observer:
         taken_ns = time.time_ns()
         processes: list[RankStatus] = []
         elsewhere: list[MarkedSpool] = []
+        foreign: dict[MarkedSpool, SpoolLook] = {}
         problems: list[str] = []
         stems: set[str] = set()
         calls: dict[tuple[str, str], Calls] = {}
@@ -337,20 +338,29 @@ class Observer:
                 continue
             if look["state"] == "other host" or _is_of_other(marked, look["host"]):
                 elsewhere.append(marked)
+                if look["state"] == "other host":
+                    foreign[marked] = look
             elif not look["finished"]:
                 processes.append(rank_status(look, marked.spool))
                 calls[processes[-1].identity] = calls_of(look, self.window_s)
                 stems.add(marked.stem.removesuffix(f"-{here}"))
         told, unknown, faults = self._live_files.look(spools, elsewhere)
         problems += faults
-        hidden = _without_workers([self._hidden(marked, stems) for marked in unknown], told)
+        hidden = _without_workers(
+            [self._hidden(one, stems, foreign.get(one)) for one in unknown], told
+        )
         processes = with_workers(processes) + told
         seen = Snapshot(here, taken_ns, self.window_s, processes, hidden, problems)
         return replace(seen, waited_for=waited_for(jobs_of(seen), calls))
 
-    def _hidden(self, marked: MarkedSpool, stems: set[str]) -> HiddenProcess:
+    def _hidden(
+        self, marked: MarkedSpool, stems: set[str], look: SpoolLook | None
+    ) -> HiddenProcess:
         header = self._header(marked)
-        host = header.host
+        host, rank = header.host, header.rank
+        if host is None and look is not None:
+            # The name of a spool without a marker says nothing of a host.
+            host, rank = look["host"], HeaderFacts.of(_members(look["header"])).rank
         if host is None:
             names = [marked.stem.removeprefix(f"{s}-") for s in stems if marked.stem.startswith(s)]
             host = min(names, key=len, default=marked.stem)
@@ -358,7 +368,7 @@ class Observer:
             plain(host),
             path_as_text(str(marked.marker)),
             path_as_text(marked.spool),
-            header.rank,
+            rank,
             plain(marked.run),
         )
 

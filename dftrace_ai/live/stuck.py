@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from statistics import median, median_high, median_low
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dftrace_ai.live.jobs import is_replaced, jobs_of, ranks_alive
 from dftrace_ai.live.model import NS, HiddenProcess, WaitedFor, place_text
@@ -230,6 +230,10 @@ def _death(one: Finding) -> str:
     return "it died" if one.told_s is None else "it may have died"
 
 
+# Host, rank and pid: all that tells a process of a job from the others.
+_Process: TypeAlias = tuple[str | None, int | None, int | None]
+
+
 class _Waiters:
     """The ranks that are stuck, by how surely they wait for others.
 
@@ -237,7 +241,7 @@ class _Waiters:
     """
 
     def __init__(self, found: Iterable[Finding]) -> None:
-        self._ranks: dict[tuple[str | None, int | None], Waiting] = {}
+        self._ranks: dict[_Process, Waiting] = {}
         stuck = [one for one in found if one.what == "stuck"]
         for one in stuck:
             # A worker waits for nobody; any thread of a rank may.
@@ -275,8 +279,9 @@ class _Waiters:
         )
 
 
-def _process(one: Finding) -> tuple[str | None, int | None]:
-    return one.host, one.pid
+def _process(one: Finding | RankStatus) -> _Process:
+    # In containers the first process of each is 1, and hosts may be called alike.
+    return one.host, one.rank, one.pid
 
 
 def _missing(processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]) -> list[Finding]:
@@ -330,7 +335,7 @@ def _going_on(
         for process in processes
         if process.state == "alive"
         and not process.worker
-        and (process.host, process.pid) not in known
+        and _process(process) not in known
         and waiting_of(process) > waiting.least
     ]
     return [one for one in elsewhere if not waiting.have_passed(one)]

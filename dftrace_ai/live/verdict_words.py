@@ -163,6 +163,12 @@ def _path(one: Finding) -> str:
 
 
 def _fine(job: JobVerdict) -> str:
+    silent = sum(_is_silent(one) for one in job.findings)
+    if silent and silent == job.processes:
+        return (
+            f"nothing is stuck, as far as is known: {processes_text(silent)} told nothing for so "
+            f"long that nobody knows whether {'it lives' if silent == 1 else 'they live'}"
+        )
     if not job.alive:
         return (
             f"nothing is stuck, since nothing lives: {processes_text(job.processes)} died; "

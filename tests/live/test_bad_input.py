@@ -119,6 +119,15 @@ def test_markers_of_another_host(left: Path) -> None:
     refused(left, "nothing is visible from here: 3 processes: run on host t-node7")
 
 
+def test_a_spool_of_another_host_without_its_marker(left: Path) -> None:
+    """Its host stands in it: a name of a file is none."""
+    (spool,) = left.glob("*.spool")
+    here = _native.host_name().encode()
+    there = here[::-1] if here != here[::-1] else b"q" * len(here)
+    spool.write_bytes(spool.read_bytes().replace(here, there))
+    refused(spool, f"nothing is visible from here: 1 process: run on host {there.decode()}")
+
+
 def test_what_can_be_seen_is_shown_beside_what_cannot(left: Path) -> None:
     (left / "t-node7-1.spool-at").write_text("/dev/shm/dftrace-0-1-1-0.spool\n")
     (left / f"t-{_native.host_name()}-9.spool-at").write_text("/etc/passwd\n")

@@ -148,6 +148,25 @@ def test_a_job_that_is_dead_as_a_whole_is_not_stuck() -> None:
     ]
 
 
+def test_who_may_live_on_another_host_is_not_said_to_have_died() -> None:
+    ranks = [dead(rank, "comm.all_reduce", for_s=99.0, told_s=99.0) for rank in range(2)]
+    last = lines(*ranks)[-2]
+    assert last == (
+        "nothing is stuck, as far as is known: 2 processes told nothing for so long that nobody "
+        "knows whether they live"
+    )
+
+
+def test_processes_of_containers_are_told_apart_though_all_have_one_number() -> None:
+    facts = {"pid": 1, "world_size": 4}
+    ranks = [waiting(rank, host=f"node{rank // 2}", **facts) for rank in (0, 2, 3)]
+    odd = process(1, *TRAIN, "dataloader.fetch", for_s=63.0, host="node0", **facts)
+    for other in (odd, replace(odd, threads=[thread(*TRAIN, for_s=0.1)])):
+        verdict = find_stuck(snapshot_of(*ranks, other), 30.0)
+        causes = {one.rank: one.cause for one in verdict.jobs[0].findings if one.cause}
+        assert causes == {1: "the others wait for it in comm.all_reduce"}
+
+
 def test_a_rank_that_is_missing_is_named() -> None:
     ranks = [waiting(rank, world_size=6) for rank in (0, 1, 3)]
     assert lines(*ranks)[-1] == (
