@@ -51,10 +51,7 @@ void require_same(std::string_view before, std::string_view after, const ShownCl
     same("another process", is.pid == (moves ? new_pid : was.pid));
     same("another thread", is.tid == (moves && was.tid == was.pid ? new_pid : was.tid));
     same("another start", is.start == clock.of(was.start));
-    if (was.ph == "X")
-        same("another end",
-             is.start + is.duration == (clock.keeps_durations() ? clock.of(was.start) + was.duration
-                                                                : clock.of(was.start + was.duration)));
+    if (was.ph == "X") same("another end", is.start + is.duration == clock.end_of(was.start, was.duration));
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ class FileLines:
         behind = line[time.end() :]
         dur = None if self._native.keeps_durations else DUR.match(behind)
         if dur is not None and int(dur[1]) < LATEST_US:
-            end_ns = self._native.shown(start_ns + _ns_of(dur))
+            end_ns = self._native.shown_end(start_ns, _ns_of(dur))
             behind = b',"dur":%s%s' % (micros(end_ns - begin_ns), behind[dur.end() :])
         return b'%s"ts":%s%s' % (line[: time.start()], micros(begin_ns), behind)
 

@@ -272,6 +272,13 @@ PyObject* shown(PyObject* object, PyObject* given) {
     return walking ? told(rewriting_of(*walking).clock().of(ns)) : nullptr;
 }
 
+PyObject* shown_end(PyObject* object, PyObject* arguments) {
+    long long start = 0, duration = 0;
+    if (!PyArg_ParseTuple(arguments, "LL", &start, &duration)) return nullptr;
+    Walking* const walking = idle<Walking>(object);
+    return walking ? told(rewriting_of(*walking).clock().end_of(start, duration)) : nullptr;
+}
+
 PyObject* keeps_durations(PyObject* object, void*) {
     Walking* const walking = idle<Walking>(object);
     return walking ? told(rewriting_of(*walking).clock().keeps_durations()) : nullptr;
@@ -454,6 +461,8 @@ int add_rewriting(PyObject* module) {
              "take(last, /): behind a block, what is to be written now: nothing while that is little, unless "
              "it is the last."},
             {"shown", shown, METH_O, "shown(ns, /): as which time one of the lines is written, in ns."},
+            {"shown_end", shown_end, METH_VARARGS,
+             "shown_end(start_ns, duration_ns, /): as which time the end of a span is written, in ns."},
         });
     static auto members = with_shared<PyGetSetDef>(
         shared_members,

@@ -83,8 +83,7 @@ bool Rewriting::step() {
         if (how_.kept && (ph != 'X' || !is_kept(rows.label[row]))) continue;
         const std::int64_t duration = std::max<std::int64_t>(rows.duration[row], 0);
         const std::int64_t begin = how_.clock.of(start);
-        const std::int64_t end =
-            how_.clock.keeps_durations() ? begin + duration : how_.clock.of(start + duration);
+        const std::int64_t end = how_.clock.end_of(start, duration);
         const Place place = place_of(begin, end);
         if (place == Place::edge || walk_.style() == TimeStyle::none) return true;
         if (place == Place::inside && !write(walk_.line(), begin, end, rows.duration[row])) return true;

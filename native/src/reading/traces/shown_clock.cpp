@@ -1,4 +1,4 @@
-// Lines one after the other, none below the one before it.
+// Lines one after the other, each for its own times.
 #include "dftrace/reading/traces/shown_clock.hpp"
 
 #include <algorithm>
@@ -21,23 +21,31 @@ std::int64_t by(const ClockPiece& piece, std::int64_t ns) noexcept {
 }  // namespace
 
 ShownClock::ShownClock(std::vector<ClockPiece> pieces) : pieces_(std::move(pieces)) {
-    std::int64_t least = 0;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        ClockPiece& piece = pieces_[i];
+    for (ClockPiece& piece : pieces_) {
         const auto within = [](std::int64_t ns) { return std::clamp(ns, -most_ns, most_ns); };
         piece = {within(piece.from), within(piece.shift), piece.rate, within(piece.at)};
         if (!(std::abs(piece.rate) < most_rate)) piece.rate = 0;
-        if (i > 0) least = std::max(least, by(pieces_[i - 1], piece.from));
-        least_.push_back(least);
     }
 }
 
 std::int64_t ShownClock::of(std::int64_t ns) const noexcept {
     ns = std::clamp(ns, -most_ns, most_ns);
     if (pieces_.empty()) return std::max<std::int64_t>(ns, 0);
+    return std::max<std::int64_t>(by(pieces_[piece_of(ns)], ns), 0);
+}
+
+std::int64_t ShownClock::end_of(std::int64_t start, std::int64_t duration) const noexcept {
+    const std::int64_t begin = of(start);
+    if (keeps_durations()) return begin + duration;
+    const std::int64_t end = of(start + duration);
+    if (piece_of(start) == piece_of(start + duration) || (end > begin && end - begin < duration)) return end;
+    return begin + duration;
+}
+
+std::size_t ShownClock::piece_of(std::int64_t ns) const noexcept {
     std::size_t i = pieces_.size() - 1;
     while (i > 0 && pieces_[i].from > ns) --i;
-    return std::max(by(pieces_[i], ns), least_[i]);
+    return i;
 }
 
 }  // namespace dftrace

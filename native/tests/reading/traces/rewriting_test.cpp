@@ -51,8 +51,8 @@ TEST("a line gets the numbers of its new process and its time, and its arguments
                  std::string(host) + hostile + "}}\n");
 }
 
-TEST("what lies within another stays within it by a clock that drifts or is set") {
-    const ShownClock clock({{0, 0, 5e-5, 0}, {1'000'000, -400'000, 0, 0}});
+TEST("what lies within another stays within it by a clock that drifts") {
+    const ShownClock clock({{0, 0, 5e-5, 0}});
     std::int64_t last = 0;
     for (std::int64_t ns = 0; ns < 2'000'000; ns += 777) {
         CHECK(clock.of(ns) >= last);
@@ -64,6 +64,18 @@ TEST("what lies within another stays within it by a clock that drifts or is set"
                                                        span("outer", R"("ts":0.000,"dur":10000.000)"));
     CHECK(found.find(R"("ts":8999.550,"dur":999.950)") != found.npos);
     CHECK(found.find(R"("ts":0.000,"dur":9999.500)") != found.npos);
+}
+
+TEST("after a clock was set times move by their own piece, and no duration becomes nothing") {
+    constexpr std::int64_t ms = 1'000'000;
+    const ShownClock ahead({{0, 0, 0, 0}, {3'000 * ms, -5'000 * ms, 0, 0}});
+    CHECK_EQ(ahead.of(900 * ms), 900 * ms);
+    CHECK_EQ(ahead.of(6'000 * ms), 1'000 * ms);
+    CHECK_EQ(ahead.end_of(6'000 * ms, 7), 1'000 * ms + 7);
+    CHECK_EQ(ahead.end_of(900 * ms, 5'100 * ms), 1'000 * ms);  // it took 100 ms
+    CHECK_EQ(ahead.end_of(2'900 * ms, 200 * ms), 3'100 * ms);  // the pieces leave nothing of it
+    const ShownClock back({{0, 0, 0, 0}, {1'000 * ms, 50 * ms, 0, 0}});
+    CHECK_EQ(back.end_of(990 * ms, 20 * ms), 1'010 * ms);  // and say more than the file
 }
 
 TEST("a block whose lines stay as they are is given again as it lies") {
