@@ -67,7 +67,9 @@ def command(
 
         # os.path, since pathlib raises for a name that is too long.
         named = bool(paths) and all(map(os.path.isfile, paths or ()))
-        reading = Reading(paths, recover=recover, run=run or ("all" if named else None))
+        run = run or ("all" if named else None)
+        is_other = to.value != "perfetto"
+        reading = Reading(paths, recover=recover, run=run, takes_merged=is_other)
         with reading.progress("converting"):
             traces = reading.traces
             made = convert(traces, to.value, out, force=force)

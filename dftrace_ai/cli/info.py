@@ -102,7 +102,7 @@ def _show_traces(
 ) -> None:
     from dftrace_ai.analysis.trace_facts import facts_of
 
-    reading = Reading(paths, recover=recover, run=run or "all")
+    reading = Reading(paths, recover=recover, run=run or "all", takes_merged=True)
     with shown_progress("reading"):
         facts = facts_of(reading.traces)
     if as_json:

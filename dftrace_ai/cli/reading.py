@@ -107,7 +107,8 @@ class Reading:
 
     `compared`: not one run is read, but two. `waiting` counts events of the dead that could not be
     written: they are in no figure. `skipped` has lines for files that were no traces, once these
-    are opened.
+    are opened. `takes_merged`: what was made of traces for a viewer is opened, too, where it is
+    given alone.
     """
 
     def __init__(
@@ -118,8 +119,10 @@ class Reading:
         run: str | None = None,
         compared: bool = False,
         readers: Readers | None = None,
+        takes_merged: bool = False,
     ) -> None:
         self._readers = readers
+        self._takes_merged = takes_merged
         self._run = run or "last"
         self._compared = compared
         self._older = 0
@@ -263,9 +266,19 @@ class Reading:
         from dftrace_ai.errors import TraceError
 
         try:
-            return self._chosen()
+            chosen = self._chosen()
         except TraceError as error:
             raise TraceError("; ".join([str(error), *self._unread_told()])) from error
+        merged = [trace for traces in chosen for trace in traces if trace.file.merged]
+        if merged and not self._takes_merged:
+            raise TraceError(
+                f"{merged[0]}: made of other traces for a viewer, by dftrace merge; name those "
+                "that it was made of; dftrace view opens it"
+            )
+        if left_out := [path for found in self._found.values() for path in found.left_out]:
+            more = f", and {len(left_out) - 1:,} more" if len(left_out) > 1 else ""
+            complain(f"left out, made of other traces by dftrace merge: {left_out[0]}{more}")
+        return chosen
 
     def _unread_told(self) -> Iterator[str]:
         """Yield what is to be said of processes that have only spools."""

@@ -71,7 +71,7 @@ def command(
         from dftrace_ai.analysis.sql import TraceTables
     duckdb_module()
     ask_alone()
-    reading = Reading(paths, recover=recover, run=run)
+    reading = Reading(paths, recover=recover, run=run, takes_merged=True)
     with reading.progress():
         traces = reading.traces
     with TraceTables(traces) as tables:

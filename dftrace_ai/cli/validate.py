@@ -36,7 +36,8 @@ def command(
     """
     from dftrace_ai.analysis.validating import validate_traces
 
-    reading = Reading(paths, recover=recover, run=run or ("all" if paths else "last"))
+    run = run or ("all" if paths else "last")
+    reading = Reading(paths, recover=recover, run=run, takes_merged=True)
     with reading.progress():
         found = validate_traces(reading.traces, limit=top, unfinished_ok=unfinished_ok)
     if json:

@@ -90,7 +90,7 @@ def command(
         numbered=True,
         everything=everything,
     )
-    reading = Reading(paths, recover=recover, run=run)
+    reading = Reading(paths, recover=recover, run=run, takes_merged=True)
     with reading.progress():
         found = reading.traces
     for skipped in reading.skipped:

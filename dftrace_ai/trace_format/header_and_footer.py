@@ -14,6 +14,10 @@ FOOTER: Final = "end"
 INDEX: Final = "index"
 CLOCK: Final = "clock"
 
+MERGED_LINE: Final = b'{"name":"merged","cat":"dftrace","ph":"M"'
+"""How the line behind the first begins in a file that was made of many traces for a viewer, which
+passes over it: what such a file holds would count twice beside them."""
+
 # The name of a line with a key and a value of the user's; all other `M` lines are the format's.
 CUSTOM_METADATA: Final = "CM"
 

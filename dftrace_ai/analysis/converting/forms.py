@@ -6,6 +6,7 @@ Loaded late, by a conversion: who lists the forms needs none of what they are wr
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from dftrace_ai.analysis.converting.placing import (
     gzip_member,
     new_file,
 )
-from dftrace_ai.analysis.merging import written
+from dftrace_ai.analysis.merging import check_name, written
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.stack_lines import is_of_stacks
@@ -29,7 +30,6 @@ from dftrace_ai.trace_format.names_and_phases import lettered_phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
     from typing import BinaryIO
 
     from dftrace_ai.analysis.reading import TraceSet
@@ -56,6 +56,7 @@ def write_for_perfetto(
 
     Returns the file, and what could not be read; what was changed is added to `changed`.
     """
+    check_name(Path(name))
     shown = gathered(traces.files, Asked(everything=True))
     changed += shown.told
     notes: list[str] = []

@@ -109,6 +109,8 @@ def merge(
 
     if split and archive:
         raise DftraceError("an archive has the traces of all hosts: it is not split")
+    if not split:
+        check_name(out, compressed=not archive)
     check_place(out, [trace.path for trace in traces], force=force)
     shown = gathered(traces, asked or Asked())
     told = list(shown.told)
@@ -133,6 +135,13 @@ def merge(
             new_file(unnamed / MANIFEST)
             (unnamed / MANIFEST).write_bytes(json.dumps(asdict(made), indent=2).encode("ascii"))
     return made
+
+
+def check_name(out: Path, *, compressed: bool = True) -> None:
+    """Refuse a name that promises what is not written: zstd, or compression of what has none."""
+    if out.name.endswith(".zst") or (not compressed and out.name.endswith((".gz", ".tgz"))):
+        kinds = "plain, or compressed by gzip (.gz)" if compressed else "a tar (.tar)"
+        raise DftraceError(f"{out}: what is written is {kinds}; choose a name that says so")
 
 
 def written(

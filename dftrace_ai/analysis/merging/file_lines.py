@@ -14,7 +14,7 @@ from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 from dftrace_ai.analysis.reading.stack_lines import ShownStacks, is_of_stacks
 from dftrace_ai.analysis.reading.trace_file import tear_told
-from dftrace_ai.trace_format.header_and_footer import INDEX, SAMPLE, is_own
+from dftrace_ai.trace_format.header_and_footer import INDEX, MERGED_LINE, SAMPLE, is_own
 from dftrace_ai.trace_format.json_types import is_object
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 
@@ -117,6 +117,8 @@ class FileLines:
         native = self._native
         if first:
             native.put(b"[", False)
+            pid = self._change.new_pid
+            native.put(MERGED_LINE + b',"pid":%d,"tid":%d,"args":{}}' % (pid, pid), False)
         if self._overlaps:
             self._put(map(orjson.dumps, self._overlaps.names()))
         reader = GivenLines(self._file.file, native)

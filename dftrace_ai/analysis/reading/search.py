@@ -152,6 +152,7 @@ class TraceSearch:
 
     files: tuple[TraceFile, ...]
     skipped: tuple[SkippedFile, ...]
+    merged: tuple[TraceFile, ...] = ()  # beside others, whose events they have, too
 
 
 def search_traces(paths: Iterable[str | os.PathLike[str]], *, deep: bool = True) -> TraceSearch:
@@ -246,7 +247,12 @@ def _opened(listed: _Listed, held: Mapping[Path, HeldFile], gone: Container[Path
     if skipped and not files:
         others = f"; {len(skipped) - 1} more cannot be read either" if len(skipped) > 1 else ""
         raise TraceError(f"{skipped[0]}{others}")
-    return TraceSearch(tuple(sorted(files, key=lambda file: file.path)), tuple(skipped))
+    files.sort(key=lambda file: file.path)
+    merged = tuple(file for file in files if file.merged)
+    if len(merged) == len(files):
+        return TraceSearch(merged, tuple(skipped))
+    traces = tuple(file for file in files if not file.merged)
+    return TraceSearch(traces, tuple(skipped), merged)
 
 
 def profiles_beside(traces: Iterable[str | os.PathLike[str]]) -> list[Path]:

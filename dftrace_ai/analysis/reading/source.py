@@ -15,6 +15,7 @@ from dftrace_ai.analysis.reading.trace_file import (
     opened,
 )
 from dftrace_ai.errors import TraceError, readable
+from dftrace_ai.trace_format.header_and_footer import MERGED_LINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +63,7 @@ class Source(NamedTuple):
             self.held,
             header_in(self.head.plain.split(b"\n", HEADER_LINES)[:-1]) if named else None,
             self.head.kept,
+            others.startswith(MERGED_LINE),
         )
 
 

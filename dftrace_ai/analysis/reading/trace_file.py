@@ -118,6 +118,7 @@ class TraceFile:
         held: keeps it readable where its recorder may delete it meanwhile.
         header: what its beginning says of its process; None where that has to be looked for.
         kept: has it open for its readers; None where each opens it.
+        merged: it was made of other traces for a viewer.
     """
 
     path: Path
@@ -129,6 +130,7 @@ class TraceFile:
     held: HeldFile | None = None
     header: HeaderFacts | None = field(default=None, compare=False, repr=False)
     kept: KeptFile | None = field(default=None, compare=False, repr=False)
+    merged: bool = False
 
     def __str__(self) -> str:
         return str(self.path)

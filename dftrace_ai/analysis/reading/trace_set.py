@@ -78,7 +78,9 @@ def open_folders(folders: Iterable[Path]) -> TraceSet:
 
 
 def _opened(found: TraceSearch) -> TraceSet:
-    return TraceSet(tuple(map(Trace, found.files)), found.skipped)
+    opened = TraceSet(tuple(map(Trace, found.files)), found.skipped)
+    opened.left_out = tuple(file.path for file in found.merged)
+    return opened
 
 
 LAST: Final = "last"
@@ -155,6 +157,8 @@ class TraceSet:
         skipped: files of directories that cannot be read as traces, sorted by path.
         run: what the run is called that was chosen among several; empty where none was.
         other_runs: how many others there were.
+        left_out: files that `dftrace merge` has made of others; what they hold would count twice.
+            Where there are no others, they are what is opened.
         notes: after `batches`, `arrow` and a query of `relation`: what of the files could not be
             read, one line each.
 
@@ -171,6 +175,7 @@ class TraceSet:
         self.skipped = skipped
         self.run = ""
         self.other_runs = 0
+        self.left_out: tuple[Path, ...] = ()
         self.notes: tuple[str, ...] = ()
 
     @cached_property

@@ -288,3 +288,41 @@ def test_a_clock_that_was_set_moves_each_side_by_its_own_time(tmp_path: Path) ->
         apart = sorted(max(each) - min(each) for each in ends.values())
         # Those during which it was set, and those whose times it showed twice, are not known.
         assert sum(each > 2000 for each in apart) <= (0 if by_ms > 0 else 16)
+
+
+def test_a_merged_file_is_no_trace_of_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    answer("generate", run, "--ranks", 2, "--steps", 12, "--json")
+    before = answer("summary", run, "--json")
+    answer("merge", run, "-o", run / "all.pfw.gz", "--json")
+    answer("merge", run, "-o", run / "plain.pfw", "--json")
+    answer("merge", run, "-o", run / "hosts", "--split", "--json")
+    answer("convert", run, "--to", "perfetto", "-o", run / "converted.pfw.gz", "--json")
+    answer("generate", tmp_path / "other", "--ranks", 2, "--steps", 12, "--seed", 1, "--json")
+    for given in ([run], sorted(run.glob("*.pfw*"))):
+        told = invoke("summary", *given, "--json")
+        assert told.status == 0, told.err
+        assert json.loads(told.out) == before
+        assert told.err.count("made of other traces") == 1
+    for merged in (run / "all.pfw.gz", run / "plain.pfw", run / "hosts", run / "converted.pfw.gz"):
+        for command in ("why", "ranks", "whatif", "summary", "report", "merge"):
+            more = ["-o", tmp_path / "no"] if command in ("report", "merge") else []
+            refused = invoke(command, merged, *more)
+            assert refused.status == 2, (command, refused.err)
+            assert "dftrace view opens it" in refused.err
+        assert invoke("diff", tmp_path / "other", merged).status == 2
+        assert gathered(open_traces([merged]).files, Asked()).files
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_name_that_promises_another_compression_is_refused(job: Path, tmp_path: Path) -> None:
+    calls = (
+        ("merge", job, "-o", tmp_path / "z.pfw.zst"),
+        ("merge", job, "--archive", "-o", tmp_path / "z.tar.gz"),
+        ("convert", job, "--to", "perfetto", "-o", tmp_path / "z.pfw.zst"),
+    )
+    for call in calls:
+        refused = invoke(*call)
+        assert refused.status == 2, refused.err
+        assert "choose a name" in refused.err
+    assert not list(tmp_path.iterdir())
