@@ -93,8 +93,11 @@ class Readers:
             raise ConfigError("--dask is empty; it is written as --dask tcp://node0:8786")
         self._jobs = jobs
         self._by_default = by_default
-        self._dask = dask
-        self._dask_file = dask_file
+        self._dask: str | None = None
+        if dask is not None or dask_file is not None:
+            from dftrace_ai.analysis.executors.dask_workers import address_of
+
+            self._dask = address_of(dask, None if dask_file is None else str(dask_file))
         self._always = dask_always
         self._partial = partial
         self._bytes_a_second = bytes_a_second
@@ -110,7 +113,7 @@ class Readers:
     @property
     def are_elsewhere(self) -> bool:
         """Whether they may be on other machines, to which a relative path says nothing."""
-        return self._dask is not None or self._dask_file is not None
+        return self._dask is not None
 
     @property
     def are_asked(self) -> str:
@@ -140,8 +143,7 @@ class Readers:
                 return None
             from dftrace_ai.analysis.executors.dask_workers import DaskWorkers
 
-            file = None if self._dask_file is None else str(self._dask_file)
-            executor = self._stack.enter_context(DaskWorkers(self._dask, file, says=complain))
+            executor = self._stack.enter_context(DaskWorkers(self._dask, says=complain))
         else:
             jobs = self._jobs or (self._by_default if seconds >= LITTLE_S else 1)
             if jobs < 2:

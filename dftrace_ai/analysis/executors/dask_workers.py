@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import re
 import signal
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
 
     Says: TypeAlias = Callable[[str], None]
 
-ADDRESS: Final = re.compile(r"local:[1-9]\d{0,3}|\w+://[^/\s]+:\d+/?")
+SCHEDULER: Final = re.compile(r"(tcp|tls)://([^/\s:\[\]]+|\[[^/\s\[\]]+\]):([0-9]{1,5})/?")
 LOCAL: Final = "local:"
+LOCALS: Final = re.compile(LOCAL + r"[1-9][0-9]{0,3}")
 """Before a number of workers: a cluster on this machine, which ends with the command."""
 
+# So long a scheduler is waited for, and so long a worker that is asked what it is.
 ANSWER_S: Final = 15.0
+SILENT_S: Final = 15.0
 # After so long without a worker nobody comes any more; one that died is replaced by then.
 GONE_S: Final = 60.0
 LOOK_S: Final = 1.0
@@ -49,6 +55,37 @@ class Worker(NamedTuple):
     version: str
     reader: str
     unseen: str
+
+
+def address_of(address: str | None, scheduler_file: str | None = None) -> str:
+    """Return the address that an option gives, or the file of a scheduler; refuse what is none."""
+    if address is not None:
+        if not _is_scheduler(address) and not LOCALS.fullmatch(address):
+            raise ConfigError(
+                f"--dask {address}: it is written as --dask tcp://node0:8786, or --dask local:4"
+            )
+        return address
+    called = f"--dask-file {scheduler_file}"
+    if not os.path.isfile(scheduler_file or ""):  # noqa: PTH113
+        raise DftraceError(f"{called}: there is no such file")
+    try:
+        with open(scheduler_file or "", "rb") as file:  # noqa: PTH123
+            address = json.load(file)["address"]
+    except OSError as error:
+        raise DftraceError(f"{called}: {error.strerror}") from error
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise DftraceError(f"{called}: it is no file that a scheduler of Dask wrote") from error
+    if not isinstance(address, str) or not _is_scheduler(address):
+        raise DftraceError(
+            f"{called}: the address in it is {json.dumps(address)[:80]}, and not as "
+            '"tcp://node0:8786"'
+        )
+    return address
+
+
+def _is_scheduler(address: str) -> bool:
+    found = SCHEDULER.fullmatch(address)
+    return found is not None and 0 < int(found[3]) < 1 << 16
 
 
 def look_around(path: str, size: int) -> Worker:
@@ -92,27 +129,26 @@ class DaskWorkers:
             raise missing_package("Dask", "--dask", "dask") from error
         # What is of use for a user is told by this package.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        if address is None and not os.path.isfile(scheduler_file or ""):  # noqa: PTH113
-            raise DftraceError(f"--dask-file {scheduler_file}: there is no such file")
-        if address is not None and not ADDRESS.fullmatch(address):
-            raise ConfigError(
-                f"--dask {address}: it is written as --dask tcp://node0:8786, or --dask local:4"
-            )
+        address = address_of(address, scheduler_file)
         self._says = says
         self._looked_at: set[str] = set()
         self._left_out: set[str] = set()
         with ExitStack() as stack:
-            if address is not None and address.startswith(LOCAL):
+            if address.startswith(LOCAL):
                 address = _local_cluster(address, stack)
-            self._called = address or scheduler_file or ""
+            else:
+                # A client that got no answer waits again when it ends.
+                _ask_scheduler(address)
+            self._called = address
             try:
-                given = {"address": address} if address else {"scheduler_file": scheduler_file}
-                client = distributed.Client(**given, timeout=ANSWER_S, set_as_default=False)
-                self._client: Any = stack.enter_context(client)
-            except (OSError, ValueError, TypeError) as error:
+                self._client: Any = distributed.Client(
+                    address, timeout=ANSWER_S, set_as_default=False
+                )
+            except (OSError, ValueError, TypeError, ImportError) as error:
                 raise DftraceError(
                     f"no scheduler of Dask answers at {self._called}: {error}"
                 ) from error
+            stack.callback(self._end)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -127,8 +163,31 @@ class DaskWorkers:
         return max(1, sum(int(worker["nthreads"]) for worker in self._there().values()))
 
     def _there(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        """Return the workers that the scheduler has, by their addresses."""
+        from distributed import TimeoutError as LateError
+
+        client = self._client
+        if client.status != "running" or client.scheduler is None:
+            raise self._gone()
+        try:
+            found = client.sync(client.scheduler.identity, callback_timeout=ANSWER_S)
+        except LateError as error:
+            raise DftraceError(
+                f"the scheduler at {self._called} does not answer for {ANSWER_S:g} s"
+            ) from error
+        except OSError as error:
+            raise self._gone() from error
+        workers: dict[str, Any] = found["workers"]
         return workers
+
+    def _end(self) -> None:
+        from distributed import TimeoutError as LateError
+
+        try:
+            self._client.close(timeout=ANSWER_S)
+        except LateError:
+            # Else it would wait again where the interpreter ends.
+            self._client.status = "closed"
 
     def as_completed(
         self, lots: Sequence[Lot]
@@ -176,9 +235,15 @@ class DaskWorkers:
     def _outcome(self, future: Any) -> list[object] | Failed:
         if future.status == "cancelled" or self._client.status != "running":
             raise self._gone()
+        from distributed import TimeoutError as LateError
+
         error = future.exception()
         if error is None:
-            answer: list[object] = future.result()
+            try:
+                answer: list[object] = future.result(timeout=GONE_S)
+            except LateError:
+                self._there()  # it says so where the scheduler is the silent one
+                return Failed(f"the worker that did it gave no answer for {GONE_S:g} s")
             return answer
         name = type(error).__name__
         if name == "KilledWorker":
@@ -191,28 +256,21 @@ class DaskWorkers:
         return DftraceError(f"the scheduler at {self._called} is gone")
 
     def _has_worker(self, used: Iterable[str] | None) -> bool:
-        if self._client.status != "running":
-            raise self._gone()
         there = self._there()
         return bool(there if used is None else there.keys() & {*used})
 
     def _look(self, lot: Lot) -> None:
         """Ask the workers what they are; say which are left out, and refuse where all are."""
-        from distributed import TimeoutError as LateError
-
-        try:
-            self._client.wait_for_workers(1, timeout=ANSWER_S)
-        except LateError as error:
-            raise DftraceError(f"the scheduler at {self._called} has no workers") from error
-        new = {*self._there()} - self._looked_at
+        late = time.monotonic() + ANSWER_S
+        while not (there := self._there()):
+            if time.monotonic() > late:
+                raise DftraceError(f"the scheduler at {self._called} has no workers")
+            time.sleep(0.1)
+        new = {*there} - self._looked_at
         self._looked_at |= new
         path = lot.paths[0] if lot.paths else ""
         size = os.path.getsize(path) if path and os.path.exists(path) else 0  # noqa: PTH110, PTH202
-        found = (
-            self._client.run(look_around, path, size, workers=[*new], on_error="return")
-            if new
-            else {}
-        )
+        found = self._client.sync(self._asked, new, path, size) if new else {}
         refused: dict[str, list[str]] = {}
         for address, said in sorted(found.items()):
             why_not = _why_not(said)
@@ -224,9 +282,71 @@ class DaskWorkers:
         if not self._looked_at - self._left_out:
             raise DftraceError(f"no worker of {self._called} is of use")
 
+    async def _asked(self, workers: Iterable[str], path: str, size: int) -> dict[str, object]:
+        """Return what each worker says of itself; None for one that says nothing."""
+        run = self._client.run
+        asked = {
+            address: asyncio.ensure_future(
+                run(
+                    look_around,
+                    path,
+                    size,
+                    workers=[address],
+                    on_error="return",
+                    asynchronous=True,
+                )
+            )
+            for address in workers
+        }
+        _, silent = await asyncio.wait(asked.values(), timeout=SILENT_S)
+        for one in silent:
+            one.cancel()
+        # One that has left meanwhile is not in its answer.
+        return {
+            address: None if one in silent else one.result().get(address)
+            for address, one in asked.items()
+        }
+
+
+def _ask_scheduler(address: str) -> None:
+    """Refuse an address where nobody answers, or something that is no scheduler."""
+    from distributed import Security, rpc
+
+    async def ask() -> object:
+        given = Security().get_connection_args("client")
+        asked = rpc(address, timeout=ANSWER_S, connection_args=given)
+        try:
+            return await asyncio.wait_for(asked.identity(), ANSWER_S)
+        finally:
+            await asked.close_rpc()
+
+    said: list[object] = []
+
+    def keep() -> None:
+        try:
+            said.append(asyncio.run(ask()))
+        except Exception as error:  # noqa: BLE001 - what answers may be anything
+            said.append(error)
+
+    # Of its own, as the caller may have a loop that runs; and no library keeps it for ever.
+    asking = threading.Thread(target=keep, daemon=True)
+    asking.start()
+    asking.join(2 * ANSWER_S)
+    found = said[0] if said else TimeoutError()
+    if isinstance(found, dict) and "workers" in found:
+        return
+    why_not = "what answers is something else"
+    if isinstance(found, (TimeoutError, asyncio.TimeoutError)):
+        why_not = f"nothing came for {ANSWER_S:g} s"
+    elif isinstance(found, Exception) and not isinstance(found, MemoryError):
+        why_not = str(found) or type(found).__name__
+    raise DftraceError(f"no scheduler of Dask answers at {address}: {why_not}")
+
 
 def _why_not(said: object) -> str:
     """Return why a worker is of no use; empty for one that is."""
+    if said is None:
+        return f"does not answer for {SILENT_S:g} s"
     if not isinstance(said, Worker):
         return f"cannot run this version of dftrace_ai, {__version__} ({said})"
     if said.version.split(".")[:2] != __version__.split(".")[:2]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +25,14 @@ from safety.commands import invoke
 
 from dftrace_ai._version import __version__
 from dftrace_ai.analysis import ranks, why
-from dftrace_ai.analysis.executors import Failed, Lot, Spread
-from dftrace_ai.analysis.executors.dask_workers import DaskWorkers
+from dftrace_ai.analysis.executors import Failed, Lot, Spread, dask_workers
+from dftrace_ai.analysis.executors.dask_workers import DaskWorkers, address_of
 from dftrace_ai.analysis.executors.processes import Processes
 from dftrace_ai.analysis.ranks.job import keep_ranks
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.indexing import index_traces
 from dftrace_ai.analysis.summary.report import reported
-from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.errors import ConfigError, DftraceError, TraceError
 from dftrace_ai.interpreters import clean_environment
 
 TESTS = Path(__file__).parents[2]
@@ -117,11 +121,15 @@ def test_what_a_command_cannot_do_with_others_is_said(job: Path):
     for words, message in (
         (["why", "--jobs", "2", "--dask", "local:2"], "--jobs and --dask cannot be given together"),
         (
-            ["why", "--dask", "node0", "--dask-always"],
+            ["why", "--dask", "node0"],
             "--dask node0: it is written as --dask tcp://node0:8786",
         ),
         (
-            ["why", "--dask-file", "none.json", "--dask-always"],
+            ["why", "--dask", "local:0"],
+            "--dask local:0: it is written as --dask tcp://node0:8786",
+        ),
+        (
+            ["why", "--dask-file", "none.json"],
             "--dask-file none.json: there is no such file",
         ),
         (
@@ -137,6 +145,35 @@ def test_what_a_command_cannot_do_with_others_is_said(job: Path):
     assert "Dask is not used: about 0 s of work here; --dask-always" in done.err
 
 
+def test_an_address_that_is_none_is_told_before_anything_begins(tmp_path: Path):
+    file = tmp_path / "scheduler.json"
+    for content, message in (
+        ("{", "it is no file that a scheduler of Dask wrote"),
+        ("[]", "it is no file that a scheduler of Dask wrote"),
+        ('{"address": 5}', "the address in it is 5, and not"),
+        ('{"address": "inproc://a:1"}', 'the address in it is "inproc://a:1", and not'),
+    ):
+        file.write_text(content)
+        with pytest.raises(DftraceError, match=f"^--dask-file {file}: {message}"):
+            address_of(None, str(file))
+    for address in ("inproc://a:1", "http://node0:80", "ucx://h:1", "tcp://h", "tcp://h:65536"):
+        with pytest.raises(ConfigError, match=f"--dask {address}: it is written as"):
+            address_of(address)
+    for address in ("tls://node0:8786", "tcp://[fd00::1]:8786", "local:4"):
+        assert address_of(address) == address
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_who_accepts_and_says_nothing_is_no_scheduler(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(dask_workers, "ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DftraceError, match=f"no scheduler of Dask answers at {address}: "):
+            DaskWorkers(address)
+        gc.collect()  # a client that was left behind would wait here, and complain
+
+
 class Killing(Spread):
     """Whose work ends the process that comes to it first."""
 
@@ -148,9 +185,10 @@ class Killing(Spread):
 
 
 class Cluster(NamedTuple):
-    """A scheduler and two workers, by the file of the scheduler."""
+    """A scheduler and two workers, by the file of the scheduler and as processes."""
 
     file: Path
+    processes: Sequence[subprocess.Popen[bytes]]
 
     def told_by(self, paths: Path) -> list[str]:
         """What a command tells of its workers while it reads."""
@@ -180,14 +218,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 processes.append(
                     subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
                 )
-        while not file.exists():
+        while not (file.exists() and file.read_bytes()):
             assert processes[0].poll() is None
             time.sleep(0.05)
-        yield Cluster(file)
+        yield Cluster(file, processes)
     finally:
         for process in processes:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def stopped(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +285,31 @@ def test_workers_that_are_of_no_use_are_told_of(workers: DaskWorkers, cluster: C
         assert cluster.told_by(job) == []
     finally:
         os.close(opened)
+
+
+def test_who_is_stopped_is_not_waited_for_without_end(
+    workers: DaskWorkers, cluster: Cluster, job: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Workers are left out and told of; a scheduler that says nothing ends the work."""
+    scheduler, *others = cluster.processes
+    told: list[str] = []
+    with monkeypatch.context() as patch, stopped(*others):
+        patch.setattr(dask_workers, "SILENT_S", 0.1)
+        with (
+            DaskWorkers(None, str(cluster.file), says=told.append) as executor,
+            pytest.raises(DftraceError, match="no worker of .* is of use"),
+        ):
+            reported([job], spread=Spread(executor))
+    assert "each of 2 workers, tcp://127.0.0.1:" in told[0]
+    assert told[0].endswith(" the first, does not answer for 0.1 s: left out")
+    with DaskWorkers(None, str(cluster.file)) as executor:
+        monkeypatch.setattr(dask_workers, "ANSWER_S", 0.1)
+        with stopped(scheduler):
+            with pytest.raises(
+                DftraceError, match=r"the scheduler at .* does not answer for 0.1 s"
+            ):
+                reported([job], spread=Spread(executor))
+            executor.__exit__()
 
 
 def test_a_worker_killed_in_the_middle_leaves_the_rest_to_others(
