@@ -76,15 +76,15 @@ NEXT: Final[dict[CauseKind, str]] = {
     "several": "dftrace ranks for who is late; then the greatest of these shares",
 }
 IN_ONE_SPAN: Final = (
-    "what {who} does in {span} and the others do not: hooks, other data; then the machine: clocks "
+    "what {who} {does} in {span} and the others do not: hooks, other data; then the machine: clocks "
     "and temperature"
 )
 IN_BURSTS: Final = (
-    "what {who} alone does then: saving, logging, its loader. dftrace ranks tells in which steps"
+    "what {who} alone {does} then: saving, logging, its loader. dftrace ranks tells in which steps"
 )
 IN_SERIES: Final = "ONE RANK HAS MOST OF THE WORK"
 NEXT_IN_SERIES: Final = (
-    "what {who} does so long: dftrace ranks tells in which span; or smaller micro-batches, so that "
+    "what {who} {does} so long: dftrace ranks tells in which span; or smaller micro-batches, so that "
     "ranks work at the same time"
 )
 # By how many times the sum of what is asked for is told.
@@ -189,8 +189,7 @@ def _what(found: WhatIf, slowdown: float) -> str:
             f"{cause.correlation:.2f})"
         )
         return f"{run} {share} of that goes when {GOES_WHEN[cause.kind]}{together}."
-    are_several = len(cause.ranks) > 1 and not (cause.hosts or cause.stages)
-    they, do = ("they", "do") if are_several else ("it", "does")
+    they, do = ("they", "do") if _are_several_ranks(cause) else ("it", "does")
     told = f"{run} {share} of that goes when {_who(cause)} {do} as much as the others{since}."
     if cause.without is None or cause.without < slowdown * MORE:
         return told
@@ -239,12 +238,18 @@ def _next(cause: Cause, bubble: Bubble | None) -> str:
     return text.format(
         who=who,
         stages=who,
+        does="do" if _are_several_ranks(cause) else "does",
+        stages_do="does" if len(cause.stages) == 1 else "do",
         more=more,
         step=once,
         behind=once + 1,
         span=span_text(span),
         place=f"the host of {who}",
     )
+
+
+def _are_several_ranks(cause: Cause) -> bool:
+    return len(cause.ranks) > 1 and not (cause.hosts or cause.stages)
 
 
 def _who(cause: Cause) -> str:
