@@ -1,18 +1,28 @@
-"""Which processes of a run did not end in order, and who had left before them."""
+"""Who did not end in order, who had left before, and where the steps ended before the run."""
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.analysis.texts import few, time_text
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.analysis.reading.identity import Owner, Owners
     from dftrace_ai.trace_format.header_and_footer import FooterFacts
 
 # Ranks that end together do so within this time, and by clocks of several hosts within that.
 TOGETHER_NS: Final = 10_000_000
 ON_HOSTS_NS: Final = 2_000_000_000
+# Ranks train as long as each other where they have so much of the steps of the one in the middle.
+AS_MANY: Final = 0.9
+# A run has ended with its steps where so little follows them: at least, of all of it, and in steps.
+QUIET_NS: Final = 10_000_000_000
+QUIET_SHARE: Final = 0.1
+QUIET_STEPS: Final = 20
 
 
 class _End(NamedTuple):
@@ -73,3 +83,27 @@ def early_ends(owners: Owners) -> list[str]:
             how = "by itself, as by sys.exit" if one.footer.ended == "exit" else "in order"
             told.append(f"{one.who} {how}, {time_text(first_ns - one.at_ns)} before the others")
     return [*told, *map(str, early)]
+
+
+def fewer_steps(counts: Mapping[int, int]) -> list[str]:
+    """Return which ranks have far fewer steps than most, by how many each has."""
+    usual = median(counts.values()) if counts else 0
+    fewer = {rank: count for rank, count in counts.items() if count < AS_MANY * usual}
+    if not fewer:
+        return []
+    who = f"rank {next(iter(fewer))} has" if len(fewer) == 1 else f"ranks {few(fewer)} have"
+    steps = counted(max(fewer.values()), "step")
+    at_most = "" if len({*fewer.values()}) == 1 else " at most"
+    told = f"{who} {steps}{at_most}, others {max(counts.values()):,}"
+    return [f"{told}: not there to the end, or not from the beginning on"]
+
+
+def quiet_end(owners: Owners, last_step_ns: int, last_ns: int, length_ns: int, step_ns: int) -> str:
+    """Return how long there was no step before a run ended, and how it did; empty for nothing."""
+    quiet_ns = last_ns - last_step_ns
+    if quiet_ns < max(QUIET_NS, QUIET_SHARE * length_ns, QUIET_STEPS * step_ns):
+        return ""
+    ends = early_ends(owners)
+    more = f" and {len(ends) - 2:,} more" if len(ends) > 2 else ""
+    how = f"; ended: {'; '.join(ends[:2])}{more}" if ends else ""
+    return f"no step for the last {time_text(quiet_ns)}{how}"

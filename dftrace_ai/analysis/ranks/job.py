@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.endings import fewer_steps
 from dftrace_ai.analysis.executors.lots import Piece
 from dftrace_ai.analysis.ranks.kept import Kept, read_kept, write_kept
 from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
@@ -132,6 +133,7 @@ class RanksOfJob:
         if len(ranks) < len(given):
             none = [one.place.rank for one in given if not one.step_count]
             notes.append(f"no steps were found in traces of ranks {few(none)}")
+        notes += fewer_steps({one.place.rank: one.step_count for one in ranks})
         seen = {one.place.rank for one in ranks}
         world = max((one.place.world_size or 0 for one in ranks), default=0)
         missing = tuple(rank for rank in range(min(world, MOST_RANKS)) if rank not in seen)

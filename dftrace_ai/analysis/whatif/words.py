@@ -76,16 +76,16 @@ NEXT: Final[dict[CauseKind, str]] = {
     "several": "dftrace ranks for who is late; then the greatest of these shares",
 }
 IN_ONE_SPAN: Final = (
-    "what {who} {does} in {span} and the others do not: hooks, other data; then the machine: clocks "
-    "and temperature"
+    "what {who} {does} in {span} and the others do not: hooks, other data; then the machine: "
+    "clocks and temperature"
 )
 IN_BURSTS: Final = (
     "what {who} alone {does} then: saving, logging, its loader. dftrace ranks tells in which steps"
 )
 IN_SERIES: Final = "ONE RANK HAS MOST OF THE WORK"
 NEXT_IN_SERIES: Final = (
-    "what {who} {does} so long: dftrace ranks tells in which span; or smaller micro-batches, so that "
-    "ranks work at the same time"
+    "what {who} {does} so long: dftrace ranks tells in which span; or smaller micro-batches, so "
+    "that ranks work at the same time"
 )
 # By how many times the sum of what is asked for is told.
 SHARES: Final = {

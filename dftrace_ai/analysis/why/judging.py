@@ -167,6 +167,7 @@ class JudgedSteps:
     unseen: tuple[tuple[str, bool], ...]
     # The rest only of ranks with steady steps enough.
     is_judged: bool
+    last_ns: int = 0  # when the last of all steps ended
     is_whole: bool = False
     findings: tuple[Finding, ...] = ()
     slowest: tuple[SlowStep, ...] = ()
@@ -269,6 +270,7 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         abstained=_abstentions(evidence, enough=enough),
         unseen=tuple(_unseen_of(evidence)),
         is_judged=enough,
+        last_ns=int(steps.end_ns[-1]),
     )
     if not enough:
         return judged

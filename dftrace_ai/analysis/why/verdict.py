@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.endings import fewer_steps, quiet_end
 from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.reading import open_traces
@@ -106,7 +107,7 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict on a job."""
     job = _JudgedJob(judged, others, traces)
-    verdict = _verdict(job, facts, limits)
+    verdict = _verdict(job, facts, limits, [*_ends_told(job, facts, traces)])
     marks = [*others.marks, *(rank.nonfinite for rank in job.ranks if rank.nonfinite)]
     first = min(marks, key=lambda mark: mark.at_ns).told if marks else None
     if job.names:
@@ -270,7 +271,20 @@ def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
     return replace(finding, next=f"{first} {finding.next}".rstrip())
 
 
-def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
+def _ends_told(job: _JudgedJob, facts: JobFacts, traces: TraceSet) -> Iterator[str]:
+    """Yield that ranks have fewer steps than others, and that there were none for long."""
+    steps = {rank.number: rank.steps for rank in job.ranks if rank.steps is not None}
+    if not job.names:
+        yield from fewer_steps({number: one.facts.count for number, one in steps.items()})
+    if steps and facts.reach.length_ns is not None:
+        last = max(steps.values(), key=lambda one: one.last_ns)
+        times = (last.last_ns, facts.reach.last_ns, facts.reach.length_ns, last.facts.mean_ns)
+        quiet = quiet_end(traces.owners, *times)
+        if quiet:
+            yield quiet
+
+
+def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[str]) -> Verdict:
     steps = [(rank, rank.steps) for rank in job.ranks if rank.steps is not None]
     found = [job.completed(rank, of_rank, limits) for rank, of_rank in steps if of_rank.is_judged]
     if not steps:
@@ -289,7 +303,13 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
     of_ranks = [*job.host_notes(found), *(note for one in found for note in one.steps.notes)]
     # Of the notes few are shown: what times cannot be comes first.
     notes = dict.fromkeys(
-        [*facts.notes[: facts.first_notes], *of_ranks, *shown.steps.start_notes, *facts.notes]
+        [
+            *facts.notes[: facts.first_notes],
+            *ends,
+            *of_ranks,
+            *shown.steps.start_notes,
+            *facts.notes,
+        ]
     )
     enough = any(one.steps.is_whole for one in found)
     by_number: dict[int | None, JudgedSteps] = {one.number: one.steps for one in found}
