@@ -152,6 +152,7 @@ def written(
     What could not be read is added to `notes`, what was changed to `told`.
     """
     size = 0
+    merged.marked = True
     with path.open("wb") as file:
         for piece in merged:
             file.write(piece)

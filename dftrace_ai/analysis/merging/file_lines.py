@@ -108,8 +108,8 @@ class FileLines:
         self._stacks = ShownStacks(window, lambda us: int(self._shown_us(us)))
         self._broken = 0
 
-    def pieces(self, *, first: bool) -> Iterator[bytes]:
-        """Yield what is to be written; the `first` file begins with the bracket.
+    def pieces(self, *, first: bool, marked: bool = False) -> Iterator[bytes]:
+        """Yield what is to be written, the `first` with a bracket, and, if `marked`, a head.
 
         Raises:
             TraceError: the operating system refuses to read the file.
@@ -117,8 +117,10 @@ class FileLines:
         native = self._native
         if first:
             native.put(b"[", False)
+        if first and marked:
             pid = self._change.new_pid
             native.put(MERGED_LINE + b',"pid":%d,"tid":%d,"args":{}}' % (pid, pid), False)
+            self.lines += 1
         if self._overlaps:
             self._put(map(orjson.dumps, self._overlaps.names()))
         reader = GivenLines(self._file.file, native)

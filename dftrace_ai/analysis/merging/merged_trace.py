@@ -51,6 +51,7 @@ class MergedTrace:
     #     notes: what could not be read, a line each; known when all bytes were given.
     #     told: what was changed, likewise.
     #     lines: how many there are.
+    #     marked: its head says that it is one, for it is to be a file.
     #
     # Example::
     #
@@ -75,6 +76,7 @@ class MergedTrace:
         self.notes: list[str] = []
         self.told: list[str] = []
         self.lines = 0
+        self.marked = False
         self._shown = Shown(window, counters or {}, packed)
         self._steps_only = frozenset(steps_only)
         self._jobs = jobs
@@ -87,7 +89,9 @@ class MergedTrace:
         self.notes, self.told, self.lines = [], [*self._times.notes], 0
         changes = self._changes()
         parts = [self._lines_of(*each) for each in enumerate(changes)]
-        pieces = [part.pieces(first=not number) for number, part in enumerate(parts)]
+        pieces = [
+            part.pieces(first=not number, marked=self.marked) for number, part in enumerate(parts)
+        ]
         # What holds several processes is numbered as it is read.
         jobs = 1 if any(change.profile for change in changes) else self._jobs
         yield from _side_by_side(pieces, jobs)

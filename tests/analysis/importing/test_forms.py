@@ -342,7 +342,9 @@ def test_every_command_tells_what_was_put_right(tmp_path: Path) -> None:
         words = " ".join((done.out + done.err).split())
         assert "1 event at times that cannot be" in words, command
         assert "1 duration that cannot be" in words, command
-    assert len((tmp_path / "p.json").read_text("utf-8").splitlines()) == len(events)
+    bracket, head, *lines = (tmp_path / "p.json").read_text("utf-8").splitlines()
+    assert (bracket, json.loads(head)["name"]) == ("[", "merged")
+    assert len(lines) == len(events) - 1
 
 
 def test_ghosts_of_no_length_halve_no_mean(tmp_path: Path) -> None:
