@@ -248,4 +248,4 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
         name, *options = map(str, words)
         done = CliRunner().invoke(app, [name, str(with_them), *options])
         assert done.exit_code == 0, (words, done.output, done.exception)
-    assert "garbage" in page.read_text()
+    assert "host: gc" in page.read_text()

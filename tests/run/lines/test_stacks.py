@@ -82,12 +82,13 @@ def test_a_stack_that_is_too_deep_costs_nothing_and_is_read_again_when_it_is_not
         inside.wait()
         reader = _native.StackReader()
         rounds = 200
-        assert reader.sample(rounds) == []
+        # Tests before may have left threads that go on.
+        assert thread.native_id not in {one[1] for one in reader.sample(rounds)}
         assert reader.counts()["unread"] == rounds
         assert reader.counts()["too_deep"] < 10
         go_on.set()
         ready.wait()
-        assert reader.sample(rounds)
+        assert thread.native_id in {one[1] for one in reader.sample(rounds)}
     finally:
         go_on.set()
         end.set()

@@ -366,7 +366,7 @@ def test_processes_of_one_host_are_brought_to_one_clock(pressed: Pressed) -> Non
     shown = [json.loads(line) for line in b"".join(merged).splitlines()[1:]]
     at = {one["name"]: (one["ts"], one["ts"] + one["dur"]) for one in shown if one["ph"] == "X"}
     assert at["train"][0] < at["forward"][0] < at["forward"][1] < at["train"][1]
-    assert told in merged.notes
+    assert told in merged.told
     job = Job(traces, all_starts=True)
     processes = [one.process if isinstance(one, Rank) else one for one in job]
     reaches = {process.number: process.spans.reach for process in processes}
