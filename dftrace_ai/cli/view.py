@@ -70,7 +70,7 @@ def command(
 
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
-    from dftrace_ai.analysis.merging.choice import parsed_ranks
+    from dftrace_ai.analysis.merging.choice import of_ranks, parsed_ranks
     from dftrace_ai.analysis.merging.gathering import Asked, gathered
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.time_window import parsed_window
@@ -95,9 +95,12 @@ def command(
         found = reading.traces
     for skipped in reading.skipped:
         _tell(skipped)
+    shown_files = found.files if asked.ranks is None else of_ranks(found.files, asked.ranks)
+    for note in Owners(shown_files).told("shown"):
+        _tell(note)
     with reading.progress("finding steps and who came last"):
         given = gathered(found.files, asked, _profiles_beside)
-    for note in (*Owners(given.files).told("shown"), *given.told):
+    for note in given.told:
         _tell(note)
     ui = None if online else offline_ui()
     files = given.files
