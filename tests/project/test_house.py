@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 140_000,
-    "python": 103_000,
-    "tests": 112_000,
+    "product": 135_104,
+    "python": 98_619,
+    "tests": 102_490,
     "of_one_neighbour": 46,
-    "untyped": 110,
-    "inner_docstrings": 2_600,
+    "untyped": 99,
+    "inner_docstrings": 2_599,
 }
 FEWEST_COMMENTS = 2_000
 
