@@ -360,7 +360,7 @@ def test_names_of_the_room_are_what_is_called(runs: dict[str, Path]) -> None:
     assert why(path).verdict == why([path]).verdict == Run(path).why.verdict
     assert diff(path, path).verdict
     assert summarise(str(path)).events == summarise([path]).events
-    assert list(inspect.signature(why).parameters) == ["paths", "limits"]
+    assert list(inspect.signature(why).parameters) == ["paths", "limits", "spread"]
     assert all(getattr(dftrace_ai.analysis, name) for name in dftrace_ai.analysis.__all__)
 
 
