@@ -17,6 +17,7 @@ import dftrace_ai._native as _native
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.search import NOT_SEARCHED
 from dftrace_ai.analysis.reading.trace_set import LAST, of_one_run, open_folders
+from dftrace_ai.errors import TraceError
 from dftrace_ai.loggers.runs.log_files import LOG
 from dftrace_ai.spools.search import lives_without, spool_of_marker
 from dftrace_ai.trace_format import file_names
@@ -233,6 +234,10 @@ def _pids(names: Iterable[str]) -> set[str]:
 def opened_run(folder: Path, names: Sequence[str]) -> TraceSet:
     """Open the newest run of a folder, and nothing that lies below it."""
     if any(map(file_names.is_recorded, names)):
-        return of_one_run(open_folders([folder]), LAST)
-    traces = [name for name in names if file_names.is_trace(name)]
-    return open_traces([folder / name for name in traces or names], LAST)
+        found = of_one_run(open_folders([folder]), LAST)
+    else:
+        traces = [name for name in names if file_names.is_trace(name)]
+        found = open_traces([folder / name for name in traces or names], LAST)
+    if all(trace.file.merged for trace in found):
+        raise TraceError(f"{found.files[0]}: made of other traces for a viewer, by dftrace merge")
+    return found

@@ -8,9 +8,9 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 135_104,
-    "python": 98_619,
-    "tests": 102_490,
+    "product": 135_109,
+    "python": 98_624,
+    "tests": 102_493,
     "of_one_neighbour": 46,
     "untyped": 99,
     "inner_docstrings": 2_599,

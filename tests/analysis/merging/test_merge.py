@@ -16,7 +16,8 @@ from safety.commands import answer, invoke
 from dftrace_ai.analysis.merging import choice
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.ui.runs_below import opened_run
 
 MS = 1_000_000
 RANKS, STEPS, STEP_NS = 16, 40, 40 * MS
@@ -312,6 +313,8 @@ def test_a_merged_file_is_no_trace_of_a_run(tmp_path: Path) -> None:
             assert "dftrace view opens it" in refused.err
         assert invoke("diff", tmp_path / "other", merged).status == 2
         assert gathered(open_traces([merged]).files, Asked()).files
+        with pytest.raises(TraceError, match="by dftrace merge"):  # the list of `dftrace ui`
+            opened_run(merged.parent, [merged.name] if merged.is_file() else ["hosts"])
     assert not (tmp_path / "no").exists()
 
 
