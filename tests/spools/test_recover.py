@@ -243,11 +243,11 @@ PARTS = """
     emitting.metadata("told", "once")
     folder = Path(os.environ["DFTRACE_LOG_FILE"]).parent
     size = 0
-    while size < 50_000:  # of a part behind the first, which is gone
+    while size < 58_000:  # of a part behind the first, which is gone
         steps(40)
         run.flush()
         size = sum(part.stat().st_size for part in folder.glob("*.part*"))
-    steps(400)
+    steps(60)  # more than the part has room for, and too few for the process to write them itself
     os.kill(os.getpid(), signal.SIGKILL)
     """
 
