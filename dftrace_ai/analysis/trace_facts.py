@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.endings import early_ends
-from dftrace_ai.analysis.reading.clocks import (
+from dftrace_ai.analysis.reading.clock_faults import (
     HostClocks,
     believed,
     clock_in_lines,
@@ -32,7 +32,7 @@ from dftrace_ai.wording import shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dftrace_ai.analysis.reading.clocks import FileTimes
+    from dftrace_ai.analysis.reading.clock_faults import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TracePaths
 

@@ -104,7 +104,7 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.merging.numbered_steps import parsed_steps
-        from dftrace_ai.analysis.ranks.clocks import clocks_of
+        from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
         from dftrace_ai.analysis.ranks.job import read_ranks
         from dftrace_ai.analysis.ranks.model import limits_of
         from dftrace_ai.analysis.ranks.some_steps import of_steps

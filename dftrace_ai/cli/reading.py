@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.search import Folder
     from dftrace_ai.cli.readers import Readers

@@ -10,17 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dftrace_ai.loggers.interfaces.aim import AimLogint as AimLogint
-    from dftrace_ai.loggers.interfaces.base import BaseLogint as BaseLogint
-    from dftrace_ai.loggers.interfaces.comet import CometLogint as CometLogint
-    from dftrace_ai.loggers.interfaces.local import LocalLogint as LocalLogint
-    from dftrace_ai.loggers.interfaces.mlflow import MLFlowLogint as MLFlowLogint
-    from dftrace_ai.loggers.interfaces.neptune import NeptuneLogint as NeptuneLogint
-    from dftrace_ai.loggers.interfaces.swanlab import SwanLabLogint as SwanLabLogint
-    from dftrace_ai.loggers.interfaces.tensorboard import TensorBoardLogint as TensorBoardLogint
-    from dftrace_ai.loggers.interfaces.trace import TraceLogint as TraceLogint
-    from dftrace_ai.loggers.interfaces.trackio import TrackioLogint as TrackioLogint
-    from dftrace_ai.loggers.interfaces.wandb import WandbLogint as WandbLogint
     from dftrace_ai.loggers.logger import Logger as Logger
     from dftrace_ai.loggers.logger import Loggers as Loggers
     from dftrace_ai.loggers.logger import make_loggers as make_loggers
@@ -33,6 +22,17 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.routines.metric import MetricLogger as MetricLogger
     from dftrace_ai.loggers.routines.pictures import ImageLogger as ImageLogger
     from dftrace_ai.loggers.routines.pictures import VideoLogger as VideoLogger
+    from dftrace_ai.loggers.trackers.aim import AimLogint as AimLogint
+    from dftrace_ai.loggers.trackers.base import BaseLogint as BaseLogint
+    from dftrace_ai.loggers.trackers.comet import CometLogint as CometLogint
+    from dftrace_ai.loggers.trackers.local import LocalLogint as LocalLogint
+    from dftrace_ai.loggers.trackers.mlflow import MLFlowLogint as MLFlowLogint
+    from dftrace_ai.loggers.trackers.neptune import NeptuneLogint as NeptuneLogint
+    from dftrace_ai.loggers.trackers.swanlab import SwanLabLogint as SwanLabLogint
+    from dftrace_ai.loggers.trackers.tensorboard import TensorBoardLogint as TensorBoardLogint
+    from dftrace_ai.loggers.trackers.trace import TraceLogint as TraceLogint
+    from dftrace_ai.loggers.trackers.trackio import TrackioLogint as TrackioLogint
+    from dftrace_ai.loggers.trackers.wandb import WandbLogint as WandbLogint
 
 __all__ = [
     "AimLogint",
@@ -61,26 +61,26 @@ __all__ = [
 # Each name comes with its home when it is first asked for: the process of a tracker loads neither
 # the recorder nor routines.
 _HOMES = {
-    "AimLogint": "interfaces.aim",
+    "AimLogint": "trackers.aim",
     "BaseLogger": "routines.base",
-    "BaseLogint": "interfaces.base",
-    "CometLogint": "interfaces.comet",
+    "BaseLogint": "trackers.base",
+    "CometLogint": "trackers.comet",
     "HistogramLogger": "routines.histogram",
     "HyperparameterLogger": "routines.hyperparameters",
     "ImageLogger": "routines.pictures",
-    "LocalLogint": "interfaces.local",
+    "LocalLogint": "trackers.local",
     "Logger": "logger",
     "Loggers": "logger",
-    "MLFlowLogint": "interfaces.mlflow",
+    "MLFlowLogint": "trackers.mlflow",
     "MeshLogger": "routines.mesh",
     "MetricLogger": "routines.metric",
-    "NeptuneLogint": "interfaces.neptune",
-    "SwanLabLogint": "interfaces.swanlab",
-    "TensorBoardLogint": "interfaces.tensorboard",
-    "TraceLogint": "interfaces.trace",
-    "TrackioLogint": "interfaces.trackio",
+    "NeptuneLogint": "trackers.neptune",
+    "SwanLabLogint": "trackers.swanlab",
+    "TensorBoardLogint": "trackers.tensorboard",
+    "TraceLogint": "trackers.trace",
+    "TrackioLogint": "trackers.trackio",
     "VideoLogger": "routines.pictures",
-    "WandbLogint": "interfaces.wandb",
+    "WandbLogint": "trackers.wandb",
     "make_loggers": "logger",
 }
 

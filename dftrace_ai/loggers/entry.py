@@ -18,7 +18,7 @@ from dftrace_ai.wording import quoted, warn
 if TYPE_CHECKING:
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.delivery.delivery import Tracker
-    from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
+    from dftrace_ai.loggers.trackers.base import BaseLogint, RunFacts
 
 # The program itself, here and in a process that it has spawned: another one cannot import it.
 MAINS = ("__main__", "__mp_main__")

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.routines.base import BaseLogger
+from dftrace_ai.loggers.trackers.base import BaseLogint
 from dftrace_ai.wording import described, in_short
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def routine_class(key: str) -> type[BaseLogger]:
 
 def _load(name: str) -> None:
     if name in INTERFACES:
-        import_module(f"dftrace_ai.loggers.interfaces.{name}")
+        import_module(f"dftrace_ai.loggers.trackers.{name}")
         return
     for point in entry_points(group=GROUP):
         if point.name == name:

@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import ConfigError, LogDirectoryError
-from dftrace_ai.loggers.interfaces.base import RunFacts
 from dftrace_ai.loggers.names import is_safe_name, plain_name, safe_name, told_apart
 from dftrace_ai.loggers.runs.lines import whole_text
 from dftrace_ai.loggers.runs.log_files import LOG, head_of
 from dftrace_ai.loggers.runs.processes import process_start
+from dftrace_ai.loggers.trackers.base import RunFacts
 from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.wording import quoted
 

@@ -18,15 +18,15 @@ from dftrace_ai.loggers.delivery.keeping import BEGINNING, MARK, SUFFIX, record_
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
 from dftrace_ai.loggers.delivery.waiting import wait_until
-from dftrace_ai.loggers.interfaces.base import RunFacts
-from dftrace_ai.loggers.interfaces.file_paths import opened_file
+from dftrace_ai.loggers.trackers.base import RunFacts
+from dftrace_ai.loggers.trackers.file_paths import opened_file
 from dftrace_ai.wording import described, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.loggers.interfaces.base import BaseLogint
     from dftrace_ai.loggers.records import Status
+    from dftrace_ai.loggers.trackers.base import BaseLogint
 
 COUNT_SUFFIX: Final = ".count"
 LIMIT_S: Final = 60.0

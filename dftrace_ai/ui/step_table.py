@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dftrace_ai.analysis.statistics import odd_ranks
+from dftrace_ai.analysis.robust_statistics import odd_ranks
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.ui.kept import WHOLE_HEAT, WHOLE_STEPS, packed_map

@@ -16,7 +16,7 @@ from safety.commands import invoke
 
 from dftrace_ai._reader import Totals
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.clocks import TimeCounts, set_back
+from dftrace_ai.analysis.reading.clock_faults import TimeCounts, set_back
 from dftrace_ai.analysis.why import why
 
 HOUR_NS = 3_600_000_000_000

@@ -13,7 +13,7 @@ from loggers.local_lines import Kept, entry
 from dftrace_ai import ai
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers import Logger, attached, make_loggers
-from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.trackers.base import BaseLogint
 
 
 class Keeping(BaseLogint):

@@ -12,10 +12,10 @@ from safety.commands import invoke
 
 from dftrace_ai import ConfigError
 from dftrace_ai.loggers import Logger, make_loggers
-from dftrace_ai.loggers.interfaces import mlflow, swanlab, trackio, wandb
-from dftrace_ai.loggers.interfaces.base import RunFacts
 from dftrace_ai.loggers.names import accepted_name, safe_name
 from dftrace_ai.loggers.runs.reading import read_runs
+from dftrace_ai.loggers.trackers import mlflow, swanlab, trackio, wandb
+from dftrace_ai.loggers.trackers.base import RunFacts
 
 LONG = "sweep-" + "lr=0.001," * 40
 NAMES = (

@@ -12,7 +12,7 @@ from conftest import clean_environment
 from loggers.local_lines import Kept, entry
 
 from dftrace_ai.loggers import BaseLogint, make_loggers
-from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, one_at_a_time
+from dftrace_ai.loggers.trackers.file_paths import kept_copy, kept_file, one_at_a_time
 
 # With an interface in a process of its own, whose output has a file, too.
 PROGRAM = """

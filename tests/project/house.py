@@ -27,7 +27,7 @@ from rooms import arrows, modules  # noqa: E402 - it is beside no package
 
 # Loaded by their names: parts of a table, programs of their own.
 BY_NAME = re.compile(
-    r"\.(interfaces|routines|torch|adapters|launched|closing)\.|__main__$|\.closing$"
+    r"\.(trackers|routines|torch|adapters|launched|closing)\.|__main__$|\.closing$"
 )
 
 # Mappings whose values have no type, under every name that they have.

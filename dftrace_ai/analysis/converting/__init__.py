@@ -81,7 +81,7 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
 def _write(
     traces: TraceSet, to: Form, unnamed: Path, out: Path, changed: list[str]
 ) -> tuple[list[ConvertedFile], list[str]]:
-    from dftrace_ai.analysis.converting.forms import (
+    from dftrace_ai.analysis.converting.trace_forms import (
         write_as_parquet,
         write_for_dftracer,
         write_for_perfetto,

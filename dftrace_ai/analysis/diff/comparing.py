@@ -16,7 +16,7 @@ import numpy as np
 from dftrace_ai.analysis.diff.model import Change, Diff, GrownLine, Judged, Row, RunFacts
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import TraceSet, open_traces
-from dftrace_ai.analysis.statistics import LONG, Figure, alike, difference, steps_needed
+from dftrace_ai.analysis.robust_statistics import LONG, Figure, alike, difference, steps_needed
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.conditions import near, written
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.diff.model import Kind, Measure
     from dftrace_ai.analysis.diff.sampling import Path, Place, SampledRun
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
-    from dftrace_ai.analysis.statistics import Difference
+    from dftrace_ai.analysis.robust_statistics import Difference
     from dftrace_ai.analysis.steps import Part
     from dftrace_ai.conditions import Written
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dftrace_ai.analysis.statistics import NORMAL_975, Share
+from dftrace_ai.analysis.robust_statistics import NORMAL_975, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

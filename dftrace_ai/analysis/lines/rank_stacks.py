@@ -21,7 +21,7 @@ from dftrace_ai.analysis.lines.carrying import (
 )
 from dftrace_ai.analysis.lines.stack_samples import StackReader
 from dftrace_ai.analysis.reading.stack_lines import has_samples
-from dftrace_ai.analysis.statistics import NORMAL_975
+from dftrace_ai.analysis.robust_statistics import NORMAL_975
 from dftrace_ai.analysis.steps.spans import places, union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PARTS
 

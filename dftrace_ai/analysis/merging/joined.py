@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.merging.shown_times import Measured
-from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
 from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.ranks.matching import Matching
@@ -19,7 +19,7 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.reading.trace import Trace
 
 MOST_NAMED: Final = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from dftrace_ai.analysis.reading.clocks import on_one_clock
+from dftrace_ai.analysis.reading.clock_faults import on_one_clock
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.errors import TraceError
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.ranks.clock_fitting import Line
-    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace
 

@@ -19,9 +19,9 @@ import dftrace_ai.analysis.reading  # noqa: F401
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.ranks.model import RanksVerdict
     from dftrace_ai.analysis.reading.trace_set import TracePaths
+    from dftrace_ai.analysis.thresholds import Limits
 
 
 class _Called(ModuleType):

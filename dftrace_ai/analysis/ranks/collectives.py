@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.clocks import Clocks, clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import Clocks, clocks_of
 from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.links import Links, SlowLink
 from dftrace_ai.analysis.ranks.matching import Matching, both

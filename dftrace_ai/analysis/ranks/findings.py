@@ -10,10 +10,10 @@ import numpy as np
 from dftrace_ai.analysis.ranks.model import Evidence
 
 if TYPE_CHECKING:
-    from dftrace_ai.analysis.limits import Severity
     from dftrace_ai.analysis.ranks.model import Excess, Kind, RankRow, Turn
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.statistics import Share
+    from dftrace_ai.analysis.robust_statistics import Share
+    from dftrace_ai.analysis.thresholds import Severity
 
 
 @dataclass(frozen=True)

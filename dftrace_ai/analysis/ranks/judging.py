@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.model import (
     KINDS,
     Evidence,
@@ -16,15 +15,16 @@ from dftrace_ai.analysis.ranks.model import (
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
 from dftrace_ai.analysis.ranks.words import sentences_of
 from dftrace_ai.analysis.texts import few, percent, time_text
+from dftrace_ai.analysis.thresholds import severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.limits import Confidence, Limits, Severity
     from dftrace_ai.analysis.ranks.collectives import WaitedIn
     from dftrace_ai.analysis.ranks.findings import Late, Lateness
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.links import SlowLink
+    from dftrace_ai.analysis.thresholds import Confidence, Limits, Severity
 
 SEVERITIES: Final = ("critical", "warning", "info")
 # Of more ranks without a trace the last may well be one.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.findings import Late, Lateness
 from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Where
@@ -23,14 +22,15 @@ from dftrace_ai.analysis.ranks.own_work import (
     onset_of,
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD
-from dftrace_ai.analysis.statistics import Share
+from dftrace_ai.analysis.robust_statistics import Share
+from dftrace_ai.analysis.thresholds import severity
 
 if TYPE_CHECKING:
-    from dftrace_ai.analysis.limits import Limits, Severity
     from dftrace_ai.analysis.ranks.findings import Silence
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.model import Kind
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.thresholds import Limits, Severity
 
 # Who stands out is so many scales beyond the others, and such a part of a step; of few ranks or
 # hosts more, since the others say little of what is usual.

@@ -9,7 +9,7 @@ import numpy as np
 from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.ordering import any_in, begins
 from dftrace_ai.analysis.ranks.partials import UNTIL
-from dftrace_ai.analysis.statistics import share_of
+from dftrace_ai.analysis.robust_statistics import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

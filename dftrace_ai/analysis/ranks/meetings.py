@@ -18,7 +18,7 @@ from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.calls import RanksInOrder
-    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.reading.event_columns import Integers
 

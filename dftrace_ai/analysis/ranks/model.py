@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from dftrace_ai.analysis.limits import (
+from dftrace_ai.analysis.thresholds import (
     Abstention,
     Confidence,
     Limit,

@@ -11,7 +11,7 @@ import numpy as np
 
 from dftrace_ai.analysis.ranks.model import bubble_share
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, UNTOLD
-from dftrace_ai.analysis.statistics import (
+from dftrace_ai.analysis.robust_statistics import (
     MOST_BATCHES,
     STEPS_A_BATCH,
     Share,

@@ -33,7 +33,7 @@ from dftrace_ai.analysis.ranks.partials import (
     StepRows,
     StepsChunk,
 )
-from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import quoted

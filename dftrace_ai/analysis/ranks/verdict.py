@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.ranks.collectives import collectives_of
 from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.ranks.judging import Judged
@@ -20,19 +19,20 @@ from dftrace_ai.analysis.ranks.model import (
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few, time_text
+from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.limits import Limits
-    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.ranks.collectives import Collectives
     from dftrace_ai.analysis.ranks.findings import Lateness, Silence
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.model import RanksSeen
     from dftrace_ai.analysis.reading.trace_set import TracePaths
+    from dftrace_ai.analysis.thresholds import Limits
 
 
 def ranks(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.limits import silences, sureness
 from dftrace_ai.analysis.ranks.model import bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
@@ -17,6 +16,7 @@ from dftrace_ai.analysis.texts import (
     percent,
     time_text,
 )
+from dftrace_ai.analysis.thresholds import silences, sureness
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.clocks import lie_apart
+from dftrace_ai.analysis.reading.clock_faults import lie_apart
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.reach import (
     NOWHERE,

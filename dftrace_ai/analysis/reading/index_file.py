@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from dftrace_ai.analysis.reading.clocks import NEVER, SetBack
+from dftrace_ai.analysis.reading.clock_faults import NEVER, SetBack
 from dftrace_ai.analysis.reading.reach import Reach
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
 from dftrace_ai.analysis.reading.trace_file import open_regular

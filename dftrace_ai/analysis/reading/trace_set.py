@@ -187,7 +187,7 @@ class TraceSet:
 
     def on_one_clock(self) -> tuple[TraceSet, list[str]]:
         """Return it with the files of a host counting by one wall clock, and what tells of it."""
-        from dftrace_ai.analysis.reading.clocks import on_one_clock
+        from dftrace_ai.analysis.reading.clock_faults import on_one_clock
 
         files, told = on_one_clock(self.files)
         if not told:

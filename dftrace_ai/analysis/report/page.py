@@ -8,12 +8,12 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.limits import silences, sureness
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots, of_span
 from dftrace_ai.analysis.summary.report import soundness
 from dftrace_ai.analysis.texts import part_name, percent, time_text
+from dftrace_ai.analysis.thresholds import silences, sureness
 from dftrace_ai.analysis.why.words import (
     beside_text,
     first_rows,

@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.frames import Frame
-    from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.series import TensorSeries
     from dftrace_ai.analysis.report.model import FlameGraph, RankFigures
     from dftrace_ai.analysis.steps import Process, Steps
     from dftrace_ai.analysis.steps.job import JobFacts, Named, Order
+    from dftrace_ai.analysis.thresholds import Limits
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.analysis.why.judging import JudgedRank
 

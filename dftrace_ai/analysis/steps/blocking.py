@@ -14,7 +14,7 @@ import numpy as np
 
 from dftrace_ai._reader import broken_silences
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
-from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.steps.calls import LATE_NS, calls_of
 from dftrace_ai.analysis.steps.profiled import begin_with, profiled_calls
 from dftrace_ai.analysis.steps.spans import common, places, rising, union

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.clocks import NEVER, FileTimes, clock_notes, lie_apart
+from dftrace_ai.analysis.reading.clock_faults import NEVER, FileTimes, clock_notes, lie_apart
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.search import deleted_told

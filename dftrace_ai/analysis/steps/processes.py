@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai._reader import counted_pairs
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.argument_members import ARGUMENTS
-from dftrace_ai.analysis.reading.clocks import (
+from dftrace_ai.analysis.reading.clock_faults import (
     APART_NS,
     LATEST_NS,
     NEVER,

@@ -10,7 +10,7 @@ import numpy as np
 
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
-from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from dftrace_ai import _reader
-from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
 from dftrace_ai.analysis.steps.spans import (
     ROWS_AT_ONCE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._reader import Sums, Totals
-from dftrace_ai.analysis.reading.clocks import SetBack, believed, has_clock_in_lines
+from dftrace_ai.analysis.reading.clock_faults import SetBack, believed, has_clock_in_lines
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.index_line import find_index
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.clocks import FileTimes
+    from dftrace_ai.analysis.reading.clock_faults import FileTimes
     from dftrace_ai.analysis.reading.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.trace import Trace
 

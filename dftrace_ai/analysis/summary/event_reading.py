@@ -12,7 +12,7 @@ import numpy as np
 
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.clocks import NEVER, has_clock_in_lines, set_back
+from dftrace_ai.analysis.reading.clock_faults import NEVER, has_clock_in_lines, set_back
 from dftrace_ai.analysis.reading.event_columns import BlockColumns
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.summary.adding import ReadFiles
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dftrace_ai._reader import EventBlock
-    from dftrace_ai.analysis.reading.clocks import SetBack
+    from dftrace_ai.analysis.reading.clock_faults import SetBack
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from dftrace_ai.analysis.executors.lots import Piece
-from dftrace_ai.analysis.reading.clocks import NEVER
+from dftrace_ai.analysis.reading.clock_faults import NEVER
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.index_file import (
     FileFigures,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from dftrace_ai.analysis.reading.clocks import clock_notes
+from dftrace_ai.analysis.reading.clock_faults import clock_notes
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.reach import joined
 from dftrace_ai.analysis.reading.search import deleted_told

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai._reader import Checking
-from dftrace_ai.analysis.reading.clocks import believed, clock_in_lines, clock_notes
+from dftrace_ai.analysis.reading.clock_faults import believed, clock_in_lines, clock_notes
 from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.clocks import FileTimes
+    from dftrace_ai.analysis.reading.clock_faults import FileTimes
     from dftrace_ai.analysis.reading.index_line import IndexedTrack
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear

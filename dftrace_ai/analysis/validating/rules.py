@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from dftrace_ai.analysis.reading.clocks import NEVER
+from dftrace_ai.analysis.reading.clock_faults import NEVER
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.index_line import index_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
 from dftrace_ai.analysis.ranks.model import LIMITS, bubble_share
 from dftrace_ai.analysis.ranks.partials import UNTOLD
@@ -44,7 +44,7 @@ from dftrace_ai.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dftrace_ai.analysis.ranks.clocks import Clocks
+    from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace_set import TracePaths

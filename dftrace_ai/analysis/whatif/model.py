@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from dftrace_ai.analysis.limits import Severity  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.analysis.ranks.model import Excess  # noqa: TC001 - as above
+from dftrace_ai.analysis.thresholds import Severity  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 
 if TYPE_CHECKING:

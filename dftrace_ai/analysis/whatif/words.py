@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.model import is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.ranks.words import NEXT as RANKS_NEXT
@@ -27,12 +26,13 @@ from dftrace_ai.analysis.texts import (
     percent,
     time_text,
 )
+from dftrace_ai.analysis.thresholds import severity
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.limits import Limit
+    from dftrace_ai.analysis.thresholds import Limit
     from dftrace_ai.analysis.whatif.model import (
         Bubble,
         Cause,

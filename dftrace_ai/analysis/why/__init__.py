@@ -14,15 +14,15 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.limits import Limit
+from dftrace_ai.analysis.thresholds import Limit
 from dftrace_ai.analysis.why.model import LIMITS, Finding, Verdict, limits_of, verdict_adapter
 from dftrace_ai.analysis.why.verdict import why
 from dftrace_ai.analysis.why.words import verdict_lines
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.reading.trace_set import TracePaths
+    from dftrace_ai.analysis.thresholds import Limits
 
 __all__ = [
     "LIMITS",

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from dftrace_ai.analysis.limits import severity
 from dftrace_ai.analysis.ranks.partials import GARBAGE
-from dftrace_ai.analysis.statistics import BatchSums, Share, binomial_tail
+from dftrace_ai.analysis.robust_statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PIECES_AT_ONCE, covered_within
+from dftrace_ai.analysis.thresholds import severity
 from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dftrace_ai.analysis.limits import Confidence, Limit, Limits
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Rank, Steps
     from dftrace_ai.analysis.steps.measuring import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
+    from dftrace_ai.analysis.thresholds import Confidence, Limit, Limits
     from dftrace_ai.analysis.why.model import Kind, ShareOf, SpanShare
     from dftrace_ai.trace_format.json_types import JsonObject
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.executors.lots import Piece
-from dftrace_ai.analysis.limits import Abstention
-from dftrace_ai.analysis.reading.clocks import hours_text
+from dftrace_ai.analysis.reading.clock_faults import hours_text
 from dftrace_ai.analysis.reading.stack_lines import has_samples
-from dftrace_ai.analysis.statistics import BatchSums
+from dftrace_ai.analysis.robust_statistics import BatchSums
 from dftrace_ai.analysis.steps import Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS, steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.texts import GPU_UNSEEN
+from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.findings.counters import (
     is_number,
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.limits import Limits
     from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Job, Part, Process, Steps
     from dftrace_ai.analysis.steps.job import JobPart, Order
     from dftrace_ai.analysis.steps.processes import FileFacts
+    from dftrace_ai.analysis.thresholds import Limits
     from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 

@@ -13,7 +13,8 @@ from typing import (
     get_args,
 )
 
-from dftrace_ai.analysis.limits import (
+from dftrace_ai.analysis.lines.carrying import Carrier  # noqa: TC001 - pydantic needs it
+from dftrace_ai.analysis.thresholds import (
     Abstention,
     Confidence,
     Limit,
@@ -21,7 +22,6 @@ from dftrace_ai.analysis.limits import (
     Severity,
     changed_limits,
 )
-from dftrace_ai.analysis.lines.carrying import Carrier  # noqa: TC001 - pydantic needs it
 from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
-    from dftrace_ai.analysis.statistics import BatchSums
+    from dftrace_ai.analysis.robust_statistics import BatchSums
     from dftrace_ai.analysis.why.judging import JudgedSteps
     from dftrace_ai.analysis.why.model import (
         Drift,

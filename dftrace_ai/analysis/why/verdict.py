@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.endings import fewer_steps, quiet_end
-from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.texts import MOST_RANKS, few, time_text
+from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.judging import judged_elsewhere, judged_of
 from dftrace_ai.analysis.why.model import (
     KINDS,
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.limits import Confidence, Limits
     from dftrace_ai.analysis.ranks.model import Finding as RankFinding
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
+    from dftrace_ai.analysis.thresholds import Confidence, Limits
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, Others, OwnTime
     from dftrace_ai.analysis.why.model import FindingLine, Kind
     from dftrace_ai.trace_format.json_types import JsonObject

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from dftrace_ai.analysis.limits import silences, sureness
 from dftrace_ai.analysis.ranks.words import NOTABLE, title
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.texts import (
@@ -17,6 +16,7 @@ from dftrace_ai.analysis.texts import (
     percent,
     time_text,
 )
+from dftrace_ai.analysis.thresholds import silences, sureness
 from dftrace_ai.analysis.why.model import Lateness, figures_of
 from dftrace_ai.wording import counted, shortened
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.loggers.delivery.own_process import END, LENGTH
 from dftrace_ai.loggers.delivery.shared_count import Progress, SharedCount
 from dftrace_ai.loggers.delivery.waiting import Limit
-from dftrace_ai.loggers.interfaces.file_paths import opened_file
+from dftrace_ai.loggers.trackers.file_paths import opened_file
 from dftrace_ai.masking import masked_text
 from dftrace_ai.wording import described
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import NoReturn
 
-    from dftrace_ai.loggers.interfaces.base import BaseLogint
+    from dftrace_ai.loggers.trackers.base import BaseLogint
 
 FAILED = 1
 CHUNK = 1 << 16
@@ -221,7 +221,7 @@ def _taken(records: _Records, logint: BaseLogint, told: SharedCount, *, stops: b
 
 
 def _writes_many(logint: BaseLogint) -> bool:
-    from dftrace_ai.loggers.interfaces.base import BaseLogint
+    from dftrace_ai.loggers.trackers.base import BaseLogint
 
     return type(logint).lull is not BaseLogint.lull
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dftrace_ai.loggers.delivery.keeping import Unsent
-    from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.loggers.trackers.base import BaseLogint, RunFacts
 
 # So long a fork waits for a tracker's call to end; one that lasts longer is not waited for again.
 LONGEST_WAIT_S = 2.0

@@ -9,7 +9,6 @@ import os
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from dftrace_ai.loggers.interfaces.file_paths import opened_file
 from dftrace_ai.loggers.names import safe_name
 from dftrace_ai.loggers.records import (
     Alert,
@@ -23,11 +22,12 @@ from dftrace_ai.loggers.records import (
     TextRecord,
     VideoRecord,
 )
+from dftrace_ai.loggers.trackers.file_paths import opened_file
 from dftrace_ai.masking import names_secret
 
 if TYPE_CHECKING:
-    from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.loggers.trackers.base import BaseLogint, RunFacts
 
 MARK: Final = "dftrace unsent"
 BEGINNING, SUFFIX = "unsent-", ".lines"

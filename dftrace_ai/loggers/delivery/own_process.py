@@ -20,8 +20,8 @@ from dftrace_ai.spools.held import HeldFile
 
 if TYPE_CHECKING:
     from dftrace_ai.loggers.delivery.waiting import Limit
-    from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.loggers.trackers.base import BaseLogint, RunFacts
 
 LENGTH = struct.Struct("<q")
 # In place of a length: the run ends so, and nothing follows.

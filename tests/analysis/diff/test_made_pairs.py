@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from analysis.diff.made_pairs import ALIKE, PLANTED, TOLD, compared, dotted, told
 
-from dftrace_ai.analysis.statistics import DRAWS, SEED, Figure, difference
+from dftrace_ai.analysis.robust_statistics import DRAWS, SEED, Figure, difference
 
 
 @pytest.mark.sampled(0.4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_calls import STEP, Call, Rank, clocked, job
 
-from dftrace_ai.analysis.ranks.clocks import ClockOfHost, Clocks, clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import ClockOfHost, Clocks, clocks_of
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.partials import Group
 from dftrace_ai.analysis.ranks.verdict import judge_ranks

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safety.commands import invoke
 
-from dftrace_ai.analysis.ranks.clocks import Clocks, clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import Clocks, clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.meetings import Meetings

@@ -10,7 +10,6 @@ import orjson
 import pytest
 from printed_json import checked
 
-from dftrace_ai.analysis.limits import Abstention
 from dftrace_ai.analysis.ranks.model import (
     KINDS,
     LIMITS,
@@ -29,6 +28,7 @@ from dftrace_ai.analysis.ranks.model import (
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, Place
 from dftrace_ai.analysis.ranks.words import sentences_of, title_of, verdict_lines
 from dftrace_ai.analysis.texts import MOST_LINES
+from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.whatif import words as whatif_words
 from dftrace_ai.analysis.whatif.model import (
     REASONS,

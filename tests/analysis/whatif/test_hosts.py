@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from made_hosts import BUCKETS, MS, NAMES, MadeHosts
 
-from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.partials import (
     STEPS_OF_CHUNK,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_pipelines import CAUSES, PLANTS, MadePipeline, Plant
 
-from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.model import LIMITS
 from dftrace_ai.analysis.whatif import whatif_of
 from dftrace_ai.analysis.whatif.model import WhatIf

@@ -9,7 +9,7 @@ import pytest
 from made_hosts import MS, MadeHosts
 from made_pipelines import MadePipeline
 
-from dftrace_ai.analysis.ranks.clocks import clocks_of
+from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.validating import validate_traces

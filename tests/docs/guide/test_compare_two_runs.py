@@ -13,7 +13,7 @@ from safety.commands import invoke
 from dftrace_ai.analysis.diff import conditions_of, diff_adapter
 from dftrace_ai.analysis.diff.comparing import NS, Asked
 from dftrace_ai.analysis.diff.model import Kind, Measure
-from dftrace_ai.analysis.statistics import steps_needed
+from dftrace_ai.analysis.robust_statistics import steps_needed
 from docs.conftest import RunExample
 from docs.pages import DOCS, between, blocks, plain, section, table
 

@@ -22,7 +22,7 @@ AT_ONCE_LOADED = (
     "concurrent.futures.thread",
     "multiprocessing.util",
     "subprocess",
-    "dftrace_ai.loggers.interfaces.local",
+    "dftrace_ai.loggers.trackers.local",
     "dftrace_ai.loggers.logger",
 )
 LIMIT_S = 240

@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.records import Status
+from dftrace_ai.loggers.trackers.base import BaseLogint
 
 FOREVER_S = 1_000_000
 KEPT: list[object] = []

@@ -158,7 +158,7 @@ def test_what_others_may_have_written_is_not_handed_over(tmp_path: Path) -> None
 def test_what_is_kept_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from loggers.delivery.nasty import Nasty
 
-    from dftrace_ai.loggers.interfaces.base import RunFacts
+    from dftrace_ai.loggers.trackers.base import RunFacts
 
     monkeypatch.setattr(keeping, "MOST_BYTES", 1000)
     facts = RunFacts("p", "r", tmp_path, tmp_path, options={"api_key": "hidden", "mode": "x"})

@@ -276,8 +276,8 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from dftrace_ai.loggers.interfaces.base import RunFacts
-from dftrace_ai.loggers.interfaces.mlflow import MLFlowLogint
+from dftrace_ai.loggers.trackers.base import RunFacts
+from dftrace_ai.loggers.trackers.mlflow import MLFlowLogint
 from dftrace_ai.loggers.records import Point
 
 root = Path(sys.argv[1])

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dftrace_ai.analysis.reading.importing.forms import ARCHIVES, form_of, other_told
+from dftrace_ai.analysis.reading.importing.file_kinds import ARCHIVES, file_kind, other_told
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dftrace_ai.analysis.reading.importing.forms import Form
+    from dftrace_ai.analysis.reading.importing.file_kinds import FileKind
     from dftrace_ai.analysis.reading.source import Source
     from dftrace_ai.analysis.reading.trace_file import TraceFile
 
@@ -35,7 +35,7 @@ def traces_of(source: Source) -> list[TraceFile]:
         DftraceError: there is no room for a copy.
     """
     plain = source.head.plain
-    form = form_of(plain, whole=source.head.whole, named=is_trace(source.path.name))
+    form = file_kind(plain, whole=source.head.whole, named=is_trace(source.path.name))
     if form == "none":
         what = f"; {WHAT_IS_READ}" if source.asked_for else ""
         raise TraceError(f"{source.path}: not a trace file: {other_told(plain)}{what}")
@@ -69,7 +69,7 @@ def _archive(source: Source) -> list[TraceFile]:
     return opened_archive(source, traces_of)
 
 
-IMPORTERS: Final[dict[Form, Importer]] = {
+IMPORTERS: Final[dict[FileKind, Importer]] = {
     # Ours, dftracer's, and arrays of Chrome's with an event on each line: read where they are.
     "lines": _lines,
     # Objects of torch.profiler's and arrays of Chrome's, in any layout.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
 from dftrace_ai.analysis.reading.importing.copies import CopiedText
-from dftrace_ai.analysis.reading.importing.forms import (
+from dftrace_ai.analysis.reading.importing.file_kinds import (
     BLOCK,
     END_MAGIC,
     LOCAL_MAGIC,

@@ -18,7 +18,7 @@ import orjson
 from dftrace_ai._reader import Documents
 from dftrace_ai.analysis.reading.decompression import PlainStream
 from dftrace_ai.analysis.reading.importing.copies import Copied, CopiedText
-from dftrace_ai.analysis.reading.importing.forms import json_told
+from dftrace_ai.analysis.reading.importing.file_kinds import json_told
 from dftrace_ai.analysis.reading.reader import LINE_BYTES, TraceReader
 from dftrace_ai.analysis.reading.trace_file import Copy, SkippedFile, Tear, TraceFile
 from dftrace_ai.errors import TraceError

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from dftrace_ai.analysis.lines.words import phase_name, place_text
-from dftrace_ai.analysis.reading.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of

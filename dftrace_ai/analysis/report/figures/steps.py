@@ -19,7 +19,7 @@ from dftrace_ai.analysis.report.model import (
     SlowStepFigures,
     StepFigures,
 )
-from dftrace_ai.analysis.statistics import odd_ranks
+from dftrace_ai.analysis.robust_statistics import odd_ranks
 from dftrace_ai.analysis.steps.measuring import steady_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import NO_INTEGER, integer, union

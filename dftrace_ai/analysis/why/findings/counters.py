@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.limits import Limit
-from dftrace_ai.analysis.statistics import Share, trend_of
+from dftrace_ai.analysis.robust_statistics import Share, trend_of
 from dftrace_ai.analysis.texts import percent
+from dftrace_ai.analysis.thresholds import Limit
 from dftrace_ai.analysis.why.model import Memory, figures_of
 
 if TYPE_CHECKING:

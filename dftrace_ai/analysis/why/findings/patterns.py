@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.limits import Limit
-from dftrace_ai.analysis.statistics import (
+from dftrace_ai.analysis.robust_statistics import (
     Share,
     alike,
     batch_medians,
@@ -17,16 +16,17 @@ from dftrace_ai.analysis.statistics import (
     trend_of,
 )
 from dftrace_ai.analysis.steps.timeline import PART_CODE
+from dftrace_ai.analysis.thresholds import Limit
 from dftrace_ai.analysis.why.model import Drift, DriftSince, Rhythm, SlowSpan, SlowSteps, TwoKinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.limits import Confidence
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.statistics import Change
+    from dftrace_ai.analysis.robust_statistics import Change
     from dftrace_ai.analysis.steps import Part
     from dftrace_ai.analysis.steps.detection import FoundBy
+    from dftrace_ai.analysis.thresholds import Confidence
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from dftrace_ai.analysis.statistics import BatchSums
+from dftrace_ai.analysis.robust_statistics import BatchSums
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import at_once

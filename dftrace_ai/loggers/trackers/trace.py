@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import kept_file
+from dftrace_ai.loggers.trackers.base import BaseLogint
+from dftrace_ai.loggers.trackers.file_paths import kept_file
 from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, lent_file
 from dftrace_ai.loggers.names import accepted_name
+from dftrace_ai.loggers.trackers.base import BaseLogint
+from dftrace_ai.loggers.trackers.file_paths import kept_copy, kept_file, lent_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.loggers import records
-    from dftrace_ai.loggers.interfaces.base import RunFacts
+    from dftrace_ai.loggers.trackers.base import RunFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
 # What the axes are called: no metric of a user's has such a name.

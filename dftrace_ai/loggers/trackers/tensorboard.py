@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.names import flattened
+from dftrace_ai.loggers.trackers.base import BaseLogint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ class TensorBoardLogint(BaseLogint):
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Keep the file beside, and write its path: TensorBoard has no files."""
-        from dftrace_ai.loggers.interfaces.file_paths import kept_file
+        from dftrace_ai.loggers.trackers.file_paths import kept_file
 
         path = kept_file(
             self.run.log_dir / "tensorboard" / "files", name, suffix, step, data, self.run.file_mode

@@ -14,8 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file
 from dftrace_ai.loggers.names import safe_file_name
 from dftrace_ai.loggers.records import (
     Alert,
@@ -32,6 +30,8 @@ from dftrace_ai.loggers.records import (
 from dftrace_ai.loggers.runs.lines import RunLine, exact, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
+from dftrace_ai.loggers.trackers.base import BaseLogint
+from dftrace_ai.loggers.trackers.file_paths import kept_copy, kept_file
 from dftrace_ai.masking import masked_words
 from dftrace_ai.spools.held import HeldLog
 from dftrace_ai.wording import counted, quoted, warn

@@ -7,9 +7,9 @@ import math
 import os
 from typing import TYPE_CHECKING, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint, files_of, picture_of
-from dftrace_ai.loggers.interfaces.file_paths import lead_nowhere
 from dftrace_ai.loggers.names import accepted_name, flattened
+from dftrace_ai.loggers.trackers.base import BaseLogint, files_of, picture_of
+from dftrace_ai.loggers.trackers.file_paths import lead_nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

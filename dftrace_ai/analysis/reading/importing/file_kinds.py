@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-Form = Literal["lines", "documents", "objects", "tar", "zip", "none"]
+FileKind = Literal["lines", "documents", "objects", "tar", "zip", "none"]
 """An event on each line, JSON as a whole that may hold events, events of torch.profiler one behind
 the other without a list around them, an archive, or none of these."""
 
@@ -75,7 +75,7 @@ KNOWN: Final = (
 )
 
 
-def form_of(head: bytes, *, whole: bool, named: bool = False) -> Form:
+def file_kind(head: bytes, *, whole: bool, named: bool = False) -> FileKind:
     """Return what a file is whose first bytes, unpacked, are `head`.
 
     It has no others where it is `whole`; `named` tells that it is called as files of lines are.
@@ -95,7 +95,7 @@ def form_of(head: bytes, *, whole: bool, named: bool = False) -> Form:
     framed = first.strip() == b"["
     if start.startswith(b"[") and not framed:
         return "documents"
-    return _form_of_lines(others if framed else start, framed=framed, whole=whole, named=named)
+    return _kind_of_lines(others if framed else start, framed=framed, whole=whole, named=named)
 
 
 def is_zip(head: bytes) -> bool:
@@ -126,7 +126,7 @@ def tar_number(field: bytes) -> int | None:
         return None
 
 
-def _form_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Form:
+def _kind_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> FileKind:
     while framed and (line := body.partition(b"\n"))[1] and line[0].strip() in FRAMING:
         body = line[2]
     ends = len(body) if whole else body.rfind(b"\n") + 1

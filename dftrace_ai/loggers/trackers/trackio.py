@@ -6,9 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint, step_file
-from dftrace_ai.loggers.interfaces.file_paths import lent_file
 from dftrace_ai.loggers.names import accepted_name, safe_file_name, safe_name
+from dftrace_ai.loggers.trackers.base import BaseLogint, step_file
+from dftrace_ai.loggers.trackers.file_paths import lent_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint, picture_of
-from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, lent_file
 from dftrace_ai.loggers.names import accepted_name
+from dftrace_ai.loggers.trackers.base import BaseLogint, picture_of
+from dftrace_ai.loggers.trackers.file_paths import kept_copy, kept_file, lent_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

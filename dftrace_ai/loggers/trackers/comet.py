@@ -7,8 +7,8 @@ import io
 import os
 from typing import TYPE_CHECKING, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint, files_of, step_file
 from dftrace_ai.loggers.names import flattened
+from dftrace_ai.loggers.trackers.base import BaseLogint, files_of, step_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers.interfaces.base import BaseLogint, step_file
-from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
 from dftrace_ai.loggers.names import plain_name
+from dftrace_ai.loggers.trackers.base import BaseLogint, step_file
+from dftrace_ai.loggers.trackers.file_paths import lent_file, one_at_a_time
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
