@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
+from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import Paths, Recover, Run, json_option
 from dftrace_ai.cli.terminal import complain, shown, write_json
@@ -20,20 +20,14 @@ if TYPE_CHECKING:
 LEFT_OUT = 1
 
 
-# Of compressed traces, by one process.
-BYTES_A_SECOND: Final = 55e6
-
-
+@with_readers(bytes_a_second=55e6)
 def command(
     paths: Paths = None,
     json: Annotated[bool, json_option("Print JSON instead of lines.")] = False,
     run: Run = None,
     recover: Recover = True,
-    jobs: Jobs = None,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    *,
+    readers: Readers,
 ) -> None:
     """Make index files beside traces that have none, for a summary without reading them.
 
@@ -49,14 +43,6 @@ def command(
     """
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
 
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-    )
     chosen = run or ("all" if paths else "last")
     reading = Reading(paths, recover=recover, run=chosen, readers=readers)
     with reading.progress(), readers:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dftrace_ai.cli.long_tables import All, left_out_told
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
+from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading, within
 from dftrace_ai.cli.shared_options import (
     Attempt,
@@ -55,10 +55,7 @@ RANK_FIGURES: Final = ("ranks", "own", "wait", "later", "last in", "relative", "
 RANK_SPARED: Final = ("individual", "relative", "ranks")
 
 
-# Of compressed traces, by one process.
-BYTES_A_SECOND: Final = 50e6
-
-
+@with_readers(bytes_a_second=50e6)
 def command(
     paths: Paths = None,
     json: Json = False,
@@ -84,11 +81,8 @@ def command(
     certain: Certain = False,
     every: All = False,
     recover: Recover = True,
-    jobs: Jobs = None,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    *,
+    readers: Readers,
 ) -> None:
     """Tell which rank the others wait for, in what, since when, and what that costs.
 
@@ -113,14 +107,6 @@ def command(
 
     limits = limits_of(threshold or ())
     chosen = None if steps is None else parsed_steps(steps)
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-    )
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress(), readers:
         job = read_ranks(reading.traces, attempt=attempt, spread=readers.of(reading.traces))

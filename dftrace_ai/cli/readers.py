@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,7 +15,7 @@ from dftrace_ai.cli.terminal import complain
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from typing_extensions import Self
 
@@ -155,6 +157,51 @@ class Readers:
 
         self._spread = Spread(executor, partial=self._partial)
         return self._spread
+
+
+def with_readers(
+    *, bytes_a_second: float, by_default: Callable[[], int] = lambda: 1
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that ask for readers, where it takes these as `readers`.
+
+    Args:
+        bytes_a_second: how much of compressed traces one process reads for it.
+        by_default: returns how many processes work where no option says it.
+    """
+
+    def of_options(
+        jobs: Jobs = None,
+        dask: Dask = None,
+        dask_file: DaskFile = None,
+        dask_always: DaskAlways = False,
+        partial: Partial = False,
+    ) -> Readers:
+        return Readers(
+            jobs,
+            dask,
+            dask_file,
+            dask_always=dask_always,
+            partial=partial,
+            bytes_a_second=bytes_a_second,
+            by_default=by_default(),
+        )
+
+    options = inspect.signature(of_options, eval_str=True).parameters
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            asked = {name: given.pop(name) for name in options}
+            command(**given, readers=of_options(**asked))
+
+        own = inspect.signature(command, eval_str=True)
+        there = [one for name, one in own.parameters.items() if name != "readers"]
+        shown = own.replace(parameters=[*there, *options.values()])
+        called.__signature__ = shown  # type: ignore[attr-defined]  # what typer makes options of
+        called.__annotations__ = {name: one.annotation for name, one in shown.parameters.items()}
+        return called
+
+    return decorated
 
 
 def processors() -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from dftrace_ai.cli.long_tables import All, left_out_told, spread_told, spreads, worst
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
+from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import (
     Paths,
@@ -95,10 +95,7 @@ class Sort(str, Enum):
     max = "max"
 
 
-# Of compressed traces, by one process.
-BYTES_A_SECOND: Final = 65e6
-
-
+@with_readers(bytes_a_second=65e6)
 def command(
     paths: Paths = None,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
@@ -133,11 +130,8 @@ def command(
     every: All = False,
     run: Run = None,
     recover: Recover = True,
-    jobs: Jobs = None,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    *,
+    readers: Readers,
 ) -> None:
     """Count events and add up their durations, by category and name.
 
@@ -163,14 +157,6 @@ def command(
     for option, is_given in {"--sort": sort is not None, "--csv": csv}.items():
         not_together({f"--by {form}": by in (By.tree, By.tensor), option: is_given})
     not_together({"--by tensor": by is By.tensor, "--top": top is not None})
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-    )
     if readers.are_asked and (where or form not in OF_PROCESSES):
         what = "--where" if where else f"--by {form}"
         raise ConfigError(

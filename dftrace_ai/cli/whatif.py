@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers
+from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading, within
 from dftrace_ai.cli.shared_options import (
     Attempt,
@@ -33,10 +33,8 @@ from dftrace_ai.cli.terminal import (
 )
 from dftrace_ai.errors import ConfigError, needs_numpy
 
-# Of compressed traces, by one process.
-BYTES_A_SECOND: Final = 50e6
 
-
+@with_readers(bytes_a_second=50e6)
 def command(
     paths: Paths = None,
     json: Json = False,
@@ -67,11 +65,8 @@ def command(
     max_error: MaxError = None,
     certain: Certain = False,
     recover: Recover = True,
-    jobs: Jobs = None,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    *,
+    readers: Readers,
 ) -> None:
     """Tell how fast a run would be with even work, what makes it slower, and without whom.
 
@@ -98,14 +93,6 @@ def command(
     limits = limits_of(threshold or ())
     asked = [_asked(text) for text in without or ()]
     chosen = None if steps is None else parsed_steps(steps)
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-    )
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress(), readers:
         job = read_ranks(reading.traces, attempt=attempt, spread=readers.of(reading.traces))

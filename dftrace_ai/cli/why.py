@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers, processors
+from dftrace_ai.cli.readers import Readers, processors, with_readers
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import FailOn, Json, Paths, Recover, Run, Thresholds, fails
 from dftrace_ai.cli.terminal import console, laid_out, print_all, write_json
 from dftrace_ai.errors import needs_numpy
 
-# Of compressed traces, by one process.
-BYTES_A_SECOND: Final = 15e6
 
-
+@with_readers(bytes_a_second=15e6, by_default=processors)
 def command(
     paths: Paths = None,
     json: Json = False,
@@ -32,11 +30,8 @@ def command(
     fail_on: FailOn = None,
     run: Run = None,
     recover: Recover = True,
-    jobs: Jobs = None,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    *,
+    readers: Readers,
 ) -> None:
     """Tell in plain words why the steps of a run are slow, or that nothing stands out.
 
@@ -53,15 +48,6 @@ def command(
         from dftrace_ai.analysis.why.words import phase_lines
 
     limits = limits_of(threshold or ())
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-        by_default=processors(),
-    )
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress(), readers:
         verdict = why(reading.traces, limits, readers.of(reading.traces))
