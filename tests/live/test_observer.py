@@ -454,14 +454,14 @@ def test_where_its_python_stands_is_told_of_a_process_that_hangs(tmp_path: Path)
             deep(30_000)
     """
     with program(source, tmp_path) as running:
-        seen = until(lambda: only(tmp_path), lambda seen: bool(seen.threads[0].stack))
+        line = len(PREAMBLE.split("\n")) + 2
+        words = f"done (<string>:8), called by receive (<string>:{line})"
+        # What is told may be a sample of the line before.
+        seen = until(lambda: only(tmp_path), lambda seen: seen.threads[0].stands_in == words)
         (main,) = seen.threads
         assert [(frame.function, frame.file, frame.owner) for frame in main.stack] == [
             (name, "<string>", 0) for name in ("done", "receive", "<module>")
         ]
-        line = len(PREAMBLE.split("\n")) + 2
-        words = f"done (<string>:8), called by receive (<string>:{line})"
-        assert main.stands_in == words
         assert main.stack[-1].line == line + 7
         assert seen.started_ns is not None
         assert seen.started_ns < main.stack_since_ns <= seen.seen_ns
@@ -499,7 +499,8 @@ def test_where_c_code_holds_the_lock_it_is_told_where_and_how_deep(tmp_path: Pat
     with program(source, tmp_path) as running:
 
         def stands(seen: RankStatus) -> bool:
-            return [frame.function for frame in seen.threads[0].stack] == ["holds", "<module>"]
+            found = [(frame.function, frame.line) for frame in seen.threads[0].stack]
+            return found == [("holds", line + 4), ("<module>", line + 11)]
 
         seen = until(lambda: only(tmp_path), stands)
         assert not seen.threads[0].stack_is_cut
@@ -517,7 +518,10 @@ def test_where_c_code_holds_the_lock_it_is_told_where_and_how_deep(tmp_path: Pat
         "with ai.compute.forward:\n            deep(2_000)",
     )
     with program(deeper, tmp_path / "deeper"):
-        seen = until(lambda: only(tmp_path / "deeper"), lambda seen: bool(seen.threads[0].stack))
-        assert seen.threads[0].stack_is_cut
         deepest = f"deep (<string>:{line + 6})"
-        assert seen.threads[0].stands_in == f"{deepest} or deeper, called by {deepest}"
+        until(
+            lambda: only(tmp_path / "deeper").threads[0],
+            lambda main: (
+                main.stack_is_cut and main.stands_in == f"{deepest} or deeper, called by {deepest}"
+            ),
+        )

@@ -84,7 +84,7 @@ def test_a_stack_that_is_too_deep_costs_nothing_and_is_read_again_when_it_is_not
         rounds = 200
         # Tests before may have left threads that go on.
         assert thread.native_id not in {one[1] for one in reader.sample(rounds)}
-        assert reader.counts()["unread"] == rounds
+        assert reader.counts()["unread"] >= rounds
         assert reader.counts()["too_deep"] < 10
         go_on.set()
         ready.wait()
