@@ -179,8 +179,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.cli import demo
     from dftrace_ai.cli.inspect import Features, Report
     from dftrace_ai.cli.migrate import Migration
-    from dftrace_ai.generating.truth import Truth
-    from dftrace_ai.generating.writing import Generated
+    from dftrace_ai.generating.writing import Generated, Truth
     from dftrace_ai.live.dumps.words import DumpsReport
     from dftrace_ai.live.stuck import Verdict
     from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunsReport

@@ -19,7 +19,6 @@ from dftrace_ai.analysis.report.figures.facts import (
     turns_of,
 )
 from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree, stack_graph
-from dftrace_ai.analysis.report.figures.phases import phase_figures
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
     CounterSeries,
@@ -30,6 +29,7 @@ from dftrace_ai.analysis.report.figures.steps import (
     MeasuredRank,
     SlowestSteps,
     loader_figures,
+    phase_figures,
     rank_figures,
     rank_maps,
     step_figures,
