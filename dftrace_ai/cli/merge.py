@@ -13,8 +13,10 @@ import typer
 from dftrace_ai.cli.reading import CLOCKS_UNSURE, Reading
 from dftrace_ai.cli.shared_options import (
     Certain,
+    Everything,
     MaxError,
     Paths,
+    RanksShown,
     Recover,
     Run,
     force_option,
@@ -41,10 +43,7 @@ def command(
         Path,
         out_option("PATH", "Where it is written; compressed where the name ends in .gz."),
     ],
-    ranks: Annotated[
-        str | None,
-        typer.Option(metavar="N,N-N,...", help="Only these ranks, such as 0,4-7."),
-    ] = None,
+    ranks: RanksShown = None,
     steps: Annotated[
         str | None,
         typer.Option(metavar="A:B", help="Only the steps A up to B, or A alone, by their numbers."),
@@ -55,9 +54,7 @@ def command(
             "--comm", help="Only steps and collectives; with --ranks, of all other ranks."
         ),
     ] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All there is: every event, however many a viewer takes.")
-    ] = False,
+    everything: Everything = False,
     flows: Annotated[
         str | None,
         typer.Option(

@@ -124,6 +124,12 @@ StepsRead = Annotated[
         help="Only the steps A up to B, or A alone, by their numbers in the trace.",
     ),
 ]
+RanksShown = Annotated[
+    str | None, typer.Option(metavar="N,N-N,...", help="Only these ranks, such as 0,4-7.")
+]
+Everything = Annotated[
+    bool, typer.Option("--all", help="All there is: every event, however many a viewer takes.")
+]
 Attempt = Annotated[
     int | None,
     typer.Option(

@@ -8,7 +8,7 @@ import typer
 
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
-from dftrace_ai.cli.shared_options import Paths, Recover, Run, not_together
+from dftrace_ai.cli.shared_options import Everything, Paths, RanksShown, Recover, Run, not_together
 from dftrace_ai.cli.terminal import json_line, shown
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
@@ -44,13 +44,8 @@ def command(
             "lies around them.",
         ),
     ] = None,
-    ranks: Annotated[
-        str | None,
-        typer.Option(metavar="N,N-N,...", help="Only these ranks, such as 0,4-7."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All there is: every event, however many a viewer takes.")
-    ] = False,
+    ranks: RanksShown = None,
+    everything: Everything = False,
     json: AddressAsJson = False,
     run: Run = None,
     recover: Recover = True,

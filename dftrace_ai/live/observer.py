@@ -27,7 +27,7 @@ from dftrace_ai.live.model import (
     WaitedFor,
 )
 from dftrace_ai.live.saved import merged, plain, read_snapshot
-from dftrace_ai.live.told import LiveFiles, live_path
+from dftrace_ai.live.told import LiveFiles, live_path, path_as_text
 from dftrace_ai.live.wording import processes_text
 from dftrace_ai.spools.search import (
     MarkedSpool,
@@ -38,7 +38,7 @@ from dftrace_ai.spools.search import (
 )
 from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, RUN_DIGITS
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
-from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, own_category
+from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, JOINT, own_category
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -164,11 +164,6 @@ def _members(text: str) -> dict[str, Json]:
         return {}
     result: dict[str, Json] = plain(found)
     return result
-
-
-def path_as_text(path: str) -> str:
-    """Return a path as text that JSON can carry."""
-    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _whole(value: object) -> int | None:
@@ -456,9 +451,6 @@ def _why_not_there(marked: MarkedSpool) -> str:
 # Whom the ranks of a host wait for in collectives: now, and over the last seconds. Clocks of one
 # host are one. A collective that nobody leaves before the last has come begins for all when that
 # one comes: so long the others wait for it.
-
-JOINT: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-"""Those that all leave together."""
 
 # As many as a look into a spool has of a thread.
 MOST_CALLS: Final = 256

@@ -312,14 +312,14 @@ def rank_status(told: LiveFile, marked: MarkedSpool, now_ns: int, age_ns: int) -
         seen_ns=seen_ns,
         present_ns=now_ns,
         started_ns=max(seen_ns - told.lives_ns, 0),
-        prefix=_as_text(
+        prefix=path_as_text(
             os.path.join(
                 os.path.abspath(marked.marker.parent),  # noqa: PTH100
                 marked.stem.removesuffix(f"-{told.host}"),
             )
         ),
-        trace=next((_as_text(str(path)) for path in marked.traces() if path.is_file()), ""),
-        spool=_as_text(marked.spool),
+        trace=next((path_as_text(str(path)) for path in marked.traces() if path.is_file()), ""),
+        spool=path_as_text(marked.spool),
         spool_bytes=0,
         dropped=told.dropped,
         waits=0,
@@ -335,7 +335,8 @@ def rank_status(told: LiveFile, marked: MarkedSpool, now_ns: int, age_ns: int) -
     )
 
 
-def _as_text(path: str) -> str:
+def path_as_text(path: str) -> str:
+    """Return a path as text that JSON can carry."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

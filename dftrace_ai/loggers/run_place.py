@@ -13,7 +13,7 @@ from dftrace_ai.loggers.runs.lines import whole_text
 from dftrace_ai.loggers.runs.log_files import LOG, head_of
 from dftrace_ai.loggers.runs.processes import process_start
 from dftrace_ai.loggers.trackers.base import RunFacts
-from dftrace_ai.run.ranks import RankInfo, find_rank
+from dftrace_ai.run.ranks import RankInfo, find_rank, number_of
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -35,17 +35,13 @@ def rank_here() -> RankInfo:
     """Return which rank this is; of those that Lightning has started, too."""
     found = find_rank()
     local, node, size = (
-        _number(os.environ.get(name)) for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
+        number_of(os.environ.get(name)) for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     )
     if found.rank is not None or local is None or size is None:
         return found
     # Lightning does not say how many there are on a node: of other nodes than the first the number
     # is no other rank's, and that is all that is known of it.
     return RankInfo((node or 0) * size + local, size, local, "lightning")
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdecimal() else None
 
 
 def rank_logs(config: EntryConfig) -> bool:

@@ -31,7 +31,8 @@ _LAUNCHERS = (
 )
 
 
-def _number(text: str | None) -> int | None:
+def number_of(text: str | None) -> int | None:
+    """Return the number that a variable says; None for what is none."""
     return int(text) if text is not None and text.strip().isdecimal() else None
 
 
@@ -39,14 +40,14 @@ def find_rank(environ: Mapping[str, str] | None = None) -> RankInfo:
     """Find rank, world size and local rank, as a launcher says them; all None outside of one."""
     variables = os.environ if environ is None else environ
     for launcher, rank, size, local in _LAUNCHERS:
-        found = _number(variables.get(rank))
+        found = number_of(variables.get(rank))
         if found is None:
             continue
         # A batch step of SLURM has a rank and is no rank of a job.
         if launcher == "slurm" and "SLURM_STEP_ID" not in variables and size not in variables:
             continue
         return RankInfo(
-            found, _number(variables.get(size)), _number(variables.get(local)), launcher
+            found, number_of(variables.get(size)), number_of(variables.get(local)), launcher
         )
     return RankInfo()
 
@@ -83,7 +84,7 @@ def restart_of(environ: Mapping[str, str]) -> int | None:
 def is_on_one_host(environ: Mapping[str, str]) -> bool:
     """Return whether all ranks of the job are on this host, as its launcher says."""
     size = find_rank(environ).world_size
-    return size is not None and any(_number(environ.get(name)) == size for name in _LOCAL_SIZES)
+    return size is not None and any(number_of(environ.get(name)) == size for name in _LOCAL_SIZES)
 
 
 # How many hosts a job has, by launchers that say it; torchrun starts one group of ranks on each.
@@ -95,11 +96,11 @@ def spans_hosts(environ: Mapping[str, str]) -> bool:
     size = find_rank(environ).world_size
     if size is None:
         return False
-    local = [_number(environ.get(name)) for name in _LOCAL_SIZES]
+    local = [number_of(environ.get(name)) for name in _LOCAL_SIZES]
     here = next((count for count in local if count is not None), None)
     if here is not None:
         return size > here
-    hosts = [_number(environ.get(name)) for name in _HOSTS]
+    hosts = [number_of(environ.get(name)) for name in _HOSTS]
     return next((count for count in hosts if count is not None), 1) > 1
 
 

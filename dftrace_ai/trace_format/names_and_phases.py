@@ -13,6 +13,9 @@ _PARTS: Final[dict[str, LoopPart]] = {".iter": "wait", ".block": "body", ".yield
 # The category of spans in which ranks wait for each other.
 COLLECTIVES: Final = "comm"
 
+# Those that all leave together, by the names of the vocabulary (schemas/categories.yaml), which
+# `auto` and other recorders share.
+JOINT: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
 # dftracer's C++ writers number the phases.
 NUMBERED_PHASES: Final = {1: "X", 2: "C", 3: "i", 4: "M"}

@@ -40,7 +40,6 @@ WORK: Final[tuple[Role, ...]] = ("item", "collate", "io", "data")
 OUTSIDE: Final = -1
 """The part of samples that lie in no step, and in no span."""
 
-NO_HOLDERS: Final[frozenset[int]] = frozenset()
 
 # Of functions that a rank is in for less of its steps nobody asks how long the others are.
 LEAST_OF_RANK: Final = 0.01

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.partials import JOINT, MESSAGES, ROOTED, UNTOLD, Group
+from dftrace_ai.analysis.ranks.partials import MESSAGES, ROOTED, UNTOLD, Group
+from dftrace_ai.trace_format.names_and_phases import JOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -33,8 +33,6 @@ STEPS_AT_ONCE: Final = 256
 RANKS_AT_ONCE: Final = 64
 # Scaled so that it is the standard deviation of what is spread normally.
 NORMAL_SCALE: Final = 1.4826
-# The error of a median is so much more than that of a mean.
-OF_A_MEDIAN: Final = 1.2533
 
 # Two levels: the first is so much lower, and they fit so much better than one.
 LEVELS_APART: Final = 1 / 3

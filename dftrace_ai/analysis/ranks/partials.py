@@ -33,11 +33,7 @@ NOT_ANNOTATED: Final = "not annotated"
 UNTOLD: Final = -1
 """In place of a number that nobody tells, as `seq`, `peer`, and the step of what lies in none."""
 
-Meeting = Literal["joint", "rooted", "message"]
-"""How a call meets others: all leave together, some may leave before, or two exchange a message."""
-
-# By the names of the vocabulary (schemas/categories.yaml), which `auto` and other recorders share.
-JOINT: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+# As `JOINT`, by the names of the vocabulary.
 ROOTED: Final = frozenset({"bcast", "reduce", "gather", "scatter"})
 MESSAGES: Final = frozenset({"send", "receive"})
 

@@ -209,13 +209,14 @@ def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Span
     kind = np.min_scalar_type(len(files))
     places = [np.broadcast_to(kind.type(at), len(piece["row"])) for at, piece in enumerate(pieces)]
     # The pieces of a column go before those of the next are put together.
-    whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
-    whole["place"] = _joined(places)
+    whole = {name: column_of([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
+    whole["place"] = column_of(places)
     order = _time_order(whole["start_ns"], whole["end_ns"], whole["id"])
     return Spans(**{name: values_at(whole.pop(name), order) for name in list(whole)}, columns=files)
 
 
-def _joined(pieces: list[Integers]) -> Integers:
+def column_of(pieces: list[Integers]) -> Integers:
+    """Return the pieces of a column as one."""
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 

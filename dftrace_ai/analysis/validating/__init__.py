@@ -12,6 +12,7 @@ from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.validating.rules import (
     Fault,
     FoundFigures,
@@ -44,8 +45,6 @@ MOST_SPANS: Final = 8_000_000
 FORMAT: Final = 1
 
 ROWS_AT_ONCE: Final = 65_536
-
-NO_FOOTER = "no closing line: the process still runs, or died and its spool was not adopted"
 
 
 @dataclass(frozen=True)
@@ -342,4 +341,4 @@ def _ending(rules: Rules, lines: int, tear: Tear | None, *, unfinished_ok: bool)
     elif tear and not unfinished_ok:
         rules.fault(last + 1, f"torn: {tear}")
     elif not rules.footer_line and not unfinished_ok:
-        rules.fault(last, NO_FOOTER)
+        rules.fault(last, NOT_CLOSED)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 MANY_RANKS: Final = 256
 """Of more, only those with the greatest excess are worked out one by one."""
-FEW_SHARE: Final = 0.03
-"""So many of all ranks are few, and one at least."""
 OF_FEW: Final = 0.1
 """Of the few those are to blame that alone recover so much."""
 ALIKE: Final = 0.8

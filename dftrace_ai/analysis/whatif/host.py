@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.ranks.partials import JOINT, MESSAGES, NO_WAIT_NS, ROOTED, UNTOLD
+from dftrace_ai.analysis.ranks.partials import MESSAGES, NO_WAIT_NS, ROOTED, UNTOLD
 from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.operations import Operations, first_ends
+from dftrace_ai.trace_format.names_and_phases import JOINT
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers

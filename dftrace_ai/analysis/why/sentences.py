@@ -419,15 +419,6 @@ def _next_of_input(cause: str, told: Input) -> str:
     )
 
 
-# Where to look on a rank that the others wait for, by the part that takes it longer.
-OF_LATE: Final[Mapping[str, str]] = {
-    "wait": "its loader, its data, the disk that they are on",
-    "data": "its data, and the disk that they are on",
-    "transfer": "its copies to the device, pinned memory, the bus",
-    "checkpoint": "save less often, asynchronously, or a part on each rank",
-    "other": "what else it does: logging, saving, evaluating alone",
-    "none": "what it does in no span: logging, saving, evaluating alone",
-}
 OF_LOADING: Final = (
     "Look at what the loader does first: workers that start, queues that fill, files that no cache "
     "has yet, a sampler that prepares."

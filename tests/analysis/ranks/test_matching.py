@@ -10,7 +10,8 @@ from made_calls import STEP, Call, Rank, job
 
 from dftrace_ai.analysis.ranks.matching import Matching, in_order, meetings_in
 from dftrace_ai.analysis.ranks.model import Unmatched
-from dftrace_ai.analysis.ranks.partials import JOINT, UNTOLD, Group
+from dftrace_ai.analysis.ranks.partials import UNTOLD, Group
+from dftrace_ai.trace_format.names_and_phases import JOINT
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "bcast", "barrier")
 

@@ -15,6 +15,7 @@ from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
 from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
+from dftrace_ai.analysis.steps.spans import column_of
 from dftrace_ai.analysis.steps.timeline import PART_CODE
 from dftrace_ai.analysis.track_order import FIRST_LANE
 from dftrace_ai.analysis.tracks import may_be_frames, parents_of, places_of, track_order
@@ -82,10 +83,6 @@ class _Path:
     total: int = 0
     own: int = 0
     part: str | None = None  # where it is not known by its names
-
-
-def _joined(pieces: list[Integers]) -> Integers:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _together(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
@@ -225,7 +222,7 @@ class FlameTree:
         if not pieces:
             return
         # The pieces of a column go before those of the next are put together or in order.
-        whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
+        whole = {name: column_of([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
         order = track_order(whole["track"], whole["start"], whole["end"], whole.pop("id"))
         track, start, end, label, outermost = (whole.pop(name)[order] for name in list(whole))
         del order
