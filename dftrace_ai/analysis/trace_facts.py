@@ -22,6 +22,7 @@ from dftrace_ai.analysis.reading.reach import LITTLE_BYTES, utc_text
 from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_file import (
+    MADE_OF_OTHERS,
     Codec,
     SkippedFile,
 )
@@ -150,7 +151,9 @@ def facts_of(paths: TracePaths) -> TraceFacts:
             readable.append(trace)
     if not files:
         raise TraceError(str(min(skipped, key=str)))
-    owners = Owners(readable)
+    # The first lines of a merged one are of one process, its events of all.
+    owners = Owners([trace for trace in readable if not trace.file.merged])
+    times = [one for one in times if not one.trace.file.merged]
     early = shortened("; ".join(early_ends(owners)), ENDS_LETTERS)
     return TraceFacts(
         format=FORMAT,
@@ -166,6 +169,7 @@ def facts_of(paths: TracePaths) -> TraceFacts:
             *([f"ended: {early}"] if early else []),
             *owners.missing_told(),
             *(note for trace in traces for note in trace.file.notes),
+            *(f"{trace}: {MADE_OF_OTHERS}" for trace in readable if trace.file.merged),
             *deleted_told(recordings_of(readable).values()),
             *clock_notes(times, owners),
         ),

@@ -271,9 +271,11 @@ class Reading:
             raise TraceError("; ".join([str(error), *self._unread_told()])) from error
         merged = [trace for traces in chosen for trace in traces if trace.file.merged]
         if merged and not self._takes_merged:
+            from dftrace_ai.analysis.reading.trace_file import MADE_OF_OTHERS
+
             raise TraceError(
-                f"{merged[0]}: made of other traces for a viewer, by dftrace merge; name those "
-                "that it was made of; dftrace view opens it"
+                f"{merged[0]}: {MADE_OF_OTHERS}; name those that it was made of; dftrace view "
+                "opens it"
             )
         if left_out := [path for found in self._found.values() for path in found.left_out]:
             more = f", and {len(left_out) - 1:,} more" if len(left_out) > 1 else ""

@@ -37,7 +37,7 @@ def command(
     from dftrace_ai.analysis.validating import validate_traces
 
     run = run or ("all" if paths else "last")
-    reading = Reading(paths, recover=recover, run=run, takes_merged=True)
+    reading = Reading(paths, recover=recover, run=run)
     with reading.progress():
         found = validate_traces(reading.traces, limit=top, unfinished_ok=unfinished_ok)
     if json:

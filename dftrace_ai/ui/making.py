@@ -35,7 +35,7 @@ from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.run import Run
 from dftrace_ai.analysis.steps import Job, measure
 from dftrace_ai.analysis.why.model import DriftSince, figures_of
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.loggers.runs.lines import exact
 from dftrace_ai.loggers.runs.log_files import NoRunsError, run_folders
 from dftrace_ai.loggers.runs.reading import read_run
@@ -126,7 +126,12 @@ class _Making:
 
     def __init__(self, folder: str, names: list[str], logs: Logs, into: str, key: str) -> None:
         self._logs, self._kept, self._key = logs, Path(into), key
-        self._traces = opened_run(Path(folder), names)
+        try:
+            self._traces = opened_run(Path(folder), names)
+        except TraceError:
+            # What was made of other files says nothing of these.
+            (self._kept / CARD).unlink(missing_ok=True)
+            raise
         # One that runs is read again and again; what others have is not held.
         read_on(trace for trace in self._traces if trace.end.footer is None)
         self._ranks: dict[int, StepColumns] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import dftrace_ai._native as _native
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.search import NOT_SEARCHED
+from dftrace_ai.analysis.reading.trace_file import MADE_OF_OTHERS
 from dftrace_ai.analysis.reading.trace_set import LAST, of_one_run, open_folders
 from dftrace_ai.errors import TraceError
 from dftrace_ai.loggers.runs.log_files import LOG
@@ -239,5 +240,5 @@ def opened_run(folder: Path, names: Sequence[str]) -> TraceSet:
         traces = [name for name in names if file_names.is_trace(name)]
         found = open_traces([folder / name for name in traces or names], LAST)
     if all(trace.file.merged for trace in found):
-        raise TraceError(f"{found.files[0]}: made of other traces for a viewer, by dftrace merge")
+        raise TraceError(f"{found.files[0]}: {MADE_OF_OTHERS}")
     return found

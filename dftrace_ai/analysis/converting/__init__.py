@@ -11,7 +11,6 @@ from dftrace_ai.analysis.converting.placing import (
     Converted,
     ConvertedFile,
     Form,
-    check_place,
     in_place,
     new_file,
 )
@@ -58,12 +57,12 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
         convert(open_traces(["out/"]), "perfetto", Path("all.pfw.gz"))
     """
     directory = to in ("parquet", "dftracer")
-    check_place(out, [trace.path for trace in traces], force=force)
     told: list[str] = []
     if to != "perfetto":
         traces, told = traces.on_one_clock()
     changed: list[str] = []
-    with in_place(out, directory=directory) as unnamed:
+    inputs = [trace.path for trace in traces]
+    with in_place(out, inputs, directory=directory, force=force) as unnamed:
         files, notes = _write(traces, to, unnamed, out, changed)
         notes = [*told, *notes]
         lines = sum(file.lines for file in files)

@@ -89,7 +89,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 HEAD_BYTES: Final = 4096
 
 
-def check_place(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
+def _check_place(target: Path, inputs: Sequence[Path], *, directory: bool, force: bool) -> None:
     """Refuse a target that something else stands at; with force, what no conversion has written."""
     name = quoted(str(target))
     try:
@@ -100,6 +100,10 @@ def check_place(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
         raise DftraceError(f"{name}: cannot be written: {_reason(error)}") from error
     if not force:
         raise DftraceError(f"{name}: is there already; --force replaces it")
+    if target.is_dir() != directory:
+        what = "is a file" if directory else "is a directory"
+        other = "a directory" if directory else "a file in it"
+        raise DftraceError(f"{name}: {what}; name {other}")
     real = os.path.realpath(target)
     if any(Path(os.path.realpath(path)).is_relative_to(real) for path in inputs):
         raise DftraceError(f"{name}: holds what is converted; choose another place")
@@ -142,8 +146,20 @@ def _holds_conversion(folder: Path) -> bool:
 
 
 @contextmanager
-def in_place(target: Path, *, directory: bool) -> Iterator[Path]:
+def in_place(
+    target: Path, inputs: Sequence[Path] = (), *, directory: bool, force: bool
+) -> Iterator[Path]:
     """Give a new file or directory, which gets the name when the block has ended well."""
+    # Args:
+    #     target: the name.
+    #     inputs: what is read meanwhile, which is in no way replaced.
+    #     directory: whether it is one.
+    #     force: what an earlier conversion has written there is replaced.
+    #
+    # Raises:
+    #     DftraceError: it cannot be written, or something else has the name: before the block, or
+    #         since then, as where two calls write to one name.
+    _check_place(target, inputs, directory=directory, force=force)
     unnamed = target.with_name(f".{target.name[:100]}-{secrets.token_hex(4)}")
     held = -1
     try:
@@ -158,7 +174,8 @@ def in_place(target: Path, *, directory: bool) -> Iterator[Path]:
             held = os.open(unnamed, os.O_RDONLY | os.O_CLOEXEC)
             locked(held)
             yield unnamed
-            _name(unnamed, target)
+            _check_place(target, inputs, directory=directory, force=force)
+            _name(unnamed, target, force=force)
         finally:
             if held >= 0:
                 os.close(held)
@@ -183,9 +200,12 @@ def cannot_be_written(target: Path, why: str) -> DftraceError:
     return DftraceError(f"{quoted(str(target))}: cannot be written: {why}")
 
 
-def _name(unnamed: Path, target: Path) -> None:
+def _name(unnamed: Path, target: Path, *, force: bool) -> None:
     try:
-        unnamed.replace(target)
+        if force or unnamed.is_dir():
+            unnamed.replace(target)
+        else:
+            _link(unnamed, target)
     except OSError:
         if not target.exists():
             raise
@@ -200,6 +220,16 @@ def _name(unnamed: Path, target: Path) -> None:
         old.rename(target)
         raise
     _remove(old)
+
+
+def _link(unnamed: Path, target: Path) -> None:
+    """Give a file a name that it takes from nobody, however many want it at this moment."""
+    try:
+        target.hardlink_to(unnamed)
+    except FileExistsError:
+        raise
+    except OSError:
+        unnamed.replace(target)  # there are file systems without links
 
 
 def _remove_left(target: Path) -> None:

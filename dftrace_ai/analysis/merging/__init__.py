@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai.analysis.converting.placing import (
     MANIFEST,
     ConvertedFile,
-    check_place,
     in_place,
     new_file,
 )
@@ -111,11 +110,11 @@ def merge(
         raise DftraceError("an archive has the traces of all hosts: it is not split")
     if not split:
         check_name(out, compressed=not archive)
-    check_place(out, [trace.path for trace in traces], force=force)
-    shown = gathered(traces, asked or Asked())
-    told = list(shown.told)
     notes: list[str] = []
-    with in_place(out, directory=split) as unnamed:
+    inputs = [trace.path for trace in traces]
+    with in_place(out, inputs, directory=split, force=force) as unnamed:
+        shown = gathered(traces, asked or Asked())
+        told = list(shown.told)
         if archive:
             files, told_of_it = _write_archive(shown, unnamed, out.name)
             told += told_of_it

@@ -38,10 +38,10 @@ def parsed_length_us(text: str) -> float:
     """Return a length of time, microseconds: ``parsed_length_us("1ms") == 1000``.
 
     Raises:
-        DftraceError: it is none.
+        DftraceError: it is none, or has no unit: seconds and microseconds are far apart.
     """
     match = re.fullmatch(TIME, text.replace(" ", ""), re.ASCII)
-    if match is None:
+    if match is None or not match[2]:
         raise DftraceError(f"{text!r} is no length of time; what is meant looks like 1ms or 50us")
     return float(match[1]) * MICROSECONDS[match[2]]
 

@@ -50,6 +50,8 @@ def is_skippable(head: bytes) -> bool:
 
 EMPTY: Final = "the file is empty"
 
+MADE_OF_OTHERS: Final = "made of other traces for a viewer, by dftrace merge"
+
 
 @dataclass(frozen=True)
 class Tear:

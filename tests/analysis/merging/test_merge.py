@@ -7,13 +7,14 @@ import json
 import tarfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from analysis.trace_lines import TraceLines
 from perfetto import engine
 from safety.commands import answer, invoke
 
-from dftrace_ai.analysis.merging import choice
+from dftrace_ai.analysis.merging import choice, gathering, merge
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import DftraceError, TraceError
@@ -208,8 +209,6 @@ def test_a_file_for_each_host_and_an_archive(job: Path, tmp_path: Path) -> None:
     moved = offsets.get("n2", 0) - offsets.get("n0", 0)
     assert moved == pytest.approx(-OFFSET_NS, abs=10_000)
     with pytest.raises(DftraceError, match="archive"):
-        from dftrace_ai.analysis.merging import merge
-
         merge(open_traces([job]).files, tmp_path / "b.tar", split=True, archive=True)
 
 
@@ -306,12 +305,15 @@ def test_a_merged_file_is_no_trace_of_a_run(tmp_path: Path) -> None:
         assert json.loads(told.out) == before
         assert told.err.count("made of other traces") == 1
     for merged in (run / "all.pfw.gz", run / "plain.pfw", run / "hosts", run / "converted.pfw.gz"):
-        for command in ("why", "ranks", "whatif", "summary", "report", "merge"):
+        for command in ("why", "ranks", "whatif", "summary", "report", "merge", "validate"):
             more = ["-o", tmp_path / "no"] if command in ("report", "merge") else []
             refused = invoke(command, merged, *more)
             assert refused.status == 2, (command, refused.err)
             assert "dftrace view opens it" in refused.err
         assert invoke("diff", tmp_path / "other", merged).status == 2
+        told = answer("info", merged, "--json")
+        assert told["missing_ranks"] == {}  # the other rank is in it
+        assert any("dftrace merge" in note for note in told["notes"])
         assert gathered(open_traces([merged]).files, Asked()).files
         with pytest.raises(TraceError, match="by dftrace merge"):  # the list of `dftrace ui`
             opened_run(merged.parent, [merged.name] if merged.is_file() else ["hosts"])
@@ -329,3 +331,40 @@ def test_a_name_that_promises_another_compression_is_refused(job: Path, tmp_path
         assert refused.status == 2, refused.err
         assert "choose a name" in refused.err
     assert not list(tmp_path.iterdir())
+
+
+def test_of_two_calls_for_one_name_one_wins(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes second to the name is told, and takes nothing away; of directories, too."""
+    own = gathering.gathered
+
+    def slow(*given: Any) -> Any:
+        monkeypatch.setattr(gathering, "gathered", own)
+        answer("merge", job, "-o", out, "--json", *split)
+        return own(*given)
+
+    for out, split in ((tmp_path / "all.pfw.gz", []), (tmp_path / "hosts", ["--split"])):
+        monkeypatch.setattr(gathering, "gathered", slow)
+        files = open_traces([job]).files
+        with pytest.raises(DftraceError, match="is there already; --force replaces it"):
+            merge(files, out, split=bool(split))
+        assert out.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"all.pfw.gz", "hosts"}
+
+
+def test_a_file_takes_no_place_of_a_directory(job: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    refused = invoke("merge", job, "-o", tmp_path / "mine", "--force")
+    assert (refused.status, (tmp_path / "mine").is_dir()) == (2, True)
+    assert "is a directory; name a file in it" in refused.err
+    answer("merge", job, "-o", tmp_path / "all.pfw.gz", "--json")
+    refused = invoke("merge", job, "-o", tmp_path / "all.pfw.gz", "--split", "--force")
+    assert "is a file; name a directory" in refused.err
+
+
+def test_a_length_of_time_has_a_unit(job: Path, tmp_path: Path) -> None:
+    for command in (["merge", job, "-o", tmp_path / "x.pfw.gz"], ["ranks", job]):
+        refused = invoke(*command, "--max-error", "1")
+        assert refused.status == 2
+        assert "'1' is no length of time; what is meant looks like 1ms" in refused.err
