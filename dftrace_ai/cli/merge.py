@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Partial, Readers, processors
 from dftrace_ai.cli.reading import CLOCKS_UNSURE, Reading
 from dftrace_ai.cli.shared_options import (
     Certain,
@@ -26,6 +26,9 @@ from dftrace_ai.cli.shared_options import (
 from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import counted
+
+# Of compressed traces, by one process: who came last, and how clocks differ.
+BYTES_A_SECOND: Final = 22e6
 
 
 class By(str, Enum):
@@ -87,12 +90,19 @@ def command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Work in so many threads; by default as many as cores."
+            min=1,
+            metavar="N",
+            help="Read in so many processes and write by so many threads; by default as many as "
+            "cores.",
         ),
     ] = None,
     json: Annotated[bool, json_option("Print JSON of what was written.")] = False,
     run: Run = None,
     recover: Recover = True,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Write the traces of many ranks as one file, in which Perfetto shows them side by side.
 
@@ -129,8 +139,17 @@ def command(
         error_ns=None if max_error is None else round(parsed_length_us(max_error) * 1000),
         certain=certain,
     )
-    reading = Reading(paths, recover=recover, run=run)
-    with reading.progress("merging"):
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+        by_default=processors(),
+    )
+    reading = Reading(paths, recover=recover, run=run, readers=readers)
+    with reading.progress("merging"), readers:
         traces = reading.traces
         try:
             made = merge(
@@ -140,7 +159,8 @@ def command(
                 split=split,
                 archive=archive,
                 force=force,
-                jobs=jobs or len(os.sched_getaffinity(0)),
+                jobs=jobs or processors(),
+                spread=readers.of(traces),
             )
         except ClockError as error:
             complain(str(error))
@@ -155,7 +175,7 @@ def command(
         typer.echo(f"{what}, {size / 1e6:,.1f} MB", err=True)
     notes = [*reading.skipped, *made.notes]
     reading.warn([*traces.owners.told("merged"), *notes, *made.told])
-    reading.end(failed=bool(notes))
+    reading.end(failed=readers.left_out or bool(notes))
 
 
 def _arrows(text: str) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers, processors
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import (
     Paths,
@@ -21,6 +22,9 @@ from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.errors import needs_numpy
 
 PAGE = "report.html"
+
+# Of compressed traces, by one process.
+BYTES_A_SECOND: Final = 9e6
 
 
 def command(
@@ -42,6 +46,11 @@ def command(
     ] = False,
     run: Run = None,
     recover: Recover = True,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    dask_file: DaskFile = None,
+    dask_always: DaskAlways = False,
+    partial: Partial = False,
 ) -> None:
     """Write one page on a run: verdict, steps, where the time goes, loader, tensors, counters.
 
@@ -66,9 +75,19 @@ def command(
         check_page(page, force=force)
     if plots is not None:
         check_plots(plots)
-    reading = Reading(paths, recover=recover, run=run)
-    with reading.progress():
-        shown_run = ShownRun(reading.paths, limits, traces=reading.traces)
+    readers = Readers(
+        jobs,
+        dask,
+        dask_file,
+        dask_always=dask_always,
+        partial=partial,
+        bytes_a_second=BYTES_A_SECOND,
+        by_default=processors(),
+    )
+    reading = Reading(paths, recover=recover, run=run, readers=readers)
+    with reading.progress(), readers:
+        spread = readers.of(reading.traces)
+        shown_run = ShownRun(reading.paths, limits, traces=reading.traces, spread=spread)
         figures = shown_run.figures
     if page is not None:
         made = shown_run.report(page, force=force)
@@ -79,4 +98,4 @@ def command(
     if json:
         write_out(json_text(figures) + "\n")
     reading.warn(shown_run.losses)
-    reading.end(failed=bool(shown_run.summary.skipped))
+    reading.end(failed=readers.left_out or bool(shown_run.summary.skipped))

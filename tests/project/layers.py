@@ -63,7 +63,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "texts": set(),
         "track_order": set(),
         "summary": {"reading", "executors", "tracks", "where", "steps", "lines"},
-        "steps": {"reading"},
+        "steps": {"reading", "executors"},
         "robust_statistics": {"reading", "steps"},
         "lines": {"reading", "steps", "robust_statistics", "tracks", "texts"},
         "ranks": {
@@ -100,11 +100,13 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "frames": {"sql", "views"},
         "last_to_come": {"reading", "merging", "ranks"},
         "merging": {
-            *("reading", "converting", "last_to_come", "ranks", "steps", "texts", "track_order"),
+            *("reading", "executors", "converting", "last_to_come", "ranks", "steps", "texts"),
+            "track_order",
         },
         "converting": {"reading", "merging", "sql", "lines"},
         "report": {
-            *("reading", "track_order", "tracks", "summary", "robust_statistics", "steps"),
+            *("reading", "executors", "track_order", "tracks", "summary", "robust_statistics"),
+            *("steps",),
             *("ranks", "why", "sql", "frames", "thresholds", "texts", "lines"),
         },
         "closing": {"reading", "summary", "steps", "texts", "why", "report", "endings"},

@@ -96,7 +96,7 @@ class Spread:
                 self.size += lot.size
                 if isinstance(outcome, Failed):
                     missing += len(chosen)
-                    self.left_out.append(f"not done: {outcome.reason}: {lot}")
+                    self._tell(f"not done: {outcome.reason}: {lot}")
                     continue
                 for at, one in zip(chosen, outcome, strict=True):
                     made[travelling[at]] = one
@@ -116,4 +116,9 @@ class Spread:
                 f"{counted(missing, 'process')} of {of:,} could not be read "
                 f"({'; '.join(self.left_out)}); --partial tells what the others say"
             )
-        self.left_out.append(f"{of - missing:,} of {of:,} processes are in these figures")
+        self._tell(f"{of - missing:,} of {of:,} processes are in these figures")
+
+    def _tell(self, line: str) -> None:
+        # A command may read the same files twice, each time for other figures.
+        if line not in self.left_out:
+            self.left_out.append(line)

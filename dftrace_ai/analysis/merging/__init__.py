@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.merging.gathering import Asked, Gathered
     from dftrace_ai.analysis.merging.merged_trace import MergedTrace
     from dftrace_ai.analysis.merging.shown_times import Piece
@@ -79,6 +80,7 @@ def merge(
     archive: bool = False,
     force: bool = False,
     jobs: int = 1,
+    spread: Spread | None = None,
 ) -> Merged:
     """Write traces of many processes as one file that a viewer opens.
 
@@ -90,7 +92,8 @@ def merge(
         split: a file for each host.
         archive: a tar of the traces as they are, with a manifest for Perfetto 58 and newer.
         force: what an earlier call has written there is replaced.
-        jobs: so many traces are read side by side.
+        jobs: lines of so many traces are written side by side.
+        spread: who reads the ranks for arrows and clocks; by default this process.
 
     Returns:
         What was written.
@@ -113,7 +116,7 @@ def merge(
     notes: list[str] = []
     inputs = [trace.path for trace in traces]
     with in_place(out, inputs, directory=split, force=force) as unnamed:
-        shown = gathered(traces, asked or Asked())
+        shown = gathered(traces, asked or Asked(), spread=spread)
         told = list(shown.told)
         if archive:
             files, told_of_it = _write_archive(shown, unnamed, out.name)

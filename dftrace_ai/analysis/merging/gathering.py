@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.merging.joined import Joined
     from dftrace_ai.analysis.reading.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
@@ -109,12 +110,14 @@ def gathered(
     traces: Sequence[Trace],
     asked: Asked,
     beside: Callable[[Sequence[Trace]], Sequence[Trace]] = lambda _: (),
+    spread: Spread | None = None,
 ) -> Gathered:
     """Find out what of traces is shown."""
     # Args:
     #     traces: which.
     #     asked: what somebody wants to see of them.
     #     beside: gives what is shown beside those that were chosen.
+    #     spread: who reads ranks for arrows and clocks; by default this process.
     #
     # Raises:
     #     TraceError: no trace is of a rank, or has a step, that was asked for.
@@ -122,7 +125,7 @@ def gathered(
     #     DftraceError: steps are asked for, and NumPy is not installed.
     told: list[str] = []
     choice = asked_for(traces, asked.ranks, steps_and_calls=asked.steps_and_calls)
-    joined = _joined(choice.files, asked, told)
+    joined = _joined(choice.files, asked, told, spread)
     window = asked.window
     tracks: dict[Path, list[bytes]] = {}
     if asked.steps is not None:
@@ -176,13 +179,15 @@ def _numbered(files: Sequence[Trace]) -> dict[Path, list[bytes]]:
         return {}  # who reads it for the viewer tells
 
 
-def _joined(files: Sequence[Trace], asked: Asked, told: list[str]) -> Joined | None:
+def _joined(
+    files: Sequence[Trace], asked: Asked, told: list[str], spread: Spread | None
+) -> Joined | None:
     own = [one for one in files if one.header and one.header.run and not one.file.copy]
     clocks = {one.said.boot_id or one.said.host for one in own}
     measures = asked.clocks == "measured" and len(clocks) > 1
     if len({one.said.rank for one in own} - {None}) < 2 or (asked.arrows == 0 and not measures):
         return None
-    explicit = bool(asked.arrows) or asked.error_ns is not None
+    explicit = bool(asked.arrows) or asked.error_ns is not None or spread is not None
     size = sum(one.file.content.stat().st_size for one in own)
     joined, why = None, ""
     if size > asked.most_bytes and not explicit:
@@ -191,11 +196,15 @@ def _joined(files: Sequence[Trace], asked: Asked, told: list[str]) -> Joined | N
         try:
             from dftrace_ai.analysis.merging.joined import Joined
 
-            joined = Joined.of(own)
+            joined = Joined.of(own, spread)
         except ImportError:
             why = ""  # NumPy is not there
         except (DftraceError, OSError) as error:
+            # That others cannot read them is another matter than what traces say.
+            if spread and (spread.left_out or not isinstance(error, TraceError)):
+                raise
             why = str(error)
+    told += spread.left_out if spread else ()
     if joined is None and why:
         told.append(f"{NO_ARROWS}: {why}")
         if measures:

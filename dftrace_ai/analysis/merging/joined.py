@@ -19,6 +19,7 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.ranks.clock_offsets import Clocks
     from dftrace_ai.analysis.reading.trace import Trace
 
@@ -34,14 +35,14 @@ class Joined(NamedTuple):
     clocks: Clocks
 
     @classmethod
-    def of(cls, traces: Sequence[Trace]) -> Joined:
-        """Read them.
+    def of(cls, traces: Sequence[Trace], spread: Spread | None = None) -> Joined:
+        """Read them, or have them read.
 
         Raises:
             DftraceError: they are no ranks of one job, or cannot be read.
         """
         files = TraceSet(tuple(traces))
-        job = read_ranks(files)
+        job = read_ranks(files, spread=spread)
         order = Matching(job.ranks).ranks
         return cls(files, job, order.clocks, clocks_of(job, order))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,7 @@ from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
 from dftrace_ai.analysis.steps import Job, Rank, measure
+from dftrace_ai.analysis.steps.elsewhere import made_elsewhere
 from dftrace_ai.analysis.summary.report import Report, Row, reported, soundness
 from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.why import verdict_lines
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.frames import Frame
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.series import TensorSeries
@@ -92,6 +94,8 @@ class Run:
         run: of several runs that lie there the one to read, as for `open_traces`: the last that
             was begun, one by its folder or name, or ``all``.
         taken: is called with each rank that has steps, in the order in which they are read.
+        spread: who reads the ranks; by default this process, one after the other, as always where
+            `taken` is given, and for what is asked of all ranks by `steps` and `counters`.
 
     Example::
 
@@ -112,6 +116,7 @@ class Run:
         traces: TraceSet | None = None,
         run: str = "last",
         taken: Callable[[MeasuredRank], None] | None = None,
+        spread: Spread | None = None,
     ) -> None:
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.paths: tuple[Path, ...] = tuple(Path(path) for path in several)
@@ -119,6 +124,7 @@ class Run:
         self._still_written = frozenset(map(str, still_written))
         self._run = run
         self._taken = taken
+        self._spread = spread
         if traces is not None:
             self.traces = traces
 
@@ -165,6 +171,12 @@ class Run:
     @cached_property
     def _gathered(self) -> Gathered:
         gathered = Gathered(self._limits)
+        if self._spread and not self._taken:
+            for part in made_elsewhere(
+                self._job, partial(gathered_of, limits=self._limits), self._spread
+            ):
+                gathered.merge(part)
+            return gathered
         for member in self._job:
             gathered.add(member)
             if self._taken and isinstance(member, Rank) and gathered.last is not None:
@@ -194,12 +206,16 @@ class Run:
     def why(self) -> Verdict:
         """What makes its steps slow, as `dftrace why` says it."""
         gathered = self._gathered
-        return verdict_of(gathered.judged, gathered.others, self.traces, self._facts, self._limits)
+        verdict = verdict_of(
+            gathered.judged, gathered.others, self.traces, self._facts, self._limits
+        )
+        told = tuple(self._spread.left_out) if self._spread else ()
+        return replace(verdict, notes=(*told, *verdict.notes)) if told else verdict
 
     @cached_property
     def summary(self) -> Report:
         """Counts and durations by category and name, as `dftrace summary` has them."""
-        report = reported(self.traces)
+        report = reported(self.traces, spread=self._spread)
         if not self._still_written:
             return report
         files = (
@@ -416,6 +432,16 @@ class Gathered:
         """Return how `Job.again` reads the rank with a number; None where none has steps."""
         found = [order for order in self._ranks if order[0] == number]
         return self._ranks[min(found)][0] if found else None
+
+
+def gathered_of(members: Iterable[Rank | Process], limits: Limits) -> Gathered:
+    """Take in some members of a job, as it is sent to who puts all together: no rank is whole."""
+    gathered = Gathered(limits)
+    for member in members:
+        gathered.add(member)
+        del member
+    gathered.last = None
+    return gathered
 
 
 def _one_or_several(flame: FlameGraph, ranks: int) -> FlameGraph:

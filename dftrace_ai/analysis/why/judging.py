@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from dftrace_ai.analysis.executors.lots import Piece
 from dftrace_ai.analysis.reading.clock_faults import hours_text
 from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.robust_statistics import BatchSums
@@ -41,15 +40,13 @@ from dftrace_ai.analysis.why.model import (
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.steps import Job, Part, Process, Steps
-    from dftrace_ai.analysis.steps.job import JobPart, Order
-    from dftrace_ai.analysis.steps.processes import FileFacts
+    from dftrace_ai.analysis.steps import Part, Process, Steps
+    from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.thresholds import Limits
     from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -502,13 +499,10 @@ class Judged(NamedTuple):
     ranks: list[JudgedRank]
     others: Others
 
-
-class _JudgedPart(NamedTuple):
-    """What was found out of a part of a job; nothing where others decide what is in it."""
-
-    judged: Judged | None
-    trains: bool
-    files: Mapping[int, FileFacts]
+    def merge(self, other: Judged) -> None:
+        """Take in what another has."""
+        self.ranks.extend(other.ranks)
+        self.others.merge(other.others)
 
 
 def judged_of(members: Iterable[Rank | Process], limits: Limits) -> Judged:
@@ -521,33 +515,3 @@ def judged_of(members: Iterable[Rank | Process], limits: Limits) -> Judged:
             judged.others.add(member)
         del member
     return judged
-
-
-def judged_elsewhere(job: Job, limits: Limits, spread: Spread) -> Judged:
-    """Judge the processes of a job by an executor: as `judged_of`, in any order."""
-    parts = job.parts()
-    found = spread.each(_judge, [Piece((part, limits), part.traces) for part in parts])
-    here: set[Hashable] = set()
-    trains = False
-    for part, of_part in zip(parts, found, strict=True):
-        if of_part is None:
-            job.leave_out(part)
-            continue
-        job.take(of_part.files)
-        trains |= of_part.trains
-        if of_part.judged is None:
-            here.add(part.host)
-    # A host of which a part is not decided by itself is looked at as a whole.
-    judged = judged_of(job.of_hosts(here, shown=trains), limits)
-    for part, of_part in zip(parts, found, strict=True):
-        if of_part is not None and of_part.judged is not None and part.host not in here:
-            judged.ranks.extend(of_part.judged.ranks)
-            judged.others.merge(of_part.judged.others)
-    return judged
-
-
-def _judge(given: tuple[JobPart, Limits]) -> _JudgedPart:
-    part, limits = given
-    members = part.members()
-    judged = None if members is None else judged_of(members, limits)
-    return _JudgedPart(judged, part.trains, part.files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
@@ -13,10 +14,11 @@ from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job
+from dftrace_ai.analysis.steps.elsewhere import made_elsewhere
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.texts import MOST_RANKS, few, time_text
 from dftrace_ai.analysis.thresholds import Abstention
-from dftrace_ai.analysis.why.judging import judged_elsewhere, judged_of
+from dftrace_ai.analysis.why.judging import judged_of
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
@@ -92,7 +94,12 @@ def judge_traces(
     """Judge a run by its files; as `why`."""
     limits = LIMITS if limits is None else limits
     job = Job(traces)
-    judged = judged_of(job, limits) if spread is None else judged_elsewhere(job, limits, spread)
+    if spread is None:
+        judged = judged_of(job, limits)
+    else:
+        judged = judged_of((), limits)
+        for part in made_elsewhere(job, partial(judged_of, limits=limits), spread):
+            judged.merge(part)
     verdict = verdict_of(judged.ranks, judged.others, traces, job.facts, limits)
     told = () if spread is None else tuple(spread.left_out)
     return replace(verdict, notes=(*told, *verdict.notes))

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +28,10 @@ from dftrace_ai.analysis import ranks, why
 from dftrace_ai.analysis.executors import Failed, Lot, Spread, dask_workers
 from dftrace_ai.analysis.executors.dask_workers import DaskWorkers, address_of
 from dftrace_ai.analysis.executors.processes import Processes
+from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.ranks.job import keep_ranks
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.report import Run
 from dftrace_ai.analysis.summary.indexing import index_traces
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.errors import ConfigError, DftraceError, TraceError
@@ -67,6 +69,8 @@ def all_said(paths: Path, spread: Callable[[], Spread | None]) -> list[str]:
         said(why([paths], None, spread())),
         said(ranks([paths], None, spread())),
         *(said(reported([paths], by, spread=spread())) for by in ("name", "rank", "category")),
+        said(replace(Run([paths], spread=spread()).figures, made_at="")),
+        repr(b"".join(gathered(open_traces([paths]).files, Asked(), spread=spread()).merged())),
     ]
 
 
