@@ -339,10 +339,10 @@ def test_of_two_calls_for_one_name_one_wins(
     """Whoever comes second to the name is told, and takes nothing away; of directories, too."""
     own = gathering.gathered
 
-    def slow(*given: Any) -> Any:
+    def slow(*given: Any, **more: Any) -> Any:
         monkeypatch.setattr(gathering, "gathered", own)
         answer("merge", job, "-o", out, "--json", *split)
-        return own(*given)
+        return own(*given, **more)
 
     for out, split in ((tmp_path / "all.pfw.gz", []), (tmp_path / "hosts", ["--split"])):
         monkeypatch.setattr(gathering, "gathered", slow)
