@@ -22,38 +22,25 @@ FAULT_LETTERS = 200
 
 @dataclass(frozen=True)
 class Guard:
-    """How much a YAML file may hold, and what is raised where it holds more.
+    """How much a YAML file may hold, and what is raised where it holds more."""
 
-    Attributes:
-        most_bytes: of the file.
-        most_depth: of values inside of each other.
-        most_nodes: of keys and values, those counted again that references stand for.
-        references: whether there may be any.
-        unreadable: makes the error of a file that cannot be read, of a message.
-        refused: makes the error of what is not accepted, of the file, a line and what it is.
-    """
-
-    most_bytes: int
-    most_depth: int
-    most_nodes: int
-    references: bool
+    most_bytes: int  # of the file
+    most_depth: int  # of values inside of each other
+    most_nodes: int  # of keys and values, those counted again that references stand for
+    references: bool  # whether there may be any
+    # Makes the error of a file that cannot be read, of a message.
     unreadable: Callable[[str], Exception]
+    # Makes the error of what is not accepted, of the file, a line and what it is.
     refused: Callable[[str, int, str], Exception]
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A YAML file whose nodes are known, and not yet what they stand for.
+    """A YAML file whose nodes are known, and not yet what they stand for."""
 
-    Attributes:
-        name: what messages call it.
-        root: its outermost node, None for an empty file.
-        loader: makes objects of nodes.
-    """
-
-    name: str
-    root: yaml.Node | None
-    loader: Any
+    name: str  # what messages call it
+    root: yaml.Node | None  # its outermost node, None for an empty file
+    loader: Any  # makes objects of nodes
 
 
 @contextmanager

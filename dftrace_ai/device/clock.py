@@ -19,17 +19,11 @@ Stream: TypeAlias = Any
 
 
 class Place(NamedTuple):
-    """Where work goes that is launched now.
+    """Where work goes that is launched now."""
 
-    Attributes:
-        device: number of the device.
-        stream: the stream.
-        is_default: it is the one that a program has which chooses none.
-    """
-
-    device: int
-    stream: Stream
-    is_default: bool
+    device: int  # number of the device
+    stream: Stream  # the stream
+    is_default: bool  # it is the one that a program has which chooses none
 
 
 class DeviceEvent(Protocol):
@@ -46,13 +40,9 @@ class DeviceEvent(Protocol):
 
 
 class DeviceClock(Protocol):
-    """An accelerator's events; those of torch are a `TorchClock`.
+    """An accelerator's events; those of torch are a `TorchClock`."""
 
-    Attributes:
-        label: what its tracks are called, such as ``GPU``.
-    """
-
-    label: str
+    label: str  # what its tracks are called, such as ``GPU``
 
     def place(self) -> Place | None:
         """Return where this thread's work goes; None where no event may be recorded now.

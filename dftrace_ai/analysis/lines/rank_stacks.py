@@ -47,23 +47,15 @@ LEAST_OF_RANK: Final = 0.01
 
 @dataclass(frozen=True, repr=False)
 class RankStacks:
-    """Samples of the thread that trains, and of who loads for it.
+    """Samples of the thread that trains, and of who loads for it."""
 
-    Attributes:
-        main: those of the thread.
-        part: codes of `PART_CODE` of them, or `OUTSIDE`.
-        step: their places among the steps; -1 outside of all.
-        steps: the steps.
-        loading: those of workers, and of this process, with the spans that are work on data.
-        notes: what could not be read.
-    """
-
-    main: StackSamples
-    part: Integers
-    step: Integers
+    main: StackSamples  # those of the thread
+    part: Integers  # codes of `PART_CODE` of them, or `OUTSIDE`
+    step: Integers  # their places among the steps; -1 outside of all
     steps: Steps
+    # Those of workers, and of this process, with the spans that are work on data.
     loading: tuple[tuple[Process, StackSamples], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what could not be read
 
     @classmethod
     def of(cls, rank: Rank, steps: Steps) -> RankStacks | None:

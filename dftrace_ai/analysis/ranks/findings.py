@@ -18,43 +18,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Late:
-    """Who is late, or that somebody always is.
+    """Who is late, or that somebody always is."""
 
-    Attributes:
-        kind: what it is.
-        turn: all the time, since a step, in bursts, or by turns.
-        severity: how much it costs, by the limits.
-        cost: that, of the time; of what began at a step, from there on.
-        low: the lower end of its 95 % interval.
-        without: how many times as long it takes with as without it.
-        late_ns: how much longer they work in a step, the median; of pauses in those, of bursts the
-            mean of those, of once in the longest.
-        waits_ns: how long the one in the middle of the others waits a step: the usual one, of
-            bursts and once on average over all; 0 where it is nobody in particular.
-        ranks: who; empty where it is nobody in particular.
-        hosts: of a slow node, which.
-        stages: of a slow stage, which.
-        since: the number of the step from which on; None for all the time.
-        last_share: in which part of the steps one of them works longest; 0 for nobody.
-        names: in what, one or two.
-        figures: what else shows it.
-    """
-
-    kind: Kind
-    turn: Turn
-    severity: Severity
-    cost: float
-    low: float
-    without: float
+    kind: Kind  # what it is
+    turn: Turn  # all the time, since a step, in bursts, or by turns
+    severity: Severity  # how much it costs, by the limits
+    cost: float  # that, of the time; of what began at a step, from there on
+    low: float  # the lower end of its 95 % interval
+    without: float  # how many times as long it takes with as without it
+    # How much longer they work in a step, the median; of pauses in those, of bursts the mean of
+    # those, of once in the longest.
     late_ns: int
+    # How long the one in the middle of the others waits a step: the usual one, of bursts and once
+    # on average over all; 0 where it is nobody in particular.
     waits_ns: int = 0
-    ranks: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
-    stages: tuple[int, ...] = ()
-    since: int | None = None
-    last_share: float = 0.0
-    names: tuple[Excess, ...] = ()
-    figures: Evidence = field(default_factory=Evidence)
+    ranks: tuple[int, ...] = ()  # who; empty where it is nobody in particular
+    hosts: tuple[str, ...] = ()  # of a slow node, which
+    stages: tuple[int, ...] = ()  # of a slow stage, which
+    since: int | None = None  # the number of the step from which on; None for all the time
+    last_share: float = 0.0  # in which part of the steps one of them works longest; 0 for nobody
+    names: tuple[Excess, ...] = ()  # in what, one or two
+    figures: Evidence = field(default_factory=Evidence)  # what else shows it
 
     @classmethod
     def of(
@@ -98,28 +82,17 @@ Silence = Literal["", "one rank", "no common steps", "few steps", "nobody waits"
 
 @dataclass(frozen=True)
 class Lateness:
-    """What own work says.
+    """What own work says."""
 
-    Attributes:
-        common: so many steps all ranks have.
-        steady: of these, so many are judged.
-        step_ns: the usual one, of the rank that takes longest.
-        found: who is late, in the order of the rules.
-        slight: who is late as a rule and costs too little to be a finding.
-        slowest: who works longest as a rule, and what that costs.
-        scores: of each rank, by its number.
-        abstains: why nobody is judged.
-        judged: the numbers of the steps that are.
-    """
-
-    common: int = 0
-    steady: int = 0
-    step_ns: int = 0
-    found: tuple[Late, ...] = ()
-    slight: tuple[Late, ...] = ()
-    slowest: tuple[int, float] | None = None
-    scores: tuple[RankRow, ...] = ()
-    abstains: Silence = ""
+    common: int = 0  # so many steps all ranks have
+    steady: int = 0  # of these, so many are judged
+    step_ns: int = 0  # the usual one, of the rank that takes longest
+    found: tuple[Late, ...] = ()  # who is late, in the order of the rules
+    slight: tuple[Late, ...] = ()  # who is late as a rule and costs too little to be a finding
+    slowest: tuple[int, float] | None = None  # who works longest as a rule, and what that costs
+    scores: tuple[RankRow, ...] = ()  # of each rank, by its number
+    abstains: Silence = ""  # why nobody is judged
+    # The numbers of the steps that are.
     judged: Integers = field(
         default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False
     )

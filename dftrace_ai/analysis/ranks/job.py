@@ -111,17 +111,11 @@ class Block:
 
 @dataclass(frozen=True, repr=False)
 class RanksOfJob:
-    """The ranks of a job, whatever the order in which they were read.
+    """The ranks of a job, whatever the order in which they were read."""
 
-    Attributes:
-        ranks: what each says, by its number.
-        missing: numbers of ranks that the job has and that no trace is of.
-        notes: what is to be told of the files, one line each.
-    """
-
-    ranks: tuple[RankPartial, ...]
-    missing: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    ranks: tuple[RankPartial, ...]  # what each says, by its number
+    missing: tuple[int, ...] = ()  # numbers of ranks that the job has and that no trace is of
+    notes: tuple[str, ...] = ()  # what is to be told of the files, one line each
 
     @classmethod
     def of(cls, partials: Iterable[RankPartial], notes: Iterable[str] = ()) -> RanksOfJob:

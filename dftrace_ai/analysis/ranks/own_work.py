@@ -72,31 +72,21 @@ class NamedWork(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class OwnWork:
-    """What ranks did themselves in the steady steps that all have.
-
-    Attributes:
-        job: the ranks.
-        common: so many steps all ranks have.
-        numbers: what those that are judged are called.
-        own_ns: own work, ``(ranks, steps)``.
-        excess_ns: how much more that is than the low median of comparable ranks in that step.
-        time_ns: the longest step over ranks, by step.
-        in_steps: the part of the time from the first step to the last that lies in steps.
-        waited_ns: what ranks together waited more than the one that waited least, by step.
-        stages: of each rank its stage; none where not all tell theirs, or all are of one.
-        peers: ranks with the same label are comparable: those of a stage where every stage has
-            several, else all.
-    """
+    """What ranks did themselves in the steady steps that all have."""
 
     job: RanksOfJob
-    common: int
-    numbers: Integers
-    own_ns: Integers
+    common: int  # so many steps all ranks have
+    numbers: Integers  # what those that are judged are called
+    own_ns: Integers  # own work, ``(ranks, steps)``
+    # How much more that is than the low median of comparable ranks in that step.
     excess_ns: Integers
-    time_ns: Integers
-    in_steps: float
-    waited_ns: Integers
+    time_ns: Integers  # the longest step over ranks, by step
+    in_steps: float  # the part of the time from the first step to the last that lies in steps
+    waited_ns: Integers  # what ranks together waited more than the one that waited least, by step
+    # Of each rank its stage; none where not all tell theirs, or all are of one.
     stages: Integers | None
+    # Ranks with the same label are comparable: those of a stage where every stage has several, else
+    # all.
     peers: Integers
 
     @classmethod

@@ -190,30 +190,20 @@ class CutSteps(Mapping[int, StepsChunk]):
 
 @dataclass(frozen=True, repr=False)
 class RankPartial:
-    """What one rank says.
+    """What one rank says."""
 
-    Attributes:
-        place: where it runs.
-        names: category and name of its spans, as ``compute/backward``; of calls the name alone.
-        groups: the process groups that its calls were made in.
-        found_by: how its steps were found; None where there are none.
-        chunks: what it did, by chunk: step number divided by `STEPS_OF_CHUNK`.
-        step_count: all its steps.
-        peak_bytes: the most memory that a sample of the process tells; `UNTOLD` for none.
-        stage: the first stage of a pipeline that its messages tell; `UNTOLD` for none.
-        apart_ns: from its first step to its last, the time that is in none.
-        passes: how many forward passes a stage makes in the usual step; `UNTOLD` for no stage.
-        notes: what of its files could not be read or is left out, one line each.
-    """
-
-    place: Place
+    place: Place  # where it runs
+    # Category and name of its spans, as ``compute/backward``; of calls the name alone.
     names: tuple[str, ...]
-    groups: tuple[Group, ...]
-    found_by: FoundBy | None
+    groups: tuple[Group, ...]  # the process groups that its calls were made in
+    found_by: FoundBy | None  # how its steps were found; None where there are none
+    # What it did, by chunk: step number divided by `STEPS_OF_CHUNK`.
     chunks: Mapping[int, StepsChunk]
-    step_count: int
+    step_count: int  # all its steps
+    # The most memory that a sample of the process tells; `UNTOLD` for none.
     peak_bytes: int = UNTOLD
-    stage: int = UNTOLD
-    apart_ns: int = 0
+    stage: int = UNTOLD  # the first stage of a pipeline that its messages tell; `UNTOLD` for none
+    apart_ns: int = 0  # from its first step to its last, the time that is in none
+    # How many forward passes a stage makes in the usual step; `UNTOLD` for no stage.
     passes: int = UNTOLD
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what of its files could not be read or is left out, one line each

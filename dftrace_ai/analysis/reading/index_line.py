@@ -32,27 +32,19 @@ IndexedTrack = tuple[int, int, int, int, list[int]]
 
 
 class IndexFigures(NamedTuple):
-    """What an index line says, taken apart; whether that can be is for others to see.
+    """What an index line says, taken apart; whether that can be is for others to see."""
 
-    Attributes:
-        part: number of the file among the parts of its trace.
-        plain_bytes: plain bytes before the line.
-        lines: lines before it.
-        spans: of each category and name: these two, count, sum, self, least, greatest (ns), whether
-            what follows are the durations themselves, and these or the counts of the buckets.
-        others: phase, category, name and count of other events.
-        tracks: pid, tid, end and start of the span that ended last, and the spans that none has
-            enclosed so far, five numbers each.
-        reach: from when to when the events before it are, as lines have it; None where it does not
-            say so.
-    """
-
-    part: int
-    plain_bytes: int
-    lines: int
+    part: int  # number of the file among the parts of its trace
+    plain_bytes: int  # plain bytes before the line
+    lines: int  # lines before it
+    # Of each category and name: these two, count, sum, self, least, greatest (ns), whether what
+    # follows are the durations themselves, and these or the counts of the buckets.
     spans: list[IndexedSpans]
-    others: list[IndexedOthers]
+    others: list[IndexedOthers]  # phase, category, name and count of other events
+    # Pid, tid, end and start of the span that ended last, and the spans that none has enclosed so
+    # far, five numbers each.
     tracks: list[IndexedTrack]
+    # From when to when the events before it are, as lines have it; None where it does not say so.
     reach: Reach | None
 
 

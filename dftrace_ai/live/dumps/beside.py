@@ -24,18 +24,12 @@ _MOST_LINES: Final = 200_000
 
 @dataclass(frozen=True)
 class OwnTraces:
-    """What is known of the ranks beside their dumps.
+    """What is known of the ranks beside their dumps."""
 
-    Attributes:
-        standing: where each rank stands, or stood when it died, by its rank.
-        groups: the ranks of process groups by their names.
-        verdict: that of the processes whose spools are there; None without any.
-        world_size: number of ranks of the job; None where it is not told, or not by all the same.
-    """
-
-    standing: dict[int, Finding]
-    groups: dict[str, list[frozenset[int]]]
-    verdict: Verdict | None
+    standing: dict[int, Finding]  # where each rank stands, or stood when it died, by its rank
+    groups: dict[str, list[frozenset[int]]]  # the ranks of process groups by their names
+    verdict: Verdict | None  # that of the processes whose spools are there; None without any
+    # Number of ranks of the job; None where it is not told, or not by all the same.
     world_size: int | None
 
 
