@@ -55,11 +55,14 @@ endef
 # their process, of which later runs there would be told: they come last.
 TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress tests/integrations
 
+# What needs $(TRACKERS): dftracer is in it, too.
+TESTS_OF_LOGGERS := tests/loggers tests/compat
+
 run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=10 $(2)
 
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
-.PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
+.PHONY: help demo test all check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
         native-test round-trip check-commands check-rest generated fault-table why-table ranks-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-loggers test-rest test-wheel \
         test-packages test-frameworks test-torch wheel
 
@@ -166,8 +169,7 @@ LONG_ANALYSIS := why/test_real_runs.py diff/test_made_pairs.py \
   report/test_report_pages.py gathering
 
 check: $(VENV)/test-tools test-packages ## lint, and the tests that say most in little time (under three minutes)
-	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-	  check-commands check-rest lint
+	$(MAKE) $(SIDE_BY_SIDE) check-commands check-rest lint
 
 check-commands: $(VENV)/test-tools test-packages
 	$(call run_pytest,$@,$(CHECKED_COMMANDS))
@@ -176,19 +178,26 @@ check-rest: $(VENV)/test-tools test-packages
 	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_the_python_blocks_run \
 	  $(addprefix --ignore=tests/analysis/,$(LONG_ANALYSIS)))
 
-# Side by side, two at a time; each tells all of it when it has ended.
+# Side by side, two at a time; each tells all of it when it has ended. The longest begins at once, and waits
+# for no environment but $(VENV).
+SIDE_BY_SIDE := --no-print-directory --jobs 2 --keep-going --output-sync=target
+TESTS := test-life test-loggers round-trip fuzz test-wheel
+
 test: $(VENV)/test-tools test-packages ## run every test
-	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-	  test-rest test-life test-loggers round-trip fuzz test-wheel
+	$(MAKE) $(SIDE_BY_SIDE) test-rest $(TESTS)
+
+all: $(VENV)/test-tools test-packages ## lint, and every test
+	$(call need_packages,$(APT_LINT))
+	$(MAKE) $(SIDE_BY_SIDE) test-rest lint $(TESTS)
 
 test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
 	$(call run_pytest,$@,$(TESTS_OF_LIFE))
 
-test-loggers: $(VENV)/test-tools $(TRACKERS)/made test-packages ## the Python tests of experiment loggers
-	$(call run_pytest,$@,tests/loggers)
+test-loggers: $(VENV)/test-tools $(TRACKERS)/made test-packages ## the Python tests of experiment loggers, and beside dftracer
+	$(call run_pytest,$@,$(TESTS_OF_LOGGERS))
 
-test-rest: $(VENV)/test-tools $(TRACKERS)/made test-packages ## all other Python tests
-	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/loggers tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+test-rest: $(VENV)/test-tools test-packages ## all other Python tests
+	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) $(TESTS_OF_LOGGERS) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
 
 test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
 	$(call run_pytest,$@,tests/integrations/frameworks/apart)

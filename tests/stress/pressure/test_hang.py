@@ -103,7 +103,7 @@ def test_a_fork_while_the_file_system_hangs(pressed: Pressed, spools: Path, what
             signal.pause()
         os.close(write)
         import select
-        recorded = bool(select.select([read], [], [], 10)[0])
+        recorded = bool(select.select([read], [], [], 60)[0])
         shim.{what} = 0
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -132,7 +132,7 @@ def test_finalize_while_writing_hangs(
     done = pressed(
         HANG
         + f"""
-run = dftrace_ai.initialize(flush_interval_ms={interval_ms}, finalize_timeout_s=2)
+run = dftrace_ai.initialize(flush_interval_ms={interval_ms}, finalize_timeout_s=0.3)
 {begin}
 spans(500, ai.compute.backward)
 dftrace_ai.finalize()
