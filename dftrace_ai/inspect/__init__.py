@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from dftrace_ai.inspect.attaching import attach, fp8_autocast
     from dftrace_ai.inspect.attaching.watching import watch_nonfinite
-    from dftrace_ai.inspect.config.features import register_feature
+    from dftrace_ai.inspect.config.features import register_feature, register_namespace_api
     from dftrace_ai.inspect.errors import InspectError
     from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
     from dftrace_ai.inspect.output.sinks import BaseLogger
@@ -55,6 +55,7 @@ __all__ = [
     "log_message",
     "log_tensor_stats",
     "register_feature",
+    "register_namespace_api",
     "set_tensor_reduction_group",
     "set_weight_tensor_tp_group_reduce",
     "step",
@@ -68,6 +69,7 @@ _HOMES = {
     "attach": "attaching",
     "fp8_autocast": "attaching",
     "register_feature": "config.features",
+    "register_namespace_api": "config.features",
     "watch_nonfinite": "attaching.watching",
 }
 
@@ -75,7 +77,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import what is asked for: a config can be read and checked where there is no torch."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Not kept: another session may have another one of that name.
+        from dftrace_ai.inspect.config.features import api_of
+
+        if api_of(name) is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.api").calls_of(name)
     value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)
     globals()[name] = value
     return value

@@ -16,6 +16,7 @@ from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.naming import assigned_names
 from dftrace_ai.inspect.nonfinite import MARKS
 from dftrace_ai.inspect.session import open_session
+from dftrace_ai.inspect.session.namespaces import Namespace
 from dftrace_ai.inspect.session.open_session import log_tensor_stats, needed_session
 from dftrace_ai.inspect.session.session import Session
 from dftrace_ai.wording import in_short
@@ -298,3 +299,8 @@ def explain_features(names: str | Iterable[str] | None = None) -> None:
     if session.rank == 0:
         for name, text in texts.items():
             sys.stdout.write(f"{name}\n{text}\n\n")
+
+
+def calls_of(namespace: str) -> Namespace:
+    """Return the calls of a namespace of the user's."""
+    return Namespace(namespace, lambda: needed_session().namespaces)

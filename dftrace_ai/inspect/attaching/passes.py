@@ -17,6 +17,7 @@ from dftrace_ai.inspect.collecting.rings import Asked
 from dftrace_ai.inspect.config.features import DUMP_TENSORS
 from dftrace_ai.inspect.nonfinite import CAUSES, MARKS
 from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.blocks import mxfp8
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import (
     Quantised,
@@ -25,12 +26,15 @@ from dftrace_ai.inspect.numerics.fp8 import (
     quantised,
     scale_of,
 )
+from dftrace_ai.inspect.numerics.statistics import COLUMNWISE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.inspect.attaching.fp8 import Recipe
     from dftrace_ai.inspect.attaching.layer import LiveLayer, Table, Treatment
+    from dftrace_ai.inspect.collecting.observer import Cast
+    from dftrace_ai.inspect.numerics.blocks import Blocks
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
@@ -162,10 +166,8 @@ class Pass:
             self._keep(tensor_name, _amax(tensor))
         return self._amax[tensor_name]
 
-    def _scale(
-        self, tensor_name: str, source: str, amax: float | Tensor
-    ) -> tuple[Format, float | Tensor] | None:
-        """Return under which scale a tensor is quantised, or would be; see `ScaleSource`."""
+    def _scale(self, tensor_name: str, source: str, amax: float | Tensor) -> Cast | None:
+        """Return how a tensor is quantised, or would be; see `ScaleSource`."""
         recipe = self._recipe
         if source == "delayed":
             if recipe is None or recipe.name != "delayed":
@@ -175,10 +177,18 @@ class Pass:
                 return None
             delayed = self._layer.scaling(recipe, tensor_name)
             return delayed.format, delayed.scale(gradients=self._gradients)
-        if source == "used":
+        if source.startswith("used"):
+            in_blocks: Blocks | None = None
             for (_, name), treatment in self._table.items():
-                if name == tensor_name and treatment.format and not treatment.in_blocks:
+                if name != tensor_name or treatment.format is None:
+                    continue
+                if not treatment.in_blocks:
                     return treatment.format, self._scale_under(treatment, treatment.format, amax)
+                in_blocks = mxfp8(
+                    treatment.format, treatment.margin, columnwise=source.endswith(COLUMNWISE)
+                )
+            if in_blocks is not None:
+                return in_blocks
             self._layer.tell_idle(
                 FP8_FEATURE, "tells what current scaling would do to tensors that stay out of FP8"
             )

@@ -5,17 +5,31 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from dftrace_ai.inspect.collecting.rings import Awaited
 from dftrace_ai.inspect.nonfinite import MARKS, Counts, Place
+from dftrace_ai.inspect.numerics.blocks import RECIPES, Blocks, block_range, blocks_of
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row
-from dftrace_ai.inspect.numerics.plain import row_with_quantisation
-from dftrace_ai.inspect.numerics.record import Record, final_values, merge, with_quantisation
-from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES
+from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row, row_in_blocks
+from dftrace_ai.inspect.numerics.memory import local_part
+from dftrace_ai.inspect.numerics.plain import row_with, row_with_quantisation
+from dftrace_ai.inspect.numerics.record import (
+    Record,
+    final_values,
+    merge,
+    record_of,
+    with_quantisation,
+)
+from dftrace_ai.inspect.numerics.statistics import (
+    BLOCK_PREFIXES,
+    BLOCK_RANGE,
+    COLUMNWISE,
+    FP8_PREFIXES,
+    BlockRange,
+)
 from dftrace_ai.inspect.output.sinks import Statistics
 from dftrace_ai.inspect.ranks.reduction import Slot
 from dftrace_ai.run import emitting
@@ -91,21 +105,22 @@ class Seen:
 
 
 PLAIN = "plain"
-_CURRENT, _DELAYED = FP8_PREFIXES
 FP8_FEATURE = "LogFp8TensorStats"
+_OF_PREFIX = dict(zip(FP8_PREFIXES, ("current", "delayed"), strict=True))
 
 
+@cache
 def source_of(feature: str, stat: str) -> str:
-    """Return by which scale a statistic counts: a slot's `source`."""
+    """Return of what a statistic is made, a slot's `source`: the tensor, or what a scale does."""
+    if feature == "LogNvfp4TensorStats":
+        return "nvfp4"
     if feature != FP8_FEATURE:
-        return PLAIN
-    return (
-        "current"
-        if stat.startswith(_CURRENT)
-        else "delayed"
-        if stat.startswith(_DELAYED)
-        else "used"
-    )
+        return stat if stat.startswith(BLOCK_RANGE) else PLAIN
+    prefix = next((one for one in _OF_PREFIX if stat.startswith(one)), None)
+    if prefix is not None:
+        return _OF_PREFIX[prefix]  # one scale is the same both ways
+    recipe = next((one for one in BLOCK_PREFIXES if stat.startswith(one)), "used_")
+    return recipe.rstrip("_") + (COLUMNWISE if stat.endswith(COLUMNWISE) else "")
 
 
 def amax_of(record: Record) -> float:
@@ -113,8 +128,11 @@ def amax_of(record: Record) -> float:
     return math.nan if record.n_nan else record.amax
 
 
-ScaleSource: TypeAlias = "Callable[[str, float | Tensor], tuple[Format, float | Tensor] | None]"
-"""Tells under which scale a tensor is, or would be, quantised: the format and the scale, if any."""
+Cast: TypeAlias = "tuple[Format, float | Tensor] | Blocks"
+"""A format with the scale of a tensor, or one in which blocks have their own."""
+
+ScaleSource: TypeAlias = "Callable[[str, float | Tensor], Cast | None]"
+"""Tells how a tensor is, or would be, quantised, if it can be told."""
 # It is asked by source, ``used``, ``current`` or ``delayed``, and by the amax, which is NaN where
 # the tensor has a NaN. One that is on a device stays there, and so does the scale.
 
@@ -159,7 +177,7 @@ class TensorObserver:
         sources = dict.fromkeys(source_of(one.feature, stat) for one in due for stat in one.stats)
         # What needs no scale does not miss it where there is none.
         self.sources = tuple(sorted(sources, key=lambda source: source != PLAIN))
-        self.with_error = any(stat.endswith("mse") for one in due for stat in one.stats)
+        self.with_error = any("mse" in stat for one in due for stat in one.stats)
         self.features = tuple(dict.fromkeys(one.feature for one in due))
         return bool(due)
 
@@ -201,26 +219,35 @@ class TensorObserver:
         if record is None:
             return None
         for source in self.sources:
-            if source == PLAIN:
-                self._keep(source, record, moment)
-                continue
-            cast = self._cast(scales, source, amax_of(record))
-            if cast is not None:
-                quantised = self._quantised(tensor, record, cast[0], float(cast[1]))
-                self._keep(source, quantised, moment)
+            found = record if source == PLAIN else self._made(source, tensor, record, scales)
+            if found is not None:
+                self._keep(source, found, moment)
         return record
 
-    def _cast(
-        self, scales: ScaleSource | None, source: str, amax: float | Tensor
-    ) -> tuple[Format, float | Tensor] | None:
-        if scales is None:
-            raise RuntimeError(f"{self.layer}: no scale is known for {self.tensor}")
-        return scales(source, amax)
-
-    def _quantised(self, tensor: Tensor, record: Record, format_: Format, scale: float) -> Record:
+    def _made(
+        self, source: str, tensor: Tensor, record: Record, scales: ScaleSource | None
+    ) -> Record | None:
+        """Return the record of a source other than the tensor itself, None where there is none."""
+        spread = BlockRange.of(source, self.tensor)
+        if spread is not None:
+            return record._replace(max=float(block_range(local_part(tensor), spread)))
+        cast = self._cast(scales, source, amax_of(record))
+        if cast is None:
+            return None
+        if isinstance(cast, Blocks):
+            return with_quantisation(record, record_of(row_in_blocks(tensor, cast).tolist()))
+        format_, scale = cast[0], float(cast[1])
         if self.with_error:
             return with_quantisation(record, quantisation_record(tensor, format_, scale))
         return collect(tensor, scale=scale, format=format_) or record
+
+    def _cast(self, scales: ScaleSource | None, source: str, amax: float | Tensor) -> Cast | None:
+        recipe = source.removesuffix(COLUMNWISE)
+        if recipe in RECIPES:
+            return blocks_of(recipe, self.tensor, columnwise=recipe != source)
+        if scales is None:
+            raise RuntimeError(f"{self.layer}: no scale is known for {self.tensor}")
+        return scales(source, amax)
 
     def _see_there(
         self, ring: DeviceRing, tensor: Tensor, scales: ScaleSource | None, micro_batch: int | None
@@ -240,19 +267,35 @@ class TensorObserver:
         if asked is None:
             return None
         for source in self.sources:
-            found: Asked | None = asked
-            if source != PLAIN:
-                cast = self._cast(scales, source, asked.amax())
-                if cast is None:
-                    continue
-                if self.with_error:
-                    lost = quantisation_row(elements, *cast)
-                    found = ring.add_row(row_with_quantisation(asked.row, lost))
-                else:
-                    found = ring.add(elements, cast=cast)
+            found = (
+                asked
+                if source == PLAIN
+                else self._made_there(ring, source, elements, asked, scales)
+            )
             if found is not None:
                 self._keep(source, found, moment)
         return asked
+
+    def _made_there(
+        self,
+        ring: DeviceRing,
+        source: str,
+        elements: Tensor,
+        asked: Asked,
+        scales: ScaleSource | None,
+    ) -> Asked | None:
+        spread = BlockRange.of(source, self.tensor)
+        if spread is not None:
+            return ring.add_row(row_with(asked.row, max=block_range(elements, spread)))
+        cast = self._cast(scales, source, asked.amax())
+        if cast is None:
+            return None
+        if isinstance(cast, Blocks):
+            return ring.add_row(row_with_quantisation(asked.row, row_in_blocks(elements, cast)))
+        if self.with_error:
+            lost = quantisation_row(elements, *cast)
+            return ring.add_row(row_with_quantisation(asked.row, lost))
+        return ring.add(elements, cast=cast)
 
     def _keep(self, source: str, part: Record | Awaited, moment: Moment) -> None:
         self.seen.add(source, part, moment, once=self.tensor == "weight")
@@ -272,7 +315,11 @@ class TensorObserver:
                 if record is None or not record.n_total:
                     continue
                 told = told or record
-                values |= final_values(record, tuple(stats))
+                spread = BlockRange.of(source, self.tensor)
+                if spread is not None:
+                    values[str(spread)] = final_values(record, ("max",))["max"]
+                else:
+                    values |= final_values(record, tuple(stats))
             if told is not None and values:
                 yield Statistics(
                     self.layer, self.tensor, one.feature, iteration, values, told, moment, rank

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.inspect.config import names
 from dftrace_ai.inspect.errors import InspectValueError
-from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, PLAIN_FP8_STATS, TENSOR_STATS
+from dftrace_ai.inspect.numerics.statistics import BLOCK_RANGE
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
@@ -46,19 +46,24 @@ _TENSORS = """\
 _TEXTS = {
     "base.LogTensorStats": f"""\
 Logs statistics of the tensors that are handed to `log_tensor_stats`.
-  stats: a list of {names.listed(TENSOR_STATS)}
+  stats: a list of {names.STATS_IN_SHORT["LogTensorStats"]}
   tensors: a list of the names used in these calls
   tensors_struct: a list of {{tensor: NAME, ...}} with further keys for this tensor
 {_SCHEDULE}""",
     "transformer_engine.LogTensorStats": f"""\
 Logs statistics of operands and results of GEMMs, taken before any quantisation.
-  stats: a list of {names.listed(TENSOR_STATS)}
+  stats: a list of {names.STATS_IN_SHORT["LogTensorStats"]}, and of
+    {{{BLOCK_RANGE}: {{block_size: 32, dims: 1}}}}, where dims 2 takes squares
 {_TENSORS}
 {_SCHEDULE}""",
     "transformer_engine.LogFp8TensorStats": f"""\
 Logs what FP8 does to operands and results of GEMMs.
-  stats: a list of {names.listed(PLAIN_FP8_STATS)}, each also
-    with {names.listed(FP8_PREFIXES, "or")} in front
+  stats: a list of {names.STATS_IN_SHORT["LogFp8TensorStats"]}
+{_TENSORS}
+{_SCHEDULE}""",
+    "transformer_engine.LogNvfp4TensorStats": f"""\
+Logs what NVFP4 would do to operands and results of GEMMs.
+  stats: a list of {names.STATS_IN_SHORT["LogNvfp4TensorStats"]}
 {_TENSORS}
 {_SCHEDULE}""",
     "transformer_engine.DisableFp8Gemm": f"""\
@@ -103,12 +108,22 @@ DUMP_TENSORS = CustomFeature("DumpTensors", names.NAMESPACE, object)
 """Built in, and asked as those of users are; what it does is made where layers are attached."""
 
 _custom: dict[tuple[str, str], CustomFeature] = {}
+_apis: dict[str, tuple[str, type]] = {}
+"""The namespaces whose features are called by users: their names, and what says how, by small
+letters."""
 
 
 def namespace_of(name: Any) -> str | None:
     """Return the namespace that a key of a section means, or None where it means none."""
-    known = [names.NAMESPACE, *(feature.namespace for feature in _custom.values())]
+    own = (feature.namespace for feature in _custom.values())
+    known = [names.NAMESPACE, *own, *(name for name, _ in _apis.values())]
     return names.canonical(name, known, names.NAMESPACE_ALIASES)
+
+
+def api_of(namespace: str) -> type | None:
+    """Return what says how the features of a namespace are called, None for ours."""
+    found = _apis.get(namespace.lower())
+    return found[1] if found else None
 
 
 def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[Class], Class]:
@@ -130,7 +145,8 @@ def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[C
     as well: tp_group is that of `attach`; quantizer, rowwise_quantized_tensor, default_quantizer
     and the like are None.
     Where the config has `gemms` or `tensors`, or their structs, the feature is asked about those
-    alone, and `config` is what is in force for them, with `gemm` and `tensor`.
+    alone, and `config` is what is in force for them, with `gemm` and `tensor`. In a namespace of
+    `register_namespace_api` it may have any methods.
 
     Args:
         name: what a config calls the feature.
@@ -159,9 +175,11 @@ def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[C
             raise InspectValueError(f"{in_short(text)} is no name for a feature or namespace")
     known = names.NAMESPACE_ALIASES.get(namespace.lower(), namespace)
     known = names.canonical(known, [names.NAMESPACE, names.BASE_NAMESPACE]) or known
+    is_ours = known in {names.NAMESPACE, names.BASE_NAMESPACE}
 
     def register(implementation: Class) -> Class:
-        if not any(callable(getattr(implementation, one, None)) for one in FEATURE_METHODS):
+        methods = FEATURE_METHODS if is_ours else public_methods(implementation)
+        if not any(callable(getattr(implementation, one, None)) for one in methods):
             raise InspectValueError(
                 f"feature {name}: {implementation.__name__} has none of the methods "
                 f"{names.listed(FEATURE_METHODS)}"
@@ -176,6 +194,75 @@ def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[C
                 f"{known}.{name} is already registered, by {present.implementation.__qualname__}"
             )
         _custom[key] = CustomFeature(name, known, implementation)
+        return implementation
+
+    return register
+
+
+def public_methods(implementation: type) -> list[str]:
+    """Return the methods of a class that its users may call."""
+    return [
+        name
+        for name in dir(implementation)
+        if not name.startswith("_") and callable(getattr(implementation, name))
+    ]
+
+
+def register_namespace_api(namespace: str) -> Callable[[Class], Class]:
+    """Make a class known as what says how the features of a namespace of yours are called.
+
+    What the features of the namespace can do is then called in the training as
+    ``debug_api.<namespace>.<method>(layer_name, **arguments)``. The section that selects the layer
+    decides which feature does it: it gets the keys of the config that are in force, the name of
+    the layer, and the arguments; `gemm` and `tensor_name` among them are what `gemms` and
+    `tensors` of the config choose by. What it returns is returned; ``{}`` where no feature does it.
+
+    The class may have any of these, called as nvdlfw-inspect calls those of its namespaces::
+
+        input_assertions_hook(api_name, **arguments)
+        routing_condition(api_name, config, layer_name, feature_obj, **arguments)
+        is_multiple_feature_invocation_allowed(api_name)
+        handle_multi_feature_output(api_name, outputs, features_to_invoke, **arguments)
+        output_assertions_hook(api_name, returned, **arguments)
+        step(), end_debug()
+
+    `routing_condition` returns whether the feature is called, and its config or None for that of
+    the section. Without `is_multiple_feature_invocation_allowed` one feature at most may do it.
+    An attribute `_default_api_impl` is an object whose methods do it where no feature does.
+
+    Args:
+        namespace: under which key of a section the features stand; not one of ours.
+
+    Returns:
+        A decorator that returns the class as it is.
+
+    Raises:
+        InspectValueError: the name is empty, ours, no name of an attribute, or taken.
+
+    Example::
+
+        @register_namespace_api("mine")
+        class Mine:
+            pass
+
+        @register_feature("Clip", namespace="mine")
+        class Clip:
+            def process_tensor(self, config, layer_name, tensor_name, tensor):
+                return tensor.clamp(max=config["limit"])
+
+        clipped = debug_api.mine.process_tensor("decoder", tensor_name="hidden", tensor=hidden)
+    """
+    if not isinstance(namespace, str) or not namespace.isidentifier() or namespace[0] == "_":
+        raise InspectValueError(f"{in_short(namespace)} is no name for a namespace")
+    if namespace.lower() in {names.NAMESPACE, names.BASE_NAMESPACE, *names.NAMESPACE_ALIASES}:
+        raise InspectValueError(f"{namespace} is a namespace of ours; choose another name")
+
+    def register(implementation: Class) -> Class:
+        _, present = _apis.get(namespace.lower(), ("", implementation))
+        # The file that defines it may be executed again, by the next session.
+        if present.__qualname__ != implementation.__qualname__:
+            raise InspectValueError(f"{namespace} is already registered, by {present.__qualname__}")
+        _apis[namespace.lower()] = namespace, implementation
         return implementation
 
     return register
@@ -201,18 +288,20 @@ def custom_features() -> list[CustomFeature]:
 @contextmanager
 def kept_on_success() -> Iterator[None]:
     """Forget the features that were registered in a block which an error leaves."""
-    before = dict(_custom)
+    before = dict(_custom), dict(_apis)
     try:
         yield
     except BaseException:
-        _custom.clear()
-        _custom.update(before)
+        forget_custom_features()
+        _custom.update(before[0])
+        _apis.update(before[1])
         raise
 
 
 def forget_custom_features() -> None:
-    """Make all registered features unknown."""
+    """Make all registered features unknown, and the namespaces of users."""
     _custom.clear()
+    _apis.clear()
 
 
 def known_names(namespace: str) -> list[str]:

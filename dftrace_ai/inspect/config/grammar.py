@@ -22,6 +22,7 @@ from pydantic import (
 from dftrace_ai.inspect.config import names, schedule
 from dftrace_ai.inspect.config.bounded_search import MOST_WRITTEN, searcher
 from dftrace_ai.inspect.config.problems import all_checked, as_written
+from dftrace_ai.inspect.numerics.statistics import BLOCK_RANGE, BlockRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -51,9 +52,10 @@ def _known(
     known: Iterable[str],
     aliases: Mapping[str, str] | None = None,
     kind: type[Exception] = AssertionError,
+    in_short: str | None = None,
 ) -> Callable[[Any], str]:
     """Return a check of one name, which returns its one spelling."""
-    accepted = names.listed(known)
+    accepted = in_short or names.listed(known)
 
     def check(value: Any) -> str:
         name = names.canonical(value, known, aliases)
@@ -148,22 +150,91 @@ Tensors = Annotated[
 ]
 
 
-def _stats_check(feature: str) -> PlainValidator:
-    known = names.known_stats(feature)
-    one = _known(f"statistic of {feature}", known, names.STAT_ALIASES[feature], ValueError)
-    return PlainValidator(_several(one))
+def _stats_check(feature: str) -> Callable[[Any], str]:
+    return _known(
+        f"statistic of {feature}",
+        names.STATS[feature],
+        names.STAT_ALIASES[feature],
+        ValueError,
+        names.STATS_IN_SHORT[feature],
+    )
 
 
-def _stats_schema(feature: str) -> WithJsonSchema:
-    known = [*names.known_stats(feature), *names.STAT_ALIASES[feature]]
-    return WithJsonSchema(_one_or_more(_spelt(known)))
+def _stats_schema(feature: str) -> JsonSchema:
+    return _spelt([*names.STATS[feature], *names.STAT_ALIASES[feature]])
+
+
+_BLOCK_RANGE_KEYS = {
+    "block_size": {"type": "integer", "minimum": 1, "default": BlockRange().block_size},
+    "dims": {"enum": [1, 2], "default": BlockRange().dims},
+}
+
+
+def _tensor_stat(value: Any) -> str:
+    """Return the name of a statistic, or of the one that has keys of its own with these in it."""
+    if not isinstance(value, dict):
+        return _stats_check("LogTensorStats")(value)
+    keys = value.get(BLOCK_RANGE)
+    if len(value) != 1 or not isinstance(keys, dict) or not keys.keys() <= _BLOCK_RANGE_KEYS.keys():
+        raise ValueError(
+            f"{as_written(value)} is not accepted; accepted: "
+            f"{{{BLOCK_RANGE}: {{block_size: 32, dims: 1}}}}"
+        )
+    size = schedule.whole(keys.get("block_size", BlockRange().block_size))
+    dims = schedule.whole(keys.get("dims", BlockRange().dims))
+    if size is None or size < 1 or dims is None or dims not in {1, 2}:
+        raise ValueError(
+            f"{as_written(keys)} is not accepted; accepted: a block_size of 1 or more, and "
+            "1 or 2 as dims"
+        )
+    return str(BlockRange(size, dims))
 
 
 TensorStats = Annotated[
-    tuple[str, ...], _stats_check("LogTensorStats"), _stats_schema("LogTensorStats")
+    tuple[str, ...],
+    PlainValidator(_several(_tensor_stat)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _stats_schema("LogTensorStats"),
+                {
+                    "type": "array",
+                    "items": {
+                        "anyOf": [
+                            *_stats_schema("LogTensorStats")["anyOf"],
+                            {
+                                "type": "object",
+                                "properties": {
+                                    BLOCK_RANGE: {
+                                        "type": "object",
+                                        "properties": _BLOCK_RANGE_KEYS,
+                                        "additionalProperties": False,
+                                    }
+                                },
+                                "required": [BLOCK_RANGE],
+                                "additionalProperties": False,
+                            },
+                        ]
+                    },
+                },
+            ]
+        }
+    ),
+]
+BaseStats = Annotated[
+    tuple[str, ...],
+    PlainValidator(_several(_stats_check("LogTensorStats"))),
+    WithJsonSchema(_one_or_more(_stats_schema("LogTensorStats"))),
 ]
 Fp8Stats = Annotated[
-    tuple[str, ...], _stats_check("LogFp8TensorStats"), _stats_schema("LogFp8TensorStats")
+    tuple[str, ...],
+    PlainValidator(_several(_stats_check("LogFp8TensorStats"))),
+    WithJsonSchema(_one_or_more(_stats_schema("LogFp8TensorStats"))),
+]
+Nvfp4Stats = Annotated[
+    tuple[str, ...],
+    PlainValidator(_several(_stats_check("LogNvfp4TensorStats"))),
+    WithJsonSchema(_one_or_more(_stats_schema("LogNvfp4TensorStats"))),
 ]
 Margin = Annotated[
     int,
@@ -309,7 +380,11 @@ class _TensorStatsItem(_TensorStatsKeys):
     tensor: Tensor
 
 
-class _BaseTensorStatsItem(_TensorStatsKeys):
+class _BaseStatsKeys(_Scheduled):
+    stats: BaseStats = ()
+
+
+class _BaseStatsItem(_BaseStatsKeys):
     tensor: Name
 
 
@@ -318,6 +393,14 @@ class _Fp8StatsKeys(_Scheduled):
 
 
 class _Fp8StatsItem(_Fp8StatsKeys):
+    tensor: Tensor
+
+
+class _Nvfp4StatsKeys(_Scheduled):
+    stats: Nvfp4Stats = ()
+
+
+class _Nvfp4StatsItem(_Nvfp4StatsKeys):
     tensor: Tensor
 
 
@@ -383,13 +466,13 @@ class LogTensorStats(_TensorStatsKeys, Feature):
     tensors_struct: tuple[_TensorStatsItem, ...] = ()
 
 
-class BaseLogTensorStats(_TensorStatsKeys, Feature):
+class BaseLogTensorStats(_BaseStatsKeys, Feature):
     """Statistics of what is handed to `log_tensor_stats`, under the names used there."""
 
     needs_one_of = ("tensors", "tensors_struct")
 
     tensors: Names = ()
-    tensors_struct: tuple[_BaseTensorStatsItem, ...] = ()
+    tensors_struct: tuple[_BaseStatsItem, ...] = ()
 
 
 class LogFp8TensorStats(_Fp8StatsKeys, Feature):
@@ -399,6 +482,15 @@ class LogFp8TensorStats(_Fp8StatsKeys, Feature):
 
     tensors: Tensors = ()
     tensors_struct: tuple[_Fp8StatsItem, ...] = ()
+
+
+class LogNvfp4TensorStats(_Nvfp4StatsKeys, Feature):
+    """What NVFP4 would do to tensors: underflows and error."""
+
+    needs_one_of = ("tensors", "tensors_struct")
+
+    tensors: Tensors = ()
+    tensors_struct: tuple[_Nvfp4StatsItem, ...] = ()
 
 
 class DumpTensors(_DumpKeys, Feature):
@@ -441,7 +533,8 @@ class FakeQuant(_FakeQuantTensors, Feature):
     gemms_struct: tuple[_FakeQuantGemmItem, ...] = ()
 
 
-LogKeys: TypeAlias = LogTensorStats | LogFp8TensorStats | BaseLogTensorStats
+LOGGING = (LogTensorStats, LogFp8TensorStats, LogNvfp4TensorStats, BaseLogTensorStats)
+LogKeys: TypeAlias = LogTensorStats | LogFp8TensorStats | LogNvfp4TensorStats | BaseLogTensorStats
 """What says which statistics are logged, and when."""
 
 FEATURE_MODELS: dict[str, type[Feature]] = {
@@ -449,6 +542,7 @@ FEATURE_MODELS: dict[str, type[Feature]] = {
     for model in (
         LogTensorStats,
         LogFp8TensorStats,
+        LogNvfp4TensorStats,
         DisableFp8Gemm,
         DisableFp8Layer,
         PerTensorScaling,

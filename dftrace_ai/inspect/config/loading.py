@@ -16,6 +16,7 @@ from dftrace_ai.inspect.config import features, names
 from dftrace_ai.inspect.config.grammar import (
     FEATURE_MODELS,
     KEY_ALIASES,
+    LOGGING,
     BaseLogTensorStats,
     DisableFp8Gemm,
     DisableFp8Layer,
@@ -23,9 +24,7 @@ from dftrace_ai.inspect.config.grammar import (
     FakeQuant,
     Feature,
     Layers,
-    LogFp8TensorStats,
     LogKeys,
-    LogTensorStats,
     SectionHead,
 )
 from dftrace_ai.inspect.config.names import listed
@@ -47,7 +46,7 @@ from dftrace_ai.inspect.errors import InspectError, InspectTypeError, InspectVal
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -200,7 +199,8 @@ class _Reader:
         else:
             config = {key: value for key, value in body.items() if key != "enabled"}
             config = copy.deepcopy(config)
-            choosing = _what_chooses(config, where, self.problems)
+            known = None if features.api_of(custom.namespace) else KNOWN
+            choosing = _what_chooses(config, where, self.problems, known)
             self.custom.append(CustomUse(custom, config, choosing))
 
 
@@ -347,7 +347,7 @@ def _check_feature(keys: Feature, where: str, problems: Problems, *, base: bool 
     """Note what a feature, here or in the section itself, lacks; say whether it can be used."""
     # Its keys have been checked one by one.
     before = len(problems.errors)
-    if isinstance(keys, LogTensorStats | LogFp8TensorStats | BaseLogTensorStats):
+    if isinstance(keys, LOGGING):
         _check_log(keys, where, problems)
         if base and keys.said("freq") is None and not _every(keys.said("tensors_struct"), "freq"):
             problems.warning(where, "freq is not given; every iteration is taken")
@@ -437,17 +437,21 @@ def _warn_of_strangers(keys: Feature, where: str, problems: Problems) -> None:
         problems.warning(where, f"without effect: {names.listed(strangers)}")
 
 
+KNOWN = {"gemm": names.GEMMS, "tensor": names.TENSORS}
+
+
 def _what_chooses(
     config: dict[str, Json],
     where: str,
     problems: Problems,
+    known_names: Mapping[str, Sequence[str]] | None,
     kinds: tuple[str, ...] = ("gemm", "tensor"),
 ) -> Choosing:
     """Return the keys by which a custom feature chooses GEMMs and tensors, as built-in ones do."""
-    # Its other keys may mean anything. What chooses nothing is warned of.
+    # Its other keys may mean anything. What chooses nothing is warned of. Where the names are those
+    # of calls, any is known.
     found = Choosing({})
     for kind in kinds:
-        known = names.GEMMS if kind == "gemm" else names.TENSORS
         for key in (f"{kind}s", f"{kind}s_struct"):
             if key not in config:
                 continue
@@ -458,6 +462,7 @@ def _what_chooses(
             chosen: list[Any] = []
             for entry in entries:
                 name = entry.get(kind) if isinstance(entry, dict) else entry
+                known = [str(name)] if known_names is None else known_names[kind]
                 one = names.canonical(name, known)
                 if one is None or isinstance(entry, dict) != key.endswith("_struct"):
                     problems.warning(
@@ -466,7 +471,7 @@ def _what_chooses(
                     )
                 elif isinstance(entry, dict):
                     inside = ("tensor",) if kind == "gemm" else ()
-                    inner = _what_chooses(entry, f"{where}.{key}", problems, inside)
+                    inner = _what_chooses(entry, f"{where}.{key}", problems, known_names, inside)
                     chosen.append(Choosing({**entry, **inner.keys, kind: one}))
                 else:
                     chosen.append(one)

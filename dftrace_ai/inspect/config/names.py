@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.numerics.statistics import FP8_STATS, TENSOR_STATS
+from dftrace_ai.inspect.numerics.statistics import (
+    BLOCK_PREFIXES,
+    COLUMNWISE,
+    FP8_PREFIXES,
+    FP8_STATS,
+    NVFP4_STATS,
+    PLAIN_FP8_STATS,
+    TENSOR_STATS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +28,7 @@ BASE_NAMESPACE = "base"
 BASE_FEATURES = ("LogTensorStats",)
 
 GEMM_FEATURES = ("DisableFp8Gemm", "DisableFp8Layer", "PerTensorScaling", "FakeQuant")
-LOG_FEATURES = ("LogTensorStats", "LogFp8TensorStats")
+LOG_FEATURES = ("LogTensorStats", "LogFp8TensorStats", "LogNvfp4TensorStats")
 FEATURES = (*LOG_FEATURES, *GEMM_FEATURES, "DumpTensors")
 # Beside these, DisableFP8GEMM and the like are the same name in another case.
 FEATURE_ALIASES = {
@@ -38,11 +46,23 @@ OPERANDS = {
 RESULTS = {"fprop": "output", "dgrad": "dgrad", "wgrad": "wgrad"}
 TENSORS = ("activation", "weight", "gradient", "output", "dgrad", "wgrad")
 
-_WITHOUT_SIGN = {stat.rstrip("%"): stat for stat in FP8_STATS if stat.endswith("%")}
+_OF_NVFP4 = {stat.removeprefix("nvfp4_"): stat for stat in NVFP4_STATS}
+STATS = {
+    "LogTensorStats": TENSOR_STATS,
+    "LogFp8TensorStats": FP8_STATS,
+    "LogNvfp4TensorStats": NVFP4_STATS,
+}
+"""The statistics that each logging feature computes."""
 STAT_ALIASES = {
     "LogTensorStats": {"amax": "cur_amax"},
-    "LogFp8TensorStats": _WITHOUT_SIGN,
+    "LogFp8TensorStats": {stat.replace("%", ""): stat for stat in FP8_STATS if "%" in stat},
+    "LogNvfp4TensorStats": {
+        **_OF_NVFP4,
+        "underflows": "nvfp4_underflows%",
+        "nvfp4_underflows": "nvfp4_underflows%",
+    },
 }
+
 
 # What quant_format may say, and the format it means: MX in front has a scale for each 32 numbers.
 FORMATS = {
@@ -73,11 +93,6 @@ def canonical(
     return None
 
 
-def known_stats(feature: str) -> tuple[str, ...]:
-    """Return the statistics that a logging feature computes."""
-    return FP8_STATS if feature == "LogFp8TensorStats" else TENSOR_STATS
-
-
 def any_case(names: Iterable[str]) -> str:
     """Return a regular expression without flags that finds names in any case, whole."""
     return f"^(?:{'|'.join(''.join(map(_either_case, name)) for name in names)})$"
@@ -91,3 +106,12 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     """Return names in a row: ``listed("abc") == "a, b and c"``."""
     *most, final = list(names) or [""]
     return f"{', '.join(most)} {last} {final}" if most else final
+
+
+STATS_IN_SHORT = {
+    "LogTensorStats": listed(TENSOR_STATS),
+    "LogFp8TensorStats": f"{listed(PLAIN_FP8_STATS)}, each also with "
+    f"{listed((*FP8_PREFIXES, *BLOCK_PREFIXES), 'or')} in front, and with {COLUMNWISE} behind",
+    "LogNvfp4TensorStats": listed(_OF_NVFP4),
+}
+"""The same in words, for messages."""

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from dftrace_ai.inspect.config import names
 from dftrace_ai.inspect.config.features import DUMP_TENSORS
 from dftrace_ai.inspect.config.grammar import (
+    LOGGING,
     DisableFp8Gemm,
     DisableFp8Layer,
     DumpTensors,
     FakeQuant,
-    LogFp8TensorStats,
-    LogTensorStats,
     PerTensorScaling,
 )
 from dftrace_ai.inspect.config.layers import what_selects
@@ -214,7 +213,7 @@ class Section:
         return tuple(
             found
             for name, feature in self.features.items()
-            if isinstance(feature, LogTensorStats | LogFp8TensorStats)
+            if isinstance(feature, LOGGING)
             for tensor in listed_names(feature, "tensor")
             if (found := observed(name, feature, tensor)) is not None
         )

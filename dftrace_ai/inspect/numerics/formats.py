@@ -1,8 +1,9 @@
-"""The two 8-bit formats, and the fp32 numbers that scales are kept between."""
+"""The two 8-bit formats, others by their numbers, and the fp32 numbers that scales lie between."""
 
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 FP32_MAX = 3.4028234663852886e38
 SMALLEST_SCALE = 2.0**-126
@@ -28,3 +29,11 @@ class Format(enum.Enum):
         self.fmax = 448.0 if first else 57344.0
         self.mantissa_bits = 3 if first else 2
         self.smallest_exponent = -6 if first else -14
+
+
+class Grid(NamedTuple):
+    """The numbers of a format that is narrower still; called as in `Format`."""
+
+    fmax: float
+    mantissa_bits: int
+    smallest_exponent: int

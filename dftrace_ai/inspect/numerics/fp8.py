@@ -11,7 +11,7 @@ from torch import Tensor
 
 import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
-from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics import blocks, plain
 from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
 from dftrace_ai.inspect.numerics.memory import (
     ELEMENTS,
@@ -26,6 +26,7 @@ from dftrace_ai.inspect.numerics.record import record_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dftrace_ai.inspect.numerics.blocks import Blocks
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
@@ -128,7 +129,7 @@ def fake_quantise_in_blocks(tensor: Tensor, format: Format, margin: int = 0) -> 
     """Return a tensor as it comes back from MXFP8: blocks of 32 in a row share a power of two."""
     # As `fake_quantise` otherwise; blocks are those of the last dimension, and an infinity stays.
     _check_numbers(tensor)
-    return plain.fake_quantise_in_blocks(tensor.detach(), format, margin)
+    return blocks.fake_quantise_in_blocks(tensor.detach(), blocks.mxfp8(format, margin))
 
 
 class Quantised(NamedTuple):
@@ -144,7 +145,7 @@ def quantised(
     """Return a tensor in an 8-bit format; without a scale in blocks of MXFP8."""
     _check_numbers(tensor)
     local = local_part(tensor).detach()
-    return Quantised(*plain.quantised(local, format, scale, margin))
+    return Quantised(*blocks.quantised(local, format, scale, margin))
 
 
 def _check_numbers(tensor: Tensor) -> None:
@@ -171,6 +172,11 @@ def quantisation_row(tensor: Tensor, format: Format, scale: float | Tensor) -> T
     numbers = _as_numbers(tensor).detach()
     output, _ = plain.fake_quantise(numbers, format, scale)
     return plain.lost_row(numbers, output, format, scale)
+
+
+def row_in_blocks(tensor: Tensor, cut: Blocks) -> Tensor:
+    """Return what a format in blocks loses of a tensor, as `quantisation_row` does."""
+    return blocks.row_of_blocks(_as_numbers(tensor), cut)
 
 
 def quantisation_record(

@@ -18,7 +18,7 @@ from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dftrace_ai.inspect.numerics.formats import Format
+    from dftrace_ai.inspect.numerics.formats import Format, Grid
 
 ROW_FIELDS = len(FIELDS)
 _N_OVER, _N_TOTAL, _SQUARE_ERROR = map(FIELDS.index, ("n_over", "n_total", "square_error"))
@@ -46,7 +46,7 @@ def row_of(
     # The tensor is real and has an element. What `format` would clip or turn to zero under a scale
     # is counted; one in a tensor stays on its device.
     flat = tensor.detach().reshape(-1)
-    factor = _factor(scale, flat.device) if scale is not None else None
+    factor = factor_of(scale, flat.device) if scale is not None else None
     limits = thresholds_of(factor, format) if factor is not None and format is not None else None
     rows = [_part_row(part, limits) for part in torch.split(flat, PART_ELEMENTS)]
     row = rows[0] if len(rows) == 1 else merged_rows(torch.stack(rows))
@@ -55,7 +55,8 @@ def row_of(
     return row
 
 
-def _factor(scale: float | Tensor, device: torch.device) -> Tensor:
+def factor_of(scale: float | Tensor, device: torch.device) -> Tensor:
+    """Return a scale as fp32 on a device."""
     if isinstance(scale, Tensor):
         return scale.detach().reshape(()).to(device=device, dtype=torch.float32)
     return torch.full((), scale, device=device, dtype=torch.float32)
@@ -181,7 +182,7 @@ def _rounded(numbers: Tensor, dropped: int) -> Tensor:
     return (rounded & -(1 << dropped)).view(torch.float32)
 
 
-def _on_its_shard(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+def on_its_shard(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply what works on single elements to those of a DTensor that are here."""
     # Its own `view` of other numbers came with torch 2.5.
     sharded: Any = tensor
@@ -206,18 +207,18 @@ def fake_quantise(
     with_counts: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return a tensor as an 8-bit format gives it back, and its row where counts are wanted."""
-    factor = _factor(scale, tensor.device)
-    output = _there_and_back(tensor, format, factor)
+    factor = factor_of(scale, tensor.device)
+    output = there_and_back(tensor, format, factor)
     return output, lost_row(tensor, output, format, factor) if with_counts else None
 
 
-def _there_and_back(tensor: Tensor, format: Format, factor: Tensor) -> Tensor:
+def there_and_back(tensor: Tensor, format: Format | Grid, factor: Tensor) -> Tensor:
     """Return what is left of numbers that are multiplied, cast, and divided again."""
     narrow = tensor.to(torch.float32)
     scaled = narrow * factor
     clipped = scaled.abs().clamp(max=format.fmax)
     dropped = 23 - format.mantissa_bits
-    normal = _on_its_shard(clipped, lambda shard: _rounded(shard, dropped))
+    normal = on_its_shard(clipped, lambda shard: _rounded(shard, dropped))
     # Added and taken off again, it rounds to multiples of the format's smallest number.
     magic = 1.5 * 2.0 ** (23 + format.smallest_exponent - format.mantissa_bits)
     subnormal = (clipped + magic) - magic
@@ -225,57 +226,6 @@ def _there_and_back(tensor: Tensor, format: Format, factor: Tensor) -> Tensor:
     on_grid = torch.where(clipped.isnan(), clipped, on_grid)
     reciprocal = (1.0 / factor).clamp(max=FP32_MAX)
     return torch.copysign(on_grid * reciprocal, scaled).to(tensor.dtype)
-
-
-BLOCK = 32
-"""So many neighbours of the last dimension have one scale in MXFP8."""
-
-
-def fake_quantise_in_blocks(tensor: Tensor, format: Format, margin: int = 0) -> Tensor:
-    """Return a tensor as MXFP8 gives it back, where a scale is a power of two."""
-    return _on_its_shard(tensor, lambda shard: _in_blocks(shard, format, margin))
-
-
-def _in_blocks(tensor: Tensor, format: Format, margin: int) -> Tensor:
-    # OCP Microscaling Formats 1.0, with the power rounded up as Transformer Engine does, so that
-    # no number is clipped. A row's last block may be shorter.
-    if not tensor.numel():
-        return tensor.clone()
-    blocks, factor = _blocks(tensor, format, margin)
-    return _of_blocks(_there_and_back(blocks, format, factor), tensor)
-
-
-def _of_blocks(blocks: Tensor, tensor: Tensor) -> Tensor:
-    """Return the numbers of blocks in the shape of the tensor that they were made of."""
-    row = tensor.shape[-1] if tensor.dim() else 1
-    return blocks.flatten(-2)[:, :row].reshape(tensor.shape)
-
-
-def _blocks(tensor: Tensor, format: Format, margin: int) -> tuple[Tensor, Tensor]:
-    """Return blocks of each row, zeros behind the last number, and what they are scaled by."""
-    rows = tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
-    short = -rows.shape[-1] % BLOCK
-    blocks = torch.nn.functional.pad(rows, (0, short)).reshape(len(rows), -1, BLOCK)
-    amax = blocks.abs().to(torch.float32).nan_to_num(0.0, FP32_MAX).amax(-1, keepdim=True)
-    fraction, power = torch.frexp(amax / format.fmax)
-    power = (power - (fraction == 0.5).to(power.dtype) + margin).clamp(-127, 120)
-    return blocks, ((127 - power) << 23).view(torch.float32)
-
-
-def quantised(
-    tensor: Tensor, format: Format, scale: float | Tensor | None, margin: int = 0
-) -> tuple[Tensor, Tensor]:
-    """Return a tensor in one of torch's 8-bit types, and what its numbers are multiplied by."""
-    kind = torch.float8_e4m3fn if format.mantissa_bits == 3 else torch.float8_e5m2
-    if scale is not None:
-        numbers, factor = tensor, _factor(scale, tensor.device)
-    else:
-        numbers, factor = _blocks(tensor, format, margin)
-    scaled = (numbers.to(torch.float32) * factor).clamp(-format.fmax, format.fmax).to(kind)
-    reciprocal = (1.0 / factor).clamp(max=FP32_MAX)
-    if scale is not None:
-        return scaled, reciprocal
-    return _of_blocks(scaled, tensor), reciprocal.reshape(*tensor.shape[:-1], -1)
 
 
 def neutral_row(device: torch.device) -> Tensor:
@@ -290,20 +240,31 @@ def neutral_row(device: torch.device) -> Tensor:
 
 def lost_row(tensor: Tensor, output: Tensor, format: Format, scale: float | Tensor) -> Tensor:
     """Return the row that `fp8.fake_quantise` describes."""
-    factor = _factor(scale, tensor.device)
+    factor = factor_of(scale, tensor.device)
     narrow = tensor.to(torch.float32)
     over, under = _lost(narrow.abs(), narrow == 0, thresholds_of(factor, format))
     error = narrow.to(torch.float64) - output.to(torch.float64)
-    numbers = _numbers(neutral_row(narrow.device))
-    row = numbers._replace(
+    return row_with(
+        neutral_row(narrow.device),
         n_over=over,
         n_under=under,
-        n_total=torch.full_like(numbers.n_total, narrow.numel()),
+        n_total=narrow.numel(),
         square_error=(error * error).sum(),
         scale_min=factor,
         scale_max=factor,
     )
-    return torch.stack([number.to(torch.float64) for number in row])
+
+
+def row_with(row: Tensor, **fields: Tensor | float) -> Tensor:
+    """Return a row with other values for some of its numbers."""
+    changed = row.clone()
+    for name, number in fields.items():
+        place = changed[FIELDS.index(name)]
+        if isinstance(number, Tensor):
+            place.copy_(number)
+        else:
+            place.fill_(number)
+    return changed
 
 
 def _where_finite(row: Any, value: Tensor, otherwise: float | Tensor) -> Tensor:

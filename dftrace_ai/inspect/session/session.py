@@ -28,6 +28,7 @@ from dftrace_ai.inspect.ranks.exchange import (
     rank_of_process,
 )
 from dftrace_ai.inspect.ranks.reduction import digest_of
+from dftrace_ai.inspect.session.namespaces import UserNamespaces
 from dftrace_ai.inspect.session.silent_sections import SilentSections
 from dftrace_ai.run import emitting
 from dftrace_ai.wording import ToldOnce, briefly, described
@@ -120,6 +121,7 @@ class Session:
         """The process group over which statistics are merged by default."""
         self.silent = SilentSections(self.config, iteration)
         """Which sections do something."""
+        self.namespaces = UserNamespaces(self.config, self.silent)
         self.explicit = ExplicitCalls(self)
         self.due = self.explicit.due
         """The next due iteration of each layer and tensor that was given explicitly."""
@@ -196,6 +198,7 @@ class Session:
         """Log what the iteration that ends has shown, and go on to the next one."""
         try:
             self.flush()
+            self.namespaces.each("step")
         except Exception as error:  # noqa: BLE001 - a statistic must not end the training
             self.say_once(
                 ("step", type(error)),
@@ -254,7 +257,13 @@ class Session:
     def end(self) -> None:
         """Log what is left, detach the models, close the files."""
         try:
-            for bring in (self.flush, self._finish_merging, partial(self.deliver, wait=True)):
+            ended = partial(self.namespaces.each, "end_debug")
+            for bring in (
+                self.flush,
+                self._finish_merging,
+                partial(self.deliver, wait=True),
+                ended,
+            ):
                 self._brought(bring)
             self._tell_of_stalls()
             self._brought(self._tell_of_silent)

@@ -10,7 +10,15 @@ from perfetto.engine import counters
 
 from dftrace_ai.inspect.config import LayerInfo, layer_plan, load, names
 from dftrace_ai.inspect.config.grammar import FEATURE_MODELS, Layers
-from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, PLAIN_FP8_STATS, TENSOR_STATS
+from dftrace_ai.inspect.numerics.statistics import (
+    BLOCK_PREFIXES,
+    BLOCK_RANGE,
+    COLUMNWISE,
+    FP8_PREFIXES,
+    NVFP4_STATS,
+    PLAIN_FP8_STATS,
+    TENSOR_STATS,
+)
 from docs.conftest import ExampleRun, RunExample
 from docs.pages import DOCS, EXAMPLES, Block, blocks, plain, section, table
 
@@ -121,7 +129,7 @@ def test_the_configs_are_accepted(block: Block) -> None:
 
 
 def test_the_struct_does_what_the_page_says() -> None:
-    (_, block) = blocks(CONFIG_PAGE, "yaml")
+    (_, _, block) = blocks(CONFIG_PAGE, "yaml")
     (read,) = load(yaml.safe_load(block.text)).sections.values()
     plan = layer_plan(read, LayerInfo("model.fc1"))
     assert {key: (how.format, how.margin) for key, how in plan.modify.items()} == {
@@ -166,8 +174,14 @@ def test_the_keys_of_the_features_are_all_there() -> None:
         elif "quant_format" in keys:
             assert values == list(names.FORMATS)
         elif "stats" in keys:
-            assert values == [
-                *(s for s in names.known_stats(*features) if not s.startswith("fp8_")),
-                *(FP8_PREFIXES if features == ["LogFp8TensorStats"] else ()),
-            ]
+            assert (
+                values
+                == {
+                    "LogTensorStats": [*TENSOR_STATS, BLOCK_RANGE],
+                    "LogFp8TensorStats": [
+                        *(*PLAIN_FP8_STATS, *FP8_PREFIXES, *BLOCK_PREFIXES, COLUMNWISE)
+                    ],
+                    "LogNvfp4TensorStats": [*(s[len("nvfp4_") :] for s in NVFP4_STATS), "nvfp4_"],
+                }["".join(features)]
+            )
     assert described == {name: set(model.model_fields) for name, model in FEATURE_MODELS.items()}

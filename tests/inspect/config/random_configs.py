@@ -9,7 +9,7 @@ from typing import Any
 FEATURES = [
     *("LogTensorStats", "LogFp8TensorStats", "DisableFp8Gemm", "DisableFp8Layer"),
     *("PerTensorScaling", "FakeQuant", "DisableQuantizationGEMM", "logfp8tensorstats"),
-    "DumpTensors",
+    *("DumpTensors", "LogNvfp4TensorStats"),
 ]
 TENSORS = ["activation", "weight", "gradient", "output", "dgrad", "wgrad", "Weight"]
 GEMMS = ["fprop", "dgrad", "wgrad", "FPROP"]
@@ -17,6 +17,18 @@ STATS = [
     *("min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range", "amax"),
     *("underflows%", "overflows%", "Underflows", "mse", "scale_inv_min"),
     *("fp8_current_scaling_mse", "fp8_delayed_scaling_underflows%"),
+    *("mxfp8_mse", "fp8_block_scaling_scale_inv_min_columnwise", "nvfp4_mse"),
+]
+BLOCK_RANGES: list[Any] = [
+    {},
+    {"block_size": 16},
+    {"block_size": 2.0, "dims": 2},
+    {"block_size": 0},
+    {"block_size": True},
+    {"dims": 3},
+    {"dims": "1"},
+    {"size": 4},
+    None,
 ]
 LAYERS: dict[str, list[Any]] = {
     "layer_types": [["fc1"], "all", ["all"], []],
@@ -63,7 +75,10 @@ class _Writer:
 
     def statistics(self) -> dict[str, Any]:
         key = "type" if self.happens(0.1) else "stats"
-        return ({key: self.names(STATS)} if self.happens(0.85) else {}) | self.schedule()
+        names = self.names(STATS)
+        if isinstance(names, list) and self.happens(0.15):
+            names.append({"max_blockwise_dynamic_range": self.one(BLOCK_RANGES)})
+        return ({key: names} if self.happens(0.85) else {}) | self.schedule()
 
     def dumped(self) -> dict[str, Any]:
         asked = ("high_precision_tensor", "quantized_tensor")

@@ -365,6 +365,7 @@ def test_features_are_listed_and_explained() -> None:
         "base.LogTensorStats",
         "transformer_engine.LogTensorStats",
         "transformer_engine.LogFp8TensorStats",
+        "transformer_engine.LogNvfp4TensorStats",
         "transformer_engine.DisableFp8Gemm",
         "transformer_engine.DisableFp8Layer",
         "transformer_engine.PerTensorScaling",
@@ -379,7 +380,7 @@ def test_features_are_listed_and_explained() -> None:
         "transformer_engine.LogTensorStats",
     ]
     assert "quant_format: FP8E4M3 or FP8E5M2, with one scale" in out
-    assert len(checked(run("features", "all", "--json")[1], "inspect-features")["features"]) == 8
+    assert len(checked(run("features", "all", "--json")[1], "inspect-features")["features"]) == 9
     status, _, err = run("features", "FakeQuan\x1b[2J")
     assert status == 2
     assert "transformer_engine.FakeQuant" in err

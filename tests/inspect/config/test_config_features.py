@@ -178,6 +178,23 @@ def test_fp8_statistics_are_known_under_several_names() -> None:
         "mse",
         "scale_inv_max",
     )
+    stats = ["MXFP8_underflows_columnwise", "fp8_block_scaling_mse", "scale_inv_min_columnwise"]
+    (found,) = plan(LogFp8TensorStats={"stats": stats, "tensors": "gradient"}).observe
+    assert found.stats == (
+        "mxfp8_underflows%_columnwise",
+        "fp8_block_scaling_mse",
+        "scale_inv_min_columnwise",
+    )
+    stats = ["underflows", "nvfp4_underflows%", "MSE"]
+    (found,) = plan(LogNvfp4TensorStats={"stats": stats, "tensors": "gradient"}).observe
+    assert found.stats == ("nvfp4_underflows%", "nvfp4_mse")
+
+
+def test_a_statistic_with_keys_of_its_own_has_them_in_its_name() -> None:
+    range_ = "max_blockwise_dynamic_range"
+    stats = [{range_: {"block_size": 4, "dims": 2}}, "max", {range_: {}}, {range_: {"dims": 1}}]
+    (found,) = plan(LogTensorStats={"stats": stats, "tensors": "gradient"}).observe
+    assert found.stats == (f"{range_}_block_size_4_dims_2", "max", f"{range_}_block_size_32_dims_1")
 
 
 @pytest.mark.parametrize(
@@ -377,6 +394,6 @@ def test_it_is_explained_by_its_own_words() -> None:
     found = explanations(["MINE.clip", "other"])
     assert "limit: the greatest value" in found["mine.Clip"]
     assert found["transformer_engine.Other"] == "A custom feature."
-    assert len(explanations()) == len(explanations("all")) == 10
+    assert len(explanations()) == len(explanations("all")) == 11
     with pytest.raises(ValueError, match=r"mine\.Other.*known: base\.LogTensorStats"):
         explanations("mine.Other")

@@ -162,7 +162,26 @@ REFUSED: list[Refused] = [
     key(
         "LogFp8TensorStats",
         {"tensors": "weight", "stats": ["mean"]},
-        *(".stats", "'mean'", "underflows%, overflows%", "fp8_delayed_scaling_underflows%"),
+        *(".stats", "'mean'", "underflows%, overflows%", "fp8_delayed_scaling_", "_columnwise"),
+    ),
+    key(
+        "LogNvfp4TensorStats",
+        {"tensors": "weight", "stats": ["overflows%"]},
+        *(".stats", "'overflows%'", "underflows% and mse"),
+    ),
+    key(
+        "LogTensorStats",
+        {**LOG, "stats": [{"max_blockwise_dynamic_range": {"size": 4}}]},
+        *(".stats", "'size'", "block_size: 32"),
+    ),
+    key(
+        "LogTensorStats",
+        {**LOG, "stats": [{"max_blockwise_dynamic_range": {"dims": 3}}]},
+        *(".stats", "1 or 2 as dims"),
+    ),
+    of(
+        one_section(base={"tensors": "x", "stats": [{"max_blockwise_dynamic_range": {}}]}),
+        *("one.LogTensorStats.stats", "no statistic of LogTensorStats"),
     ),
     key("LogTensorStats", {"tensors": "weight"}, "", "stats is needed for weight"),
     key("LogFp8TensorStats", {"tensors": "weight", "stats": []}, "", "stats is needed for weight"),
