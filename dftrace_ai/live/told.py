@@ -14,7 +14,7 @@ import stat
 import time
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import dftrace_ai._native as _native
 from dftrace_ai.live.model import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from dftrace_ai.spools.search import MarkedSpool
+    from dftrace_ai.trace_format.json_types import Json
 
 LIVE_FORMAT: Final = 1
 MOST_BYTES: Final = 2048
@@ -370,7 +371,7 @@ def _thread_status(told: ToldThread, seen_ns: int) -> ThreadStatus:
     )
 
 
-def _arguments(span: ToldSpan) -> dict[str, Any]:
+def _arguments(span: ToldSpan) -> dict[str, Json]:
     found = {"group": span.group or None, "nth": span.nth, "seq": span.seq, "peer": span.peer}
     return {key: value for key, value in found.items() if value is not None}
 

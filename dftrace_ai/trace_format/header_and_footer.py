@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 if TYPE_CHECKING:
-    from dftrace_ai.trace_format.json_types import EventLine, Json, JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine, Json
 
 # The category of the lines that the format itself needs, and the names of four of them.
 OWN_CATEGORY: Final = "dftrace"
@@ -202,7 +212,7 @@ class HeaderFacts(NamedTuple):
     @classmethod
     def of(cls, args: dict[str, Json]) -> HeaderFacts:
         """Read the arguments of a header line, whoever wrote it."""
-        return cls(**_sensible(cls, args))
+        return _sensible(cls, args)
 
 
 class FooterFacts(NamedTuple):
@@ -263,7 +273,7 @@ class FooterFacts(NamedTuple):
     @classmethod
     def of(cls, args: dict[str, Json]) -> FooterFacts:
         """Read the arguments of a closing line, whoever wrote it."""
-        return cls(**_sensible(cls, args))
+        return _sensible(cls, args)
 
     @property
     def losses(self) -> dict[str, int]:
@@ -295,15 +305,18 @@ def is_own(event: EventLine, name: str) -> bool:
     return event.get("name") == name and event.get("cat") == OWN_CATEGORY and event.get("ph") == "M"
 
 
-def _sensible(facts: type[HeaderFacts | FooterFacts], said: dict[str, Json]) -> JsonObject:
-    """Return the members that are known and of the type that the recorder gives them."""
+F = TypeVar("F", HeaderFacts, FooterFacts)
+
+
+def _sensible(facts: type[F], said: dict[str, Json]) -> F:
+    """Return facts of the members that are known and of the type that the recorder gives them."""
     values = {name: _of_type(kind, said.get(name)) for name, kind in _TYPES[facts.__name__].items()}
     if isinstance(layout := said.get("layout"), dict):  # as other recorders have it
         values["layout"] = ",".join(f"{name}={rank}" for name, rank in layout.items())
-    return {name: value for name, value in values.items() if value is not None}
+    return facts(**{name: value for name, value in values.items() if value is not None})
 
 
-def _of_type(wanted: object, value: object) -> object:
+def _of_type(wanted: Any, value: object) -> Any:
     """Return a value as a member of this type has it; None where it is none of the type."""
     if wanted is int:
         return value if type(value) is int and 0 <= value < 2**63 else None
@@ -316,7 +329,7 @@ def _of_type(wanted: object, value: object) -> object:
 
 
 # The type of each member, without the None that all may be.
-_TYPES: Final[dict[str, dict[str, object]]] = {
+_TYPES: Final = {
     facts.__name__: {name: get_args(kind)[0] for name, kind in get_type_hints(facts).items()}
     for facts in (HeaderFacts, FooterFacts)
 }

@@ -246,7 +246,7 @@ def _in_whole_micros(text: bytes, event: EventLine, base_ns: int) -> bytes:
 
 def _anew(text: bytes, event: EventLine, base_ns: int) -> bytes:
     """Write the line of another writer anew; one with times beyond all years stays as it is."""
-    changed: dict[str, object] = {**event, **_numbers_of(event)}
+    changed = {**event, **_numbers_of(event)}
     changed["ph"] = lettered_phase(event.get("ph")) or event.get("ph")
     ts, dur = changed.get("ts"), changed.get("dur")
     if isinstance(ts, int | float) and not isinstance(ts, bool):

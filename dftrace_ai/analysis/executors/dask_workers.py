@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from dftrace_ai._version import __version__
 from dftrace_ai.analysis.executors.lots import Failed
@@ -55,6 +55,12 @@ class Worker(NamedTuple):
     version: str
     reader: str
     unseen: str
+
+
+class _Known(TypedDict):
+    """What a scheduler says of a worker."""
+
+    nthreads: int
 
 
 def address_of(address: str | None, scheduler_file: str | None = None) -> str:
@@ -160,9 +166,9 @@ class DaskWorkers:
     @property
     def workers(self) -> int:
         """How many lots are done at the same time: the threads of all workers."""
-        return max(1, sum(int(worker["nthreads"]) for worker in self._there().values()))
+        return max(1, sum(worker["nthreads"] for worker in self._there().values()))
 
-    def _there(self) -> dict[str, Any]:
+    def _there(self) -> dict[str, _Known]:
         """Return the workers that the scheduler has, by their addresses."""
         from distributed import TimeoutError as LateError
 
@@ -177,7 +183,7 @@ class DaskWorkers:
             ) from error
         except OSError as error:
             raise self._gone() from error
-        workers: dict[str, Any] = found["workers"]
+        workers: dict[str, _Known] = found["workers"]
         return workers
 
     def _end(self) -> None:
@@ -282,7 +288,9 @@ class DaskWorkers:
         if not self._looked_at - self._left_out:
             raise DftraceError(f"no worker of {self._called} is of use")
 
-    async def _asked(self, workers: Iterable[str], path: str, size: int) -> dict[str, object]:
+    async def _asked(
+        self, workers: Iterable[str], path: str, size: int
+    ) -> dict[str, Worker | Exception | None]:
         """Return what each worker says of itself; None for one that says nothing."""
         run = self._client.run
         asked = {

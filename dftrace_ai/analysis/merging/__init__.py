@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.merging.merged_trace import MergedTrace
     from dftrace_ai.analysis.merging.shown_times import Piece
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 __all__ = ["Merged", "merge", "written"]
 
@@ -219,8 +219,8 @@ def _write_archive(shown: Gathered, path: Path, name: str) -> tuple[list[Convert
     return [ConvertedFile(name, None, 0, path.stat().st_size)], told
 
 
-def _told(file: Trace, names: dict[Path, str], first: Trace, offset_ns: int) -> JsonObject:
-    said: JsonObject = {"path": names[file.path]}
+def _told(file: Trace, names: dict[Path, str], first: Trace, offset_ns: int) -> dict[str, Json]:
+    said: dict[str, Json] = {"path": names[file.path]}
     said["machine"] = {"name": file.said.host or "unknown host"}
     if file is not first and offset_ns:
         said["clocks"] = {"sync_to": {"file": names[first.path]}, "offset_ns": offset_ns}

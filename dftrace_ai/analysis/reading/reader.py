@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_file import TraceFile
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
-    from dftrace_ai.trace_format.json_types import EventLine, JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine
 
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
@@ -147,7 +147,7 @@ class TraceReader:
             size = rest.size if isinstance(rest, LongLine) else len(rest)
             self.tear = Tear(plain_bytes - size, f"line {number} is cut; its plain text begins")
 
-    def events(self) -> Iterator[tuple[int, JsonObject]]:
+    def events(self) -> Iterator[tuple[int, EventLine]]:
         """Yield line number and object of each event; lines that hold none are counted."""
         self.bad_lines = 0
         for number, line in self.lines():
@@ -157,7 +157,7 @@ class TraceReader:
             if event is None:
                 self.bad_lines += 1
             else:
-                yield number, cast("JsonObject", event)
+                yield number, event
 
 
 def event_of(line: bytes) -> EventLine | None:

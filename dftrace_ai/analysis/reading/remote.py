@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from dftrace_ai.errors import DftraceError, TraceError, missing_package
 from dftrace_ai.wording import quoted
@@ -35,6 +35,13 @@ ANSWER_S: Final = 60.0
 # Of what was fetched so much is kept for who reads it again.
 MOST_KEPT_BYTES: Final = 1024 * 1024 * 1024
 MOST_KEPT_FILES: Final = 32
+
+
+class _Listed(TypedDict, total=False):
+    """What a store says of a file."""
+
+    type: str
+    size: int | None
 
 
 class RemotePath(PosixPath):
@@ -84,7 +91,7 @@ def files_at(path: RemotePath, suffixes: tuple[str, ...] = ("",)) -> list[Remote
     text = str(path)
     scheme = text.partition("://")[0]
 
-    def listed() -> dict[str, dict[str, Any]]:
+    def listed() -> dict[str, _Listed]:
         store = _store_of(text)
         if any(letter in text for letter in WILD):
             return dict(store.glob(text, detail=True))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_end import TraceEnd
     from dftrace_ai.analysis.reading.trace_file import TraceFile
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import EventLine
 
 
 class Trace:
@@ -114,7 +114,7 @@ class Trace:
         """
         return self.reader().lines()
 
-    def events(self) -> Iterator[tuple[int, JsonObject]]:
+    def events(self) -> Iterator[tuple[int, EventLine]]:
         """Yield number and object of each line that holds one.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,15 +19,14 @@ from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Rank, Steps
     from dftrace_ai.analysis.steps.measuring import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
     from dftrace_ai.analysis.thresholds import Confidence, Limit, Limits
-    from dftrace_ai.analysis.why.model import Kind, ShareOf, SpanShare
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.analysis.why.model import Figures, Kind, ShareOf, SpanShare
 
 FEWEST_STEPS: Final = 3
 NS_A_MS: Final = 1e6
@@ -338,7 +337,7 @@ class Evidence:
         kind: Kind,
         limit: Limit,
         share: Share | float,
-        figures: Mapping[str, object],
+        figures: Figures,
         *,
         share_of: ShareOf = "steps",
         cause: str = "",
@@ -357,7 +356,7 @@ class Evidence:
             *(kind, cause, found, confidence),
             *told,
             *(share_of, round(cost, 6)),
-            evidence=cast("JsonObject", figures),
+            evidence=figures,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.thresholds import Limits
     from dftrace_ai.analysis.why.model import Kind
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 SHOWN_STEPS: Final = 3
 # The last of a run's steps: one of so many.
@@ -489,7 +488,7 @@ def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
         share_of=second.share_of,
         confidence=second.confidence,
     )
-    both = replace(first, evidence=cast("JsonObject", Input(**figures_of(first, Input), also=also)))
+    both = replace(first, evidence=Input(**figures_of(first, Input), also=also))
     return [both, *(finding for finding in found if finding.kind != "input-bound")]
 
 

@@ -22,7 +22,6 @@ from dftrace_ai.analysis.thresholds import (
     Severity,
     changed_limits,
 )
-from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from dftrace_ai.analysis.steps import Part
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 Kind = Literal[
     "late-rank",
@@ -86,6 +85,15 @@ class FindingLine:
     silence: str = ""
 
 
+if TYPE_CHECKING:
+
+    class Figures(TypedDict):
+        """Those behind a finding: each kind has a type of its own below."""
+
+else:
+    Figures = dict  # the schema says no more of them
+
+
 @dataclass(frozen=True)
 class Finding:
     """Something that costs the training time or memory.
@@ -126,7 +134,7 @@ class Finding:
     what: str = ""
     because: str = ""
     next: str = ""
-    evidence: JsonObject = field(default_factory=dict)
+    evidence: Figures = field(default_factory=Figures)
     ranks: tuple[int, ...] = ()
     rank: int | None = 0
     late_ranks: tuple[LateRank, ...] = ()
@@ -357,10 +365,6 @@ class Lateness(TypedDict):
     waits_ns: int
 
 
-class NoFigures(TypedDict):
-    """Nothing but the share itself."""
-
-
 class SpanShare(TypedDict):
     """What spans of a name take of the whole."""
 
@@ -383,7 +387,7 @@ class SlowItem(TypedDict):
 
     at_us: float
     ns: int
-    args: JsonObject
+    args: dict[str, Json]
 
 
 class Also(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dftrace_ai.analysis.why.judging import judged_of
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
+    Also,
     Finding,
     Input,
     Lateness,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.thresholds import Confidence, Limits
     from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, Others, OwnTime
     from dftrace_ai.analysis.why.model import FindingLine, Kind
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 # What ranks wait in a step is explained by who is late where that is so much of it.
 EXPLAINED: Final = 0.5
@@ -216,7 +216,7 @@ class _JudgedJob:
         if "items_told" in figures:
             # It may not be known for whom these are.
             figures["items_told"] = rank.signs.items or self._others_have_items
-        return replace(finding, evidence=cast("JsonObject", figures))
+        return replace(finding, evidence=figures)
 
     def _not_annotated(
         self, steps: JudgedSteps, finding: Finding, limits: Limits
@@ -226,7 +226,7 @@ class _JudgedJob:
         if steps.misses_loader and self.has_loader and not self._waits:
             figures["lacking"] = ["the loader", *figures["lacking"]]
             figures["by_auto"] = False
-            finding = replace(finding, confidence="low", evidence=cast("JsonObject", figures))
+            finding = replace(finding, confidence="low", evidence=figures)
         elif figures["by_auto"] and steps.unnamed_is_little:
             if steps.is_short:
                 return
@@ -257,12 +257,14 @@ def _in_a_crowd(finding: Finding) -> Finding:
     sure: Confidence = "low" if finding.kind in UNSURE_IN_CROWDS else finding.confidence
     if sure == "high" and finding.kind not in SURE_IN_CROWDS:
         sure = "medium"
-    figures = finding.evidence
+    finding = replace(finding, confidence=sure)
+    figures = figures_of(finding, Input)
     if finding.kind == "input-bound" and "also" in figures:
-        also = Input(**figures_of(finding, Input))["also"]
+        also = figures["also"]
         if also["confidence"] == "high":
-            figures = {**figures, "also": {**also, "confidence": "medium"}}
-    return replace(finding, confidence=sure, evidence=figures)
+            also = Also(**{**also, "confidence": "medium"})
+            return replace(finding, evidence=Input(**{**figures, "also": also}))
+    return finding
 
 
 def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
@@ -509,7 +511,7 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         what=late.what,
         because=because_of(late, waits),
         next=of_line or f"{late.next[:1].upper()}{late.next[1:]}.",
-        evidence=cast("JsonObject", evidence),
+        evidence=evidence,
         ranks=late.ranks,
         rank=shown[0],
         late_ranks=tuple(_late(number, own[number], others) for number in shown if late.ranks),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.why.evidence import at_once
 from dftrace_ai.analysis.why.model import (
+    Figures,
     Input,
-    NoFigures,
     NotAnnotated,
     Optimizer,
     Others,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 # Where the GPU is idle while the host is in one of these, the host is the reason.
 HOST_PARTS: Final[tuple[Part, ...]] = (
@@ -80,18 +79,18 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
             waiting,
             cause=cause.name,
             confidence=sure if cause.name or sure == "low" else "medium",
-            evidence=cast("JsonObject", cause.figures),
+            evidence=cause.figures,
         )
     # What the optimizer's share is, is known; waiting for other ranks inside of it would be another
     # cause.
     hidden = evidence.rank.process.world_size - 1 if evidence.hides_comm else 0
     others = (
         evidence.finding(
-            *("communication-bound", limits["comm"], sums.share("comm"), NoFigures()),
+            *("communication-bound", limits["comm"], sums.share("comm"), Figures()),
             confidence=sure,
         ),
         evidence.finding(
-            *("transfer-bound", limits["transfer"], sums.share("transfer"), NoFigures()),
+            *("transfer-bound", limits["transfer"], sums.share("transfer"), Figures()),
             confidence=sure,
         ),
         evidence.finding(
@@ -128,7 +127,7 @@ def _idle(evidence: Evidence) -> Finding | None:
 def _host_bound(evidence: Evidence) -> Finding | None:
     share = evidence.sums.share(*HOST_PARTS)
     limit = evidence.limits["host"]
-    return evidence.finding("host-bound", limit, share, NoFigures(), confidence=evidence.confidence)
+    return evidence.finding("host-bound", limit, share, Figures(), confidence=evidence.confidence)
 
 
 def _not_annotated(evidence: Evidence) -> Finding | None:
@@ -178,7 +177,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
         return None
     limit = evidence.limits["compute"]
     sure = evidence.confidence
-    found = evidence.finding("compute-bound", limit, share, NoFigures(), confidence=sure)
+    found = evidence.finding("compute-bound", limit, share, Figures(), confidence=sure)
     return found and replace(found, severity="info")
 
 
