@@ -1,13 +1,16 @@
-"""Hundreds of files, few open at a time, none kept in memory; and parts that a recorder deletes while they are read."""
+"""Hundreds of files, each opened once, few at a time, none kept in memory; parts that are deleted while they are read."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
 import resource
+import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +24,14 @@ from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.summary.table import summarise
 from dftrace_ai.analysis.trace_facts import facts_of
 from dftrace_ai.errors import TraceError
+from dftrace_ai.generating import Job, generate
 
 FILES = 500
 SPANS = 20
 MOST_OPEN = 40
+
+# Of inotify: reads and closes are looked at, too, for equal events behind each other are told once.
+IN_ACCESS, IN_CLOSE, IN_OPEN = 0x1, 0x18, 0x20
 
 
 def write_files(folder: Path, count: int, seed: int) -> Path:
@@ -108,6 +115,45 @@ def test_their_order_is_that_of_their_names(many: Path, tmp_path: Path) -> None:
         for folder in (many, again)
     )
     assert text == told
+
+
+def opens_of(path: Path, *words: object) -> int:
+    """How often a command opens a file, by whatever calls."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        added = libc.inotify_add_watch(watch, os.fsencode(path), IN_ACCESS | IN_CLOSE | IN_OPEN)
+        assert added > 0, os.strerror(ctypes.get_errno())
+        done = invoke(*words)
+        assert done.status == 0, done.err
+        seen = b""
+        with suppress(BlockingIOError):
+            while True:
+                seen += os.read(watch, 1 << 20)
+    finally:
+        os.close(watch)
+    return sum(mask == IN_OPEN for _, mask, _, _ in struct.iter_unpack("iIII", seen))
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (("summary",), 1),
+        (("summary", "--by", "step"), 1),
+        (("summary", "--where", "rank = 0"), 1),
+        (("why",), 1),
+        (("report", "--out"), 2),
+        (("ranks",), 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_each_file_is_opened_once_or_twice(
+    tmp_path: Path, words: tuple[str, ...], most: int
+) -> None:
+    generate(Job(ranks=2, steps=40), tmp_path / "out", jobs=1)
+    page = [tmp_path / "page.html"] if "--out" in words else []
+    first = min((tmp_path / "out").glob("*.pfw.gz"))
+    assert 0 < opens_of(first, *words, *page, tmp_path / "out") <= most
 
 
 def used_bytes() -> int:
