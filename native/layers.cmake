@@ -6,7 +6,7 @@ set(text_sources hash json_check json_parts json_string names)
 set(deflating_sources block_deflate gzip_members line_deflate packed_block)
 set(spool_sources new_spool settings spool spool_marker tables)
 set(writing_sources codec header_and_footer line_formatter made_trace open_lines part_index trace_blocks
-                    trace_file trace_parts trace_writer tracks)
+                    trace_file trace_parts trace_writer tracks written_end)
 set(reading_sources adoption live_spool live_text self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources argument_columns call_sets checking event_table general_line hopping labels line_figures line_walk members moments
                            narrow_column nested_tracks packed_columns plain_lines rewriting scanner shown_clock span_sums span_tree thread_spans totals totals_told wall_and_categories)

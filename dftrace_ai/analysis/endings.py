@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.texts import few, time_text
-from dftrace_ai.wording import counted
+from dftrace_ai.errors import TraceError
+from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,11 @@ AS_MANY: Final = 0.9
 QUIET_NS: Final = 10_000_000_000
 QUIET_SHARE: Final = 0.1
 QUIET_STEPS: Final = 20
+ENDS_LETTERS: Final = 400
+# Of few ranks is told which step was their last, for which their files are read, up to this size.
+MOST_LOOKED_INTO: Final = 8
+MOST_READ_BYTES: Final = 256 * 1024 * 1024
+STEP: Final = b'"name":"step","cat":"pipeline"'
 
 
 class _End(NamedTuple):
@@ -38,7 +45,12 @@ class _End(NamedTuple):
 
     @property
     def is_early(self) -> bool:
-        return self.footer.ended in {"exception", "died"}
+        return self.footer.ended in {"exception", "died"} or self.has_status
+
+    @property
+    def has_status(self) -> bool:
+        """Whether it has left in order, and said that something was wrong."""
+        return self.footer.ended in {"exit", "finalize"} and bool(self.footer.exit_status)
 
     @property
     def at_ns(self) -> int:
@@ -46,6 +58,8 @@ class _End(NamedTuple):
 
     def __str__(self) -> str:
         footer = self.footer
+        if self.has_status:
+            return f"{self.who} by exit status {footer.exit_status}"
         if footer.ended == "exception":
             return f"{self.who} by an exception"
         told = [f"signal {footer.signal}"] if footer.signal else []
@@ -54,17 +68,17 @@ class _End(NamedTuple):
 
 
 def early_ends(owners: Owners) -> list[str]:
-    """Return which processes did not end in order, those left out that others had started.
+    """Return which processes did not end in order, those left out that work for others.
 
     Ranks that had left before, as by ``sys.exit``, come first: the others waited for them.
     """
     ends = [
         _End(owner, footer)
         for owner in owners.all
-        if owner.is_last and owners.parent(owner) is None
+        if owner.is_last and not _works_for_another(owner, owners)
         if (footer := owner.files[-1].end.footer) is not None
     ]
-    early = [one for one in ends if one.is_early]
+    early = sorted((one for one in ends if one.is_early), key=lambda one: not one.has_status)
     if not early:
         return []
     first_ns = min(one.at_ns for one in early)
@@ -74,6 +88,7 @@ def early_ends(owners: Owners) -> list[str]:
         for one in ends
         if one.owner.header.rank is not None
         and one.footer.ended in {"exit", "finalize"}
+        and not one.has_status
         and one.at_ns + apart_ns < first_ns
     ]
     told = []
@@ -82,7 +97,43 @@ def early_ends(owners: Owners) -> list[str]:
         for one in sorted(before, key=lambda one: one.at_ns):
             how = "by itself, as by sys.exit" if one.footer.ended == "exit" else "in order"
             told.append(f"{one.who} {how}, {time_text(first_ns - one.at_ns)} before the others")
-    return [*told, *map(str, early)]
+    if len(told) + len(early) > MOST_LOOKED_INTO:
+        return [*told, *map(str, early)]
+    return [*told, *(f"{one}{_after_step(one)}" for one in early)]
+
+
+def ends_told(owners: Owners) -> list[str]:
+    """Return the same as a line, of which there is one at most."""
+    ends = early_ends(owners)
+    return [shortened(f"ended: {'; '.join(ends)}", ENDS_LETTERS)] if ends else []
+
+
+def _works_for_another(owner: Owner, owners: Owners) -> bool:
+    parent = owners.parent(owner)
+    return parent is not None and owner.header.rank in {None, parent.header.rank}
+
+
+def _after_step(end: _End) -> str:
+    """Return behind which step a rank ended, by its last file; nothing where that is not told."""
+    last = b""
+    trace = end.owner.files[-1]
+    if end.owner.header.rank is None or (end.footer.bytes or 0) > MOST_READ_BYTES:
+        return ""
+    try:
+        for text in trace.reader().texts():
+            at = text.rfind(STEP)
+            if at >= 0:
+                last = text[at : text.find(b"\n", at)]
+    except TraceError:
+        return ""
+    step = step_in(last)
+    return "" if step is None else f" after step {step:,}"
+
+
+def step_in(line: bytes) -> int | None:
+    """Return the number of the step that the line of a step tells; None for another line."""
+    found = re.search(rb'"step":(\d{1,18})\b', line)
+    return int(found[1]) if found else None
 
 
 def fewer_steps(counts: Mapping[int, int]) -> list[str]:

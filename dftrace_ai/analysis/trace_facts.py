@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from dftrace_ai.analysis.endings import early_ends
+from dftrace_ai.analysis.endings import ends_told
 from dftrace_ai.analysis.reading.clock_faults import (
     HostClocks,
     believed,
@@ -28,7 +28,6 @@ from dftrace_ai.analysis.reading.trace_file import (
 )
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.errors import TraceError, readable
-from dftrace_ai.wording import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TracePaths
 
 FORMAT: Final = 1
-# Of what is told of how processes ended.
-ENDS_LETTERS: Final = 400
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,6 @@ def facts_of(paths: TracePaths) -> TraceFacts:
     # The first lines of a merged one are of one process, its events of all.
     owners = Owners([trace for trace in readable if not trace.file.merged])
     times = [one for one in times if not one.trace.file.merged]
-    early = shortened("; ".join(early_ends(owners)), ENDS_LETTERS)
     return TraceFacts(
         format=FORMAT,
         files=tuple(files),
@@ -166,7 +162,7 @@ def facts_of(paths: TracePaths) -> TraceFacts:
         notes=(
             *_notes(files),
             *owners.told(""),
-            *([f"ended: {early}"] if early else []),
+            *ends_told(owners),
             *owners.missing_told(),
             *(note for trace in traces for note in trace.file.notes),
             *(f"{trace}: {MADE_OF_OTHERS}" for trace in readable if trace.file.merged),

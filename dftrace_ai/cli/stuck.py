@@ -56,7 +56,7 @@ def command(
     2 the call or its input is wrong.
     """
     from dftrace_ai.live import Observer, find_stuck
-    from dftrace_ai.live.died import died_in
+    from dftrace_ai.live.died import died_in, with_ends
     from dftrace_ai.live.dumps.flight_dumps import dump_files
     from dftrace_ai.live.verdict_words import finding_lines
 
@@ -66,7 +66,7 @@ def command(
             _judge_dumps(files, paths, idle, run or "last", as_json=json)
             return
         observer = Observer(paths, run=run or "last")
-        verdict = find_stuck(observer.look(), idle)
+        verdict = with_ends(find_stuck(observer.look(), idle), paths, run or "last")
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
         for line, _ in finding_lines(died_in(paths or (), run or "last")):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.endings import STEP, step_in
 from dftrace_ai.live.model import NS, OpenSpanStatus
 from dftrace_ai.live.stuck import Finding
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.live.stuck import Verdict
 
 DIED: Final = ("died", "reboot")
 # Of a line as the recorder writes it; arguments stand behind.
@@ -34,18 +37,43 @@ def died_in(paths: Iterable[str | os.PathLike[str]], run: str = "all") -> list[F
     return sorted(died, key=lambda one: (one.rank is None, one.rank or 0, one.host, one.pid))
 
 
+def with_ends(
+    verdict: Verdict, paths: Iterable[str | os.PathLike[str]], run: str = "all"
+) -> Verdict:
+    """Return a verdict that says of ranks without a process how these ended, where traces tell."""
+    if not any(one.what == "missing" for job in verdict.jobs for one in job.findings):
+        return verdict
+    ended = {one.rank: one for one in died_in(paths, run)}
+    jobs = [
+        replace(
+            job,
+            findings=tuple(
+                replace(ended[one.rank], cause=one.cause)
+                if one.what == "missing" and one.rank in ended
+                else one
+                for one in job.findings
+            ),
+        )
+        for job in verdict.jobs
+    ]
+    return replace(verdict, jobs=tuple(jobs))
+
+
 def _last_stand(trace: Trace) -> Finding | None:
     footer, header = trace.end.footer, trace.header
-    if footer is None or header is None or footer.ended not in DIED:
+    if footer is None or header is None or not (footer.ended in DIED or footer.exit_status):
         return None
     last_us = float(footer.alive_us or 0)
     unended = []
+    last_step = b""
     for _, line in trace.lines():
         times = TIMES.search(line)
         if times:
             last_us = max(last_us, float(times[1]) + float(times[2] or 0))
         if b'"ph":"B"' in line:
             unended.append(json.loads(line))
+        elif STEP in line:
+            last_step = line
     begun = max(unended, key=lambda span: (span["tid"] == header.pid, span["ts"]), default=None)
     stack = [span for span in unended if begun and span["tid"] == begun["tid"]]
     base_us = header.time_base_us or 0
@@ -53,7 +81,7 @@ def _last_stand(trace: Trace) -> Finding | None:
         OpenSpanStatus(0, 0, span["name"], span["cat"], round(1e3 * (base_us + span["ts"])), 1)
         for span in sorted(stack, key=lambda span: span["ts"])
     ]
-    steps = [span["args"].get("step") for span in stack if "args" in span]
+    steps = [step_in(last_step), *(span["args"].get("step") for span in stack if "args" in span)]
     last_ns = round(1e3 * (base_us + last_us))
     return Finding(
         what="dead",
@@ -65,4 +93,5 @@ def _last_stand(trace: Trace) -> Finding | None:
         moved_ns=last_ns,
         quiet_s=max(time.time_ns() - last_ns, 0) / NS,
         step=next((step for step in reversed(steps) if isinstance(step, int)), None),
+        exit_status=footer.exit_status,
     )

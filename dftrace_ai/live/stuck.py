@@ -58,6 +58,7 @@ class Finding:
         stands_in, stands_s: where its Python stands and for how long, by ``lines_hz``.
         told_s: of a process of another host, seconds since it told of itself; a dead one may live.
         kernel: how the kernel has the thread: ``sleeps in futex_wait_queue``; empty where unknown.
+        exit_status: by which a process ended that others may wait for; None where unknown.
     """
 
     what: Literal["stuck", "dead", "goes on", "missing"]
@@ -78,6 +79,7 @@ class Finding:
     stands_s: float = 0.0
     told_s: float | None = None
     kernel: str = ""
+    exit_status: int | None = None
 
     @property
     def place(self) -> str:
@@ -284,9 +286,16 @@ def _process(one: Finding | RankStatus) -> _Process:
     return one.host, one.rank, one.pid
 
 
+def _starters(processes: Sequence[RankStatus]) -> set[_Process]:
+    """Return those that have started ranks, and are none."""
+    return {(one.host, None, one.parent_pid) for one in processes if one.rank is not None}
+
+
 def _missing(processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]) -> list[Finding]:
     sizes = {process.world_size for process in processes if process.world_size is not None}
-    known = {process.rank for process in processes} | {process.rank for process in hidden}
+    starters = _starters(processes)
+    known = {process.rank for process in processes if _process(process) not in starters}
+    known |= {process.rank for process in hidden}
     # Of which ranks the hidden processes are is not always known.
     if len(sizes) != 1 or None in known:
         return []
@@ -326,7 +335,7 @@ def _stuck_elsewhere(found: Sequence[Finding], waiting: _Waiters) -> list[Findin
 def _going_on(
     found: Sequence[Finding], processes: Sequence[RankStatus], waiting: _Waiters
 ) -> list[Finding]:
-    known = {_process(one) for one in found}
+    known = {_process(one) for one in found} | _starters(processes)
     elsewhere = [
         replace(
             finding_of("goes on", process, process.main),

@@ -70,7 +70,8 @@ def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Findings that are told in one line, the largest group first, causes last."""
     groups: dict[object, list[Finding]] = {}
     for one in findings:
-        key = (one.what, one.worker, one.thread, one.place, one.cause, _is_silent(one))
+        where = one.exit_status or one.place
+        key = (one.what, one.worker, one.thread, where, one.cause, _is_silent(one))
         if _is_silent(one):
             # A whole host falls silent at once.
             groups.setdefault(key, []).append(one)
@@ -107,6 +108,12 @@ def _group_in_words(group: list[Finding]) -> str:
     if first.thread:
         place += f" on thread {first.thread}"
     if len(group) == 1:
+        if first.exit_status:
+            after = "" if first.step is None else f" after step {first.step:,}"
+            return (
+                f"{first.label} ended by exit status {first.exit_status}{after}, "
+                f"{age_text(first.quiet_s)} ago"
+            )
         if first.what == "dead":
             words = f"{first.label} died {place}, last sign of life {age_text(first.quiet_s)} ago"
         elif first.what == "goes on":
@@ -120,6 +127,9 @@ def _group_in_words(group: list[Finding]) -> str:
         return words
     age = _ages(group)
     who, named = _who(group)
+    if first.exit_status:
+        status = first.exit_status
+        return f"{len(group)} {who} ended by exit status {status}, {age} ago: {named}"
     verb = "died " if first.what == "dead" else ""
     ago = f", last sign of life {age} ago" if first.what == "dead" else f" for {age}"
     return f"{len(group)} {who} {verb}{place}{ago}: {named}"

@@ -20,7 +20,15 @@ from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.masking import masked_words
 from dftrace_ai.run.emitting import time_us
 from dftrace_ai.run.layout import find_layout
-from dftrace_ai.run.ranks import RankInfo, find_rank, is_on_one_host, restart_of, spans_hosts
+from dftrace_ai.run.ranks import (
+    RankInfo,
+    find_rank,
+    is_on_one_host,
+    is_told_better,
+    rank_of_groups,
+    restart_of,
+    spans_hosts,
+)
 from dftrace_ai.run.run import (
     LAUNCH_VARIABLE,
     OF_JOB,
@@ -123,6 +131,9 @@ def absolute(path: Path) -> Path:
 def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSettings:
     """Work the configuration out into what the native core needs."""
     found = find_rank()
+    by_groups = rank_of_groups()
+    if by_groups is not None and is_told_better(by_groups, found):
+        found = by_groups
     rank = RankInfo(
         found.rank if config.rank is None else config.rank,
         found.world_size if config.world_size is None else config.world_size,
@@ -152,6 +163,7 @@ def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSet
         "of_process": {},
         "config": _for_children(config),
         "rank": rank._asdict(),
+        "rank_given": config.rank is not None,
         "layout": config.layout or find_layout(every_mesh=True),
         "layout_given": config.layout is not None,
         "data_dir": config.data_dir,
@@ -240,6 +252,7 @@ def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
             return None
         settings["run"], offset = environ[RUN_VARIABLE].split("-")
         settings["clock"]["epoch_offset_ns"] = int(offset)
+        settings["rank_given"] = False
         settings["inheritable"] = {
             name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)
         }

@@ -14,92 +14,18 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
-from dftrace_ai.run.emitting import is_recording, metadata
 from dftrace_ai.run.hooks import Hook, close_hooks, end_hooks, register
-from dftrace_ai.run.late_import import when_imported
-from dftrace_ai.run.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
+from dftrace_ai.run.known_late import late_layout
 from dftrace_ai.run.run import RUN_VARIABLE, current_run
 from dftrace_ai.wording import briefly, escaped, quoted, tell, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import CodeType, FrameType
 
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.run.run import Run
     from dftrace_ai.spools.outcome_types import WriteOutcome
-
-
-# What the run that is on has been told late, and how to give the watching up.
-_told = ""
-_watching: list[Callable[[], None]] = []
-
-
-def late_layout(run: Run) -> str:
-    """Return the layout that became known when the run was on; empty where none did."""
-    return _told if run is current_run() else ""
-
-
-def _watch(run: Run) -> None:
-    """Have what becomes known from now on written down."""
-    global _told
-    _told = ""
-    if run._settings is None or run._settings["layout_given"]:
-        return
-    for module, owner, function in (
-        (MESHES, "DeviceMesh", "__init__"),
-        (MEGATRON, "", "initialize_model_parallel"),
-        (ENGINES, "DeepSpeedEngine", "__init__"),
-    ):
-        swap = functools.partial(_swap, module, owner, function)
-        _watching.append(when_imported(module, swap))
-
-
-def _swap(module: str, owner: str, function: str) -> None:
-    holder: Any = sys.modules.get(module)
-    holder = getattr(holder, owner, None) if owner else holder
-    original = getattr(holder, function, None)
-    # In a compiled function nothing of this is left.
-    compiling = getattr(sys.modules.get("torch.compiler"), "is_compiling", None)
-    if original is None or compiling is None:
-        return
-
-    @functools.wraps(original)
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if not compiling() and is_recording():
-            if module == MESHES:
-                note_mesh(args[0])
-            _tell()
-        return result
-
-    def restore() -> None:
-        if getattr(holder, function, None) is watched:
-            setattr(holder, function, original)
-
-    setattr(holder, function, watched)
-    _watching.append(restore)
-
-
-def _tell() -> None:
-    global _told
-    run = current_run()
-    if run is None or run._settings is None:
-        return
-    layout = find_layout(every_mesh=False)
-    if layout and layout not in {_told, run._settings["layout"]}:
-        _told = layout
-        metadata("layout", layout)
-
-
-def _give_up(run: Run) -> None:
-    if run._settings is not None and not run._settings["layout_given"] and run._number:
-        _tell()
-    while _watching:
-        _watching.pop()()
-
-
-register(Hook("the parallel layout", _watch, _give_up))
 
 
 def end(run: Run, ended: str, error: BaseException | None) -> None:
@@ -144,7 +70,7 @@ def _complete_trace(
 ) -> WriteOutcome:
     layout = late_layout(run)
     outcome = (
-        _native.finish(run._number, ended, "", None, "", layout)
+        _native.finish(run._number, ended, "", None, "", layout, _status_on_its_way(ended))
         if error is None
         else _native.finish(run._number, "exception", *told_of(error), layout)
     )
@@ -251,6 +177,18 @@ def _not_complete(outcome: WriteOutcome, settings: RunSettings) -> str:
         place = os.path.dirname(outcome["spool_path"])
         where_to = f"; DFTRACE_SPOOL_DIR={quoted(place)} dftrace recover DIR adds them"
     return f"{told}; {kept} events are kept in {quoted(outcome['spool_path'])}{where_to}"
+
+
+def _status_on_its_way(ended: str) -> int:
+    """Return the status by which a child of multiprocessing leaves; -1 for 0, and where unknown.
+
+    Its finalizers are run on the way out; those of other programs before the status is known to
+    anybody but the C library, which has the core write it down.
+    """
+    error = sys.exc_info()[1]
+    if ended != "exit" or not isinstance(error, SystemExit) or error.code is None:
+        return -1
+    return ((error.code & 0xFF) if isinstance(error.code, int) else 1) or -1
 
 
 # The innermost frames, and the end of what they make, are what one looks for.

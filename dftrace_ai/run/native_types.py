@@ -35,6 +35,7 @@ class RunSettings(TypedDict):
     of_process: CoreSettings  # and what of this one
     config: dict[str, Fact]  # the settings that were given, for children
     rank: dict[str, Fact]  # `dftrace_ai.run.ranks.RankInfo`, by name
+    rank_given: bool  # by the settings: what groups know does not count
     layout: str  # the rank in each dimension, such as ``dp=0,pp=1``; empty where unknown
     layout_given: bool  # by the settings: what frameworks know does not count
     data_dir: str | None

@@ -1,10 +1,11 @@
-"""Which rank this process is, found from what its launcher put into the environment."""
+"""Which rank this process is: by what its launcher put into the environment, or by its groups."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,35 @@ def find_rank(environ: Mapping[str, str] | None = None) -> RankInfo:
             found, number_of(variables.get(size)), number_of(variables.get(local)), launcher
         )
     return RankInfo()
+
+
+GROUPS = "torch.distributed.distributed_c10d"
+OF_GROUPS = "torch.distributed"
+
+
+def rank_of_groups() -> RankInfo | None:
+    """Return the place in the group of all ranks; None where there is none, or no torch."""
+    groups: Any = sys.modules.get(GROUPS)
+    try:
+        if groups is None or not groups.is_initialized():
+            return None
+        rank, size = groups.get_rank(), groups.get_world_size()
+    except (AttributeError, RuntimeError, ValueError):
+        return None  # in the middle of an import, or of the end of a group
+    if not 0 <= rank < size < 2**31:
+        return None
+    return RankInfo(int(rank), int(size), number_of(os.environ.get("LOCAL_RANK")), OF_GROUPS)
+
+
+def is_told_better(by_groups: RankInfo, by_launcher: RankInfo) -> bool:
+    """Return whether groups know the rank where launchers do not, or know another process by it.
+
+    Who has one task a node, and starts the ranks of each by itself, has in all of these the rank of
+    the node. A smaller group is one of some ranks.
+    """
+    if by_launcher.rank is None or by_groups.rank == by_launcher.rank:
+        return by_launcher.rank is None
+    return (by_groups.world_size or 0) >= (by_launcher.world_size or 0)
 
 
 class JobName(NamedTuple):

@@ -214,6 +214,12 @@ class HeaderFacts(NamedTuple):
         """Read the arguments of a header line, whoever wrote it."""
         return _sensible(cls, args)
 
+    def placed(
+        self, rank: int | None, world_size: int | None, local_rank: int | None
+    ) -> HeaderFacts:
+        """Return the same of this rank."""
+        return self._replace(rank=rank, world_size=world_size, local_rank=local_rank)
+
 
 class FooterFacts(NamedTuple):
     """What a closing line says, in its order, of its file; None for what it does not say."""
@@ -268,6 +274,9 @@ class FooterFacts(NamedTuple):
         int | None, Said("A process that died is known to have lived then.", least=1)
     ] = None
     layout: Annotated[str | None, Said("As in the header, known later.")] = None
+    rank: Annotated[int | None, Said("As in the header, known later.", least=0)] = None
+    world_size: Number = None
+    local_rank: Number = None
     ntp: Annotated[Ntp | None, Said("As in the header, at the end.")] = None
 
     @classmethod
@@ -280,6 +289,23 @@ class FooterFacts(NamedTuple):
         """The counts that mean a loss and are above zero, by name."""
         counts = {loss.member: getattr(self, loss.member) for loss in LOSSES}
         return {name: count for name, count in counts.items() if count}
+
+
+LATE_RANK: Final = "rank"
+"""The key of the ``CM`` line that tells a rank which became known late: ``3 of 8``."""
+
+
+def late_rank_of(event: EventLine) -> tuple[int, int] | None:
+    """Return the rank and the size of the world that a line tells; None for any other."""
+    args = event.get("args")
+    if event.get("name") != CUSTOM_METADATA or event.get("ph") != "M" or not isinstance(args, dict):
+        return None
+    value = args.get("value")
+    if args.get("name") != LATE_RANK or not isinstance(value, str):
+        return None
+    rank, _, size = value.partition(" of ")
+    short = len(value) < 32 and value.isascii()
+    return (int(rank), int(size)) if short and rank.isdigit() and size.isdigit() else None
 
 
 def header_of(event: EventLine) -> HeaderFacts | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.endings import fewer_steps
+from dftrace_ai.analysis.endings import ends_told, fewer_steps
 from dftrace_ai.analysis.executors.lots import Piece
 from dftrace_ai.analysis.ranks.kept import Kept, read_kept, write_kept
 from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
@@ -305,6 +305,7 @@ class _Reading:
         """Return all ranks of the job."""
         ranks = self.ranks()
         notes = [*self._job.facts.notes, *(self._spread.left_out if self._spread else ())]
+        notes += ends_told(self._traces.owners)
         nameless = len(self._nameless)
         if nameless == 1 and not ranks:
             return RanksOfJob.of(self._nameless, notes)  # a training by itself

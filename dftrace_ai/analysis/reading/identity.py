@@ -425,6 +425,7 @@ def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]
     """Yield the files of each process, and whether they say of which one they are."""
     found: dict[tuple[Hashable, ...], list[list[Trace]]] = defaultdict(list)
     for (folder, base), files in recordings_of(traces).items():
+        _know_places(files)
         header = _first_header(files)
         copy = files[0].file.copy
         if header.run is not None:
@@ -444,6 +445,16 @@ def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]
             else:
                 same += files
         yield from ((files, True) for files in processes)
+
+
+def _know_places(files: Sequence[Trace]) -> None:
+    """Have all parts say which rank they are of where the last one alone knows it."""
+    last = files[-1].said
+    for trace in files[:-1] if last.rank is not None else ():
+        said = trace.said
+        same = (said.run, said.pid, said.process_start) == (last.run, last.pid, last.process_start)
+        if same and said.rank != last.rank:
+            trace.know_place(last)
 
 
 def _by_key(files: Sequence[Trace], base: str) -> dict[tuple[Hashable, ...], list[Trace]]:

@@ -10,7 +10,7 @@ import orjson
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
 from dftrace_ai.analysis.reading.trace_file import EMPTY, Tear
-from dftrace_ai.trace_format.header_and_footer import header_of
+from dftrace_ai.trace_format.header_and_footer import header_of, late_rank_of
 from dftrace_ai.trace_format.json_types import is_object
 
 if TYPE_CHECKING:
@@ -182,11 +182,31 @@ HEADER_LINES = 64
 
 # As the recorder writes it, and as others do.
 HEADER_NAME = b'"dftrace"'
+LATE_RANK_NAME = b'"rank"'
 
 
 def read_header(file: TraceFile) -> HeaderFacts | None:
     """Read the header of a trace; None where the first lines hold none."""
     return header_in(line for _, line in islice(TraceReader(file).lines(), HEADER_LINES))
+
+
+# A rank that became known late did so before the first step, in the first of what is recorded.
+LATE_RANK_BYTES = 8 * 1024 * 1024
+
+
+def read_late_rank(file: TraceFile) -> tuple[int, int] | None:
+    """Read the rank, and the size of the world, that a line of a trace tells; None for none."""
+    read = 0
+    for _, line in TraceReader(file).lines():
+        if LATE_RANK_NAME in line:
+            event = event_of(line)
+            found = late_rank_of(event) if event else None
+            if found is not None:
+                return found
+        read += len(line)
+        if read > LATE_RANK_BYTES:
+            break
+    return None
 
 
 def header_in(lines: Iterable[bytes]) -> HeaderFacts | None:

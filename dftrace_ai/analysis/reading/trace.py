@@ -6,7 +6,7 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.reading.reader import TraceReader, read_header
+from dftrace_ai.analysis.reading.reader import TraceReader, read_header, read_late_rank
 from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
@@ -69,7 +69,28 @@ class Trace:
         """
         if self.file.copy and self.file.copy.header:
             return self.file.copy.header
-        return self.file.header or read_header(self.file)
+        header = self.file.header or read_header(self.file)
+        return header and self._with_late_rank(header)
+
+    def _with_late_rank(self, header: HeaderFacts) -> HeaderFacts:
+        """Return the header with the rank that process groups made known after it was written."""
+        # What starts one process for each rank says which of its host that is, and knows it.
+        is_sure = header.local_rank is not None and header.launcher != "slurm"
+        if header.run is None or (header.rank is not None and is_sure):
+            return header
+        footer = self.end.footer
+        if footer is None:  # it is not closed yet
+            found = read_late_rank(self.file)
+            return header if found is None else header.placed(*found, None)
+        if footer.rank is None:
+            return header
+        return header.placed(footer.rank, footer.world_size, footer.local_rank)
+
+    def know_place(self, header: HeaderFacts) -> None:
+        """Take in which rank it is of, as another part of the same recording says."""
+        self.__dict__["header"] = self.said.placed(
+            header.rank, header.world_size, header.local_rank
+        )
 
     @property
     def said(self) -> HeaderFacts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.endings import fewer_steps, quiet_end
+from dftrace_ai.analysis.endings import ends_told, fewer_steps, quiet_end
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
@@ -281,7 +281,7 @@ def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
 
 
 def _ends_told(job: _JudgedJob, facts: JobFacts, traces: TraceSet) -> Iterator[str]:
-    """Yield that ranks have fewer steps than others, and that there were none for long."""
+    """Yield that ranks have fewer steps than others, how they ended, and none for long."""
     steps = {rank.number: rank.steps for rank in job.ranks if rank.steps is not None}
     if not job.names:
         yield from fewer_steps({number: one.facts.count for number, one in steps.items()})
@@ -291,6 +291,9 @@ def _ends_told(job: _JudgedJob, facts: JobFacts, traces: TraceSet) -> Iterator[s
         quiet = quiet_end(traces.owners, *times)
         if quiet:
             yield quiet
+            return
+    if len(steps) > 1 and not job.names:
+        yield from ends_told(traces.owners)
 
 
 def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[str]) -> Verdict:

@@ -112,11 +112,13 @@ PyObject* finish(PyObject*, PyObject* arguments) {
     const char* how = nullptr;
     const char *error = "", *message = nullptr, *stack = "", *layout = "";
     Py_ssize_t message_bytes = 0, stack_bytes = 0;
-    if (!PyArg_ParseTuple(arguments, "Ks|sz#s#s", &number, &how, &error, &message, &message_bytes, &stack,
-                          &stack_bytes, &layout))
+    int exit_status = -1;
+    if (!PyArg_ParseTuple(arguments, "Ks|sz#s#si", &number, &how, &error, &message, &message_bytes, &stack,
+                          &stack_bytes, &layout, &exit_status))
         return nullptr;
     Ending ending{how, error};
     ending.layout = layout;
+    ending.exit_status = exit_status;
     if (message) {
         ending.details = ",\"message\":";
         append_json_string(ending.details, {message, static_cast<std::size_t>(message_bytes)});
@@ -139,6 +141,16 @@ PyObject* finish(PyObject*, PyObject* arguments) {
     // Meanwhile another thread may have begun the next run, whose signal it is now.
     if (ends && taken == dump_signals_taken) set_dump_signal(0);
     return no_memory ? PyErr_NoMemory() : outcome_dict(outcome);
+}
+
+// None of the numbers is below 0 where it is known.
+PyObject* know_place(PyObject*, PyObject* arguments) {
+    int rank = -1, world_size = -1, local_rank = -1;
+    if (!PyArg_ParseTuple(arguments, "iii", &rank, &world_size, &local_rank)) return nullptr;
+    const std::shared_ptr<Session> session = held_session();
+    if (!session || rank < 0) Py_RETURN_FALSE;
+    session->header().late_place.know(rank, world_size, local_rank);
+    Py_RETURN_TRUE;
 }
 
 PyObject* is_on(PyObject*, PyObject*) { return PyBool_FromLong(run_is_on()); }
@@ -305,8 +317,11 @@ PyObject* seconds_of_children(PyObject*, PyObject*) {
 PyMethodDef run_functions[] = {
     {"start", or_memory_error<start>, METH_O, "start(settings): turn recording on; the number of the run."},
     {"finish", or_memory_error<finish>, METH_VARARGS,
-     "finish(number, ended, error='', message=None, stack='', layout=''): turn that run's recording off and "
-     "complete the trace."},
+     "finish(number, ended, error='', message=None, stack='', layout='', exit_status=-1): turn that run's "
+     "recording off and complete the trace."},
+    {"know_place", know_place, METH_VARARGS,
+     "know_place(rank, world_size, local_rank): which rank the process is, -1 for what is unknown; False "
+     "before the first record."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
     {"run_number", number_of_run, METH_NOARGS, "The number of the run that is on; 0 for none."},
     {"current_run", current_run, METH_NOARGS, "The Run object that exchange_run put there, or None."},

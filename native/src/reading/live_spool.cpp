@@ -20,6 +20,7 @@
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/system/host_name.hpp"
 #include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_parts.hpp"
 #include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
@@ -429,6 +430,16 @@ std::string kernel_of(std::uint32_t pid, std::uint32_t tid) {
     return found;
 }
 
+// In place of what stands there by that name.
+void put_member(std::string& members, std::string_view key, std::uint32_t number) {
+    const std::string text = std::to_string(number);
+    const std::string_view there = json_member(members, key);
+    if (there.empty())
+        members.append(",\"").append(key).append("\":").append(text);
+    else
+        members.replace(static_cast<std::size_t>(there.data() - members.data()), there.size(), text);
+}
+
 }  // namespace
 
 LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
@@ -443,6 +454,7 @@ LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
     spool.host = settings.host;
     spool.run = text_of(h.run, sizeof h.run);
     spool.header = is_json_members(settings.header_json) ? settings.header_json : std::string();
+    for (const auto& [key, number] : h.late_place.members()) put_member(spool.header, key, number);
     spool.state = state_of(copy, settings);
     spool.prefix = settings.prefix;
     spool.trace_path = h.trace_paths[h.last_mark().part % 2].get();

@@ -2,6 +2,7 @@
 #include "dftrace/recording/runtime.hpp"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,6 +56,8 @@ struct Run {
     std::mutex finishing;        // held while a run is completed
     std::uint64_t finished = 0;  // the run that was completed last, and what became of it
     Outcome outcome;
+    std::unique_ptr<WrittenEnd> written_end;  // of that run, where its process has yet to exit
+    pid_t end_of = 0;
     // All that this process has: also those of runs that are over, as long as somebody holds them. A child
     // may be forked at any moment: the list is whole after each store.
     std::mutex sessions_mutex;
@@ -93,6 +96,23 @@ void end_session(Listed* ended) noexcept {
     }
     delete ended;
 }
+
+#ifdef __GLIBC__
+// By which status a process exits is known when its trace is complete.
+void tell_exit_status(int status, void*) {
+    Run& r = run();
+    const std::unique_lock lock(r.finishing, std::try_to_lock);
+    if (lock && (status & 0xff) && r.written_end && r.end_of == getpid())
+        std::exchange(r.written_end, nullptr)->tell_exit_status(status & 0xff);
+}
+
+void hear_of_exit() {
+    static const int heard = on_exit(tell_exit_status, nullptr);
+    static_cast<void>(heard);
+}
+#else
+void hear_of_exit() {}
+#endif
 
 std::shared_ptr<Session> new_session(Run& r) {
     // All memory is taken before the drain thread starts.
@@ -242,6 +262,8 @@ Outcome complete_run(Ending ending, std::uint64_t number) {
         r.stopped.erase(found);
     }
     Outcome outcome;
+    r.written_end.reset();
+    const bool may_exit = ending.how != "exception" && ending.exit_status < 0;
     try {
         if (session) session->finish(std::move(ending), outcome);
     } catch (const std::bad_alloc&) {
@@ -251,6 +273,11 @@ Outcome complete_run(Ending ending, std::uint64_t number) {
         std::lock_guard lock(r.sessions_mutex);
         for (Listed* each = r.sessions; each; each = each->next)
             each->stays |= &*each->session == session.get();
+    }
+    if (session && may_exit && !outcome.abandoned && outcome.error.empty()) {
+        r.written_end = session->take_written_end();
+        r.end_of = getpid();
+        hear_of_exit();
     }
     r.finished = number;
     r.outcome = std::move(outcome);

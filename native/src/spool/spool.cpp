@@ -101,6 +101,16 @@ void check_spool_header(const SpoolHeader& h) {
     if (h.unit_size != unit_bytes || h.record_size != sizeof(Record)) throw std::runtime_error("not a spool");
 }
 
+std::vector<std::pair<std::string_view, std::uint32_t>> LatePlace::members() const {
+    const std::uint32_t known = rank.load(std::memory_order_acquire);
+    std::vector<std::pair<std::string_view, std::uint32_t>> found;
+    if (!known) return found;
+    found.emplace_back("rank", known - 1);
+    if (const std::uint32_t size = world_size) found.emplace_back("world_size", size - 1);
+    if (const std::uint32_t local = local_rank) found.emplace_back("local_rank", local - 1);
+    return found;
+}
+
 std::vector<ClockSegment> clock_segments_of(const SpoolHeader& h) {
     const std::uint32_t total = h.clock_segments.load(std::memory_order_acquire);
     const std::uint32_t kept = std::min(total, max_clock_segments);

@@ -155,6 +155,8 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
         text.append(",\"layout\":");
         append_json_string(text, ending.layout);
     }
+    if (ending.place)
+        for (const auto& [key, number] : ending.place->members()) member(key, number);
     text += json_of(keeping);
     out.append(text + "}}\n");
 }

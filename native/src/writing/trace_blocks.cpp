@@ -211,6 +211,7 @@ int TraceBlocks::next_part() {
     ByteBuffer end;
     Ending ending{"rotated"};
     ending.earlier_events = events_of(parts_.earlier_lines());
+    ending.place = &header_.late_place;
     const ClockKeeping keeping = tell_clocks_at_end(end);
     formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()),
                       parts_.plain_bytes() + end.size(), parts_.file_bytes(), ending, parts_.part(), keeping);
@@ -299,12 +300,23 @@ int TraceBlocks::finish(const Ending& ending, OpenLines& open_lines) {
     }
     Ending told = ending;
     told.earlier_events = events_of(parts_.earlier_lines());
+    told.place = &header_.late_place;
     const ClockKeeping keeping = tell_clocks_at_end(gathered_.text);
     formatter_.footer(gathered_.text, lines(), difference(header_.losses(), parts_.told()),
                       parts_.plain_bytes() + gathered_.text.size(), parts_.file_bytes(), told, parts_.part(),
                       keeping);
     enter(TraceStage::complete);
-    return flush();
+    auto end = std::make_unique<WrittenEnd>();
+    end->from = parts_.file_bytes();
+    end->text = gathered_.text.view();
+    end->facts = facts_of_lines(gathered_.text, gathered_.reach);
+    if (const int error = flush()) return error;
+    end->path = parts_.path();
+    end->file = parts_.file();
+    end->to = parts_.file_bytes();
+    end->codec = std::move(codec_);
+    written_end_ = std::move(end);
+    return 0;
 }
 
 int TraceBlocks::resume(std::string* tail) {

@@ -121,6 +121,11 @@ class Session {
         drain_.abandon_in_child();
     }
 
+    // When it is finished, and complete.
+    std::unique_ptr<WrittenEnd> take_written_end() noexcept {
+        return flow_.writer().blocks().take_written_end();
+    }
+
     Written written() { return flow_.writer().parts().written(); }
     SpoolHeader& header() noexcept { return spool_.header(); }
     const std::string& spool_path() const noexcept { return spool_.path(); }

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dftrace/spool/record.hpp"
@@ -188,6 +189,22 @@ struct TracePath {
 // How a process ended its run, which stays in the spool where the trace could not take the rest.
 enum class AskedEnd : std::uint32_t { none = 0, finalize = 1, exit = 2, exception = 3 };
 
+// The process among the ranks, where that became known when the spool was there: each number + 1, 0 for
+// unknown. Set once, the rank last.
+struct LatePlace {
+    std::atomic<std::uint32_t> rank, world_size, local_rank;
+
+    // Below 0 for unknown; what is known already stays.
+    void know(int its_rank, int its_world_size, int its_local_rank) noexcept {
+        if (rank.load(std::memory_order_relaxed)) return;
+        world_size = static_cast<std::uint32_t>(its_world_size + 1);
+        local_rank = static_cast<std::uint32_t>(its_local_rank + 1);
+        rank.store(static_cast<std::uint32_t>(its_rank) + 1, std::memory_order_release);
+    }
+    // Members of a header's arguments, of which there are none before the rank is known.
+    std::vector<std::pair<std::string_view, std::uint32_t>> members() const;
+};
+
 struct SpoolHeader {
     std::uint64_t magic;
     std::uint32_t version;
@@ -224,6 +241,7 @@ struct SpoolHeader {
     TracePath trace_paths[2];  // part p of the trace is named in [p % 2]
     std::uint32_t settings_bytes;
     char settings[32 * 1024];  // what a reader needs to write the lines as this process would
+    LatePlace late_place;      // all 0 in spools of before
 
     Losses losses() const noexcept {
         return {dropped.load(), waits.load(), unmatched_stops.load(), args_sanitised.load(),

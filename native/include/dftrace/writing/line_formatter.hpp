@@ -25,6 +25,7 @@ struct Ending {
     std::string layout = {};        // of the process among the ranks, where it became known late
     int write_error = 0;            // why the process could not write the rest itself; an errno
     std::uint64_t earlier_events = 0;  // in the parts before
+    const LatePlace* place = nullptr;  // among the ranks, where it became known late
 };
 
 // Lines that are events.

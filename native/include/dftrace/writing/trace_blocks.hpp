@@ -24,6 +24,7 @@
 #include "dftrace/writing/part_index.hpp"
 #include "dftrace/writing/trace_parts.hpp"
 #include "dftrace/writing/tracks.hpp"
+#include "dftrace/writing/written_end.hpp"
 
 namespace dftrace {
 
@@ -113,6 +114,8 @@ class TraceBlocks {
     int put_tail(std::string_view lines);
     // `open`: what is told of them as it stands at the end of the file.
     int finish(const Ending& ending, OpenLines& open);
+    // What `finish` has written, once; nullptr where it has not.
+    std::unique_ptr<WrittenEnd> take_written_end() noexcept { return std::move(written_end_); }
     // Goes on behind what the spool's marks tell of, and adds what stands there to `tail`. 0 or an errno.
     int resume(std::string* tail);
 
@@ -188,6 +191,7 @@ class TraceBlocks {
     unsigned threads_ahead_ = 0;
     std::unique_ptr<BlocksAhead> ahead_;  // from the first full block on
     GatheredBlock spare_;                 // one that is written: its memory is used again
+    std::unique_ptr<WrittenEnd> written_end_;
 };
 
 }  // namespace dftrace

@@ -90,6 +90,10 @@ class TraceParts {
     // The part has its first block.
     bool begun() const noexcept { return file_.is_open() && file_.bytes() != 0; }
     const std::string& path() const noexcept { return path_; }
+    // That file; none where nothing was written.
+    FileIdentity file() const noexcept {
+        return written_parts_.empty() ? FileIdentity() : written_parts_.back().file;
+    }
     // In a forked child: closes the parent's file.
     void abandon() noexcept { file_.close(); }
     std::uint32_t part() const noexcept { return part_; }
