@@ -60,8 +60,10 @@ def _collective(
     seq: Number,
     parent: str = "",
 ) -> Event:
-    args = f',"group":"{group}","epoch":0,"step":%d,"bytes":{size},"nth":%d,"seq":%d,"late_us":%t'
-    numbers = (STEP, seq, seq, Number(told="late"))
+    # Within a backward DDP waits by itself, and ends are seen by looking; else the program waits.
+    end = "late_us" if parent else "waited_us"
+    args = f',"group":"{group}","epoch":0,"step":%d,"bytes":{size},"nth":%d,"seq":%d,"{end}":%t'
+    numbers = (STEP, seq, seq, Number(told="late" if parent else "took"))
     return Event("X", name, "comm", LANES + lane, *times, args, numbers, parent)
 
 

@@ -68,11 +68,12 @@ class Judged:
         for finding in found:
             what, following = sentences_of(finding, self._places, self._lateness.steady)
             worded.append(replace(finding, what=what, next=following))
-        # What ranks lose by turns depends on who else uses their hosts, a bubble on the schedule.
-        has_bubble = any(one.kind == "bubble" for one in worded)
-        return tuple(
-            sorted(worded, key=lambda one: (has_bubble and one.kind == "jitter", *_order(one)))
-        )
+        # What ranks lose by turns depends on who else uses their hosts, a bubble on the schedule;
+        # what a slow link costs is its own.
+        bubble = max((one.cost for one in worded if one.kind == "bubble"), default=None)
+        of_link = max((one.cost for one in worded if one.kind == "link"), default=0.0)
+        behind = {"jitter": 2, "bubble": int(of_link >= bubble)} if bubble is not None else {}
+        return tuple(sorted(worded, key=lambda one: (behind.get(one.kind, 0), *_order(one))))
 
     def slight(self) -> Iterator[str]:
         """Yield who is late as a rule and costs little."""

@@ -38,7 +38,7 @@ LIMITS: Final[Limits] = {
     "cost": Limit(0.05, 0.15),
     # Of a thousand ranks that differ by 2 % at random the last one costs 6 to 9 %.
     "rotating": Limit(0.10, 0.25),
-    "link": Limit(0.03, None),
+    "link": Limit(0.03, 0.15),
     # This is no share: so many steps are needed, and so many for high confidence.
     "steps": Limit(20, 50),
 }

@@ -181,8 +181,10 @@ def _of_many(run: Run, work: Work, shares: Shares, excess: Integers, least: floa
     if shares.rank >= max(least, shares.both):
         late = np.flatnonzero(excess >= MOST_OF_IT * excess.max())
         ranks = tuple(run.gathered.places[at].rank for at in late.tolist())
-        if len(late) <= (len(excess) - 1) // 2:
-            return _of_ranks(run, work, shares.rank, ranks)
+        found = _of_ranks(run, work, shares.rank, ranks)
+        # Of two hosts one is half of the ranks.
+        if len(late) <= (len(excess) - 1) // 2 or len(found.hosts) == 1:
+            return found
         return _with_excess(run, work, Cause("split", shares.rank, ranks=ranks))
     if shares.both >= least:
         return Cause("jitter", shares.both)

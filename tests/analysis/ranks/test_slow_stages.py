@@ -1,7 +1,8 @@
-"""Pipelines of one rank a stage: what a slow one costs, and whom a busy host stops by turns."""
+"""Pipelines: what a slow stage costs, whom a busy host stops by turns; and a slow link, or host."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from itertools import count
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from analysis.ranks.made_schedules import TRANSFER, pipeline
+from safety.commands import invoke
 
 from dftrace_ai.analysis import ranks, whatif, why
 
@@ -79,3 +81,18 @@ def test_messages_that_were_waited_for_tell_how_fast_links_are(tmp_path: Path) -
     assert row.busbw_gbs == pytest.approx(1024 / TRANSFER, rel=0.01)
     assert row.transfer_ns is not None
     assert row.transfer_ns.p50 == pytest.approx(TRANSFER, rel=0.01)
+
+
+def test_a_slow_link_of_a_stage_is_told_and_not_the_stage(tmp_path: Path) -> None:
+    made = ("--ranks", "8", "--pp", "4", "--per-host", "2", "--steps", "30")
+    assert invoke("generate", tmp_path / "made", *made, "--cause", "link:2:2000").status == 0
+    found = json.loads(invoke("ranks", tmp_path / "made", "--json").out)["findings"]
+    assert [one["kind"] for one in found] == ["link", "bubble"]
+    assert (found[0]["ranks"], found[0]["severity"]) == ([4, 5], "critical")
+
+
+def test_one_host_of_two_is_a_node_with_even_work_too(tmp_path: Path) -> None:
+    made = ("--ranks", "4", "--per-host", "2", "--steps", "30", "--cause", "slow-host:1:25")
+    assert invoke("generate", tmp_path / "made", *made).status == 0
+    cause = json.loads(invoke("whatif", tmp_path / "made", "--json").out)["cause"]
+    assert (cause["kind"], cause["hosts"], cause["ranks"]) == ("node", ["node0001"], [2, 3])
