@@ -52,8 +52,13 @@ keep_ignored_signals_from_children()
 
 
 def pytest_configure() -> None:
-    """How long an example takes to be made or tried says how busy the machine is, and nothing else."""
+    """How long an example takes to be made or tried says how busy the machine is, and nothing else.
+
+    Until the tests are found, nearly all that is made stays.
+    """
     from hypothesis import HealthCheck, settings
+
+    gc.disable()
 
     settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("suite")
@@ -72,6 +77,7 @@ def pytest_collection_finish() -> None:
     """What all modules have imported is collected no more: not in each collection, nor in each fork."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
