@@ -47,15 +47,9 @@ NOTHING_HERE: Final = (
 
 
 def within(clocks: Clocks, max_error: str | None, *, certain: bool) -> None:
-    """End with status 3, hosts named, where clocks are known less well than was asked for.
+    """End with status 3, hosts named, where clocks are known less well than asked for: ``1ms``.
 
-    Args:
-        clocks: those of a job's hosts.
-        max_error: a length of time such as ``1ms``; None where nothing was asked for.
-        certain: by what a clock is off at most, not by what it usually is.
-
-    Raises:
-        DftraceError: that is no length of time.
+    `certain`: by what a clock is off at most, not by what it usually is.
     """
     if max_error is None:
         return

@@ -315,11 +315,7 @@ def laid_out(
 ) -> Iterator[Text]:
     """Yield the lines of a verdict, as wide as there is room, with the severity in colour.
 
-    Args:
-        lines: those that have no name first.
-        out: where they are printed.
-        head: severity of what stands above them; or ``none``.
-        beside: what rows called ``also`` may begin with, and how severe it is.
+    `head` is that of what stands above, `beside` what rows called ``also`` begin with, and theirs.
     """
     from rich.text import Text
 

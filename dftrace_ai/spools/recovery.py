@@ -212,18 +212,8 @@ def _adopt_all(
 def adopt_orphans(directory: str | os.PathLike[str]) -> Recovery:
     """Finish, in `directory`, the traces whose own directory is gone and whose processes have died.
 
-    Their spools are looked for in ``/dev/shm``, in ``/tmp`` and in ``DFTRACE_SPOOL_DIR``.
-    What had been written before is gone with its directory; the rest is written.
-
-    Args:
-        directory: where the trace files are to be made.
-
-    Returns:
-        What became of the spools that were found.
-
-    Example::
-
-        dftrace_ai.spools.recovery.adopt_orphans("found")
+    Their spools are looked for in ``/dev/shm``, in ``/tmp`` and in ``DFTRACE_SPOOL_DIR``. What had
+    been written before is gone with its directory; the rest is written.
     """
     result = Recovery.nothing()
     try:

@@ -107,23 +107,11 @@ class MarkedSpool(NamedTuple):
 def find_spools(directory: str | os.PathLike[str], run: str | None = None) -> list[FoundSpool]:
     """Find the spools that belong to a directory of traces, of a run or all; nothing is changed.
 
-    These are the ones that markers in the directory name. A marker may be missing, since
-    the disk was full or its process was killed too early. So a spool of the caller counts
-    as well that says itself that its trace is in this directory, if it lies there, in
-    ``/dev/shm``, in ``/tmp`` or in ``DFTRACE_SPOOL_DIR``.
-
-    Returns:
-        The spools by path, each once, those that must be left alone with the reason:
-        a marker or a spool that is a link, a pipe or a directory, and a spool of
-        another user than its marker. Nothing where there is no such directory.
-
-    Raises:
-        OSError: the directory cannot be read.
-
-    Example::
-
-        for spool in dftrace_ai.spools.recovery.find_spools("out"):
-            print(spool.path, spool.fault or "may be read")
+    These are the ones that markers in the directory name. A marker may be missing, since the disk
+    was full or its process was killed too early. So a spool of the caller counts as well that says
+    itself that its trace is in this directory, if it lies there, in ``/dev/shm``, in ``/tmp`` or in
+    ``DFTRACE_SPOOL_DIR``. Those that must be left alone have the reason: a marker or a spool that
+    is a link, a pipe or a directory, and a spool of another user than its marker.
     """
     return _in(directory, OwnSpools(run))
 

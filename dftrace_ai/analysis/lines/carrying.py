@@ -250,13 +250,7 @@ class Times(NamedTuple):
 def carrier_of_excess(
     sampled: Sampled, times: Times, holders: frozenset[int]
 ) -> Carrier | NotRun | Silence:
-    """Return the deepest function that surely has half of what some steps take more than others.
-
-    Args:
-        sampled: the samples of all steps, by their places.
-        times: the steps.
-        holders: as of `carrier_of`.
-    """
+    """Return the deepest function that surely has half of what some steps take more than others."""
     tree = sampled.samples.tree
     slow = sampled.samples.at(times.slow[sampled.group])
     usual = sampled.samples.at(times.usual[sampled.group])

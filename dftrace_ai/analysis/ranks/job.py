@@ -227,13 +227,8 @@ def read_ranks(
 ) -> RanksOfJob:
     """Read what the ranks of a job say: of each its last start, or one by its number from 1.
 
-    Args:
-        traces: those of one run.
-        attempt: which start of each rank.
-        spread: who reads them, which then keeps nothing beside them; by default this process.
-
-    Raises:
-        TraceError: there are several runs, a rank twice or none, or none was started so often.
+    Where it is `spread` over readers, these keep nothing beside the traces. TraceError: there are
+    several runs, a rank twice or none, or none was started so often.
     """
     return _Reading(traces, attempt, "large" if spread is None else "none", spread).job()
 
@@ -246,15 +241,7 @@ class KeptRanks(NamedTuple):
 
 
 def keep_ranks(traces: TraceSet, spread: Spread | None = None) -> KeptRanks:
-    """Keep what the ranks of jobs say for `read_ranks`.
-
-    Args:
-        traces: those of any runs.
-        spread: who reads them; by default this process.
-
-    Raises:
-        TraceError: a rank is there twice.
-    """
+    """Keep what the ranks of jobs say for `read_ranks`; TraceError: a rank is there twice."""
     made, left_out = 0, []
     for run in traces.owners.known_runs:
         of_run = TraceSet(run.files)

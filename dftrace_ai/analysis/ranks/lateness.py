@@ -86,15 +86,9 @@ FEWEST_SCORED: Final = 5
 
 
 def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool = True) -> Lateness:
-    """Judge who is late.
+    """Judge who is late, the same whatever the order in which ranks were read.
 
-    Args:
-        job: the ranks; their common steps are gone through once, and again for spans and scores.
-        limits: from which costs on something is a finding; by default `LIMITS`.
-        scores: return these, too.
-
-    Returns:
-        What was found, the same whatever the order in which ranks were read.
+    The steps that all have are gone through once, and again for spans and, if asked for, `scores`.
     """
     if len(job.ranks) < 2:
         return Lateness(abstains="one rank")

@@ -107,13 +107,7 @@ def named(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
 
 
 def sentences_of(finding: Finding, places: Mapping[int, Place], steps: int) -> Sentences:
-    """Return what is said of a finding.
-
-    Args:
-        finding: with all of its figures.
-        places: where ranks run, by number.
-        steps: how many were judged.
-    """
+    """Return what is said of a finding, in so many judged steps."""
     what = _WHAT[finding.kind](finding, places, steps)
     return Sentences(what[0].upper() + what[1:], _next(finding, places))
 
@@ -330,13 +324,7 @@ def _call(name: str, group: str) -> str:
 
 
 def title(kind: Kind, count: int, since: int | None) -> str:
-    """Return what stands above a finding.
-
-    Args:
-        kind: what it is.
-        count: of how many ranks; of a node or stage how many of these.
-        since: number of the step from which on.
-    """
+    """Return what stands above a finding of so many ranks, of a node or stage so many of these."""
     return TITLES[kind][count > 1] if since is None else f"SLOW SINCE STEP {since:,}"
 
 

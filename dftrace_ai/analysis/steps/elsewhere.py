@@ -27,19 +27,11 @@ class _OfPart(NamedTuple, Generic[Made]):
 def made_elsewhere(
     job: Job, make: Callable[[Iterable[Rank | Process]], Made], spread: Spread
 ) -> list[Made]:
-    """Have an executor make something of the parts of a job.
+    """Have an executor make something of the parts of a job; of what nobody could read, nothing.
 
-    Args:
-        job: whose ranks and other processes.
-        make: goes through some of them, each of which is let go of before the next is asked for;
-            what it returns of the parts can be put together in any order. Both go by pickle.
-        spread: who does it.
-
-    Returns:
-        What was made of each part, of those that nobody could read nothing.
-
-    Raises:
-        TraceError: as of `Spread.each`.
+    `make` goes through some ranks and processes, each of which is let go of before the next is
+    asked for. What it returns can be put together in any order; both go by pickle. A `TraceError`
+    is as of `Spread.each`.
     """
     parts = job.parts()
     found = spread.each(_made, [Piece((part, make), part.traces) for part in parts])

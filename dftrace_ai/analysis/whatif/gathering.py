@@ -124,13 +124,8 @@ class _Calls(NamedTuple):
 def gather(job: RanksOfJob, clocks: Clocks, odd: Collection[int] = ()) -> Gathered | None:
     """Gather what all ranks did in steps that are chosen evenly; None without common steps.
 
-    Args:
-        job: the ranks.
-        clocks: of their hosts.
-        odd: numbers of steps that are left out.
-
-    Raises:
-        TimesApartError: steps of one number are centuries apart.
+    Steps with the numbers `odd` are left out. TimesApartError: steps of one number are centuries
+    apart.
     """
     if not job.ranks:
         return None

@@ -132,12 +132,7 @@ WHY: Final[dict[Reason, str]] = {
 
 
 def in_words(found: WhatIf, limit: Limit) -> WhatIf:
-    """Return a result with what is to be said of it, and how severe it is.
-
-    Args:
-        found: with its figures.
-        limit: from which slowdown on, less 1, it is a warning, and from which critical.
-    """
+    """Return a result with what is to be said of it, and how severe it is by a limit."""
     silences = tuple(replace(one, why=_why(one, found)) for one in found.abstained)
     if found.slowdown is None:
         return replace(found, abstained=silences)

@@ -34,16 +34,10 @@ class OwnTraces:
 
 
 def own_traces(paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last") -> OwnTraces:
-    """Look at what lies beside dumps.
+    """Look at what lies beside dumps: spools, and traces for groups where the dumps lack ranks.
 
-    Args:
-        paths: directories and files, without those that are dumps.
-        dumps: the dumps; traces are read for groups where these lack ranks.
-        idle_s: seconds of quiet from which on a thread counts as stuck.
-        run: of several runs the one that is meant, as for `Observer`.
-
-    Returns:
-        What is known; nothing where there is neither a spool nor a trace.
+    `paths` are without the dumps, `idle_s` is the quiet from which on a thread counts as stuck, and
+    `run` is as for `Observer`. Nothing is known where there is neither a spool nor a trace.
     """
     standing: dict[int, Finding] = {}
     verdict = None

@@ -26,23 +26,11 @@ class NotPlainError(Exception):
 
 
 def plain_pickle(data: bytes, most_values: int = MOST_VALUES) -> Plain:
-    r"""Return the value of a pickle of plain values.
+    """Return the value of a pickle of plain values, of protocol 2 or later.
 
-    Args:
-        data: the pickle, of protocol 2 or later.
-        most_values: how many values it may have.
-
-    Returns:
-        What it holds. Parts that the pickle refers to again are one object, and a list may
-        hold itself: who walks through it goes by a known shape.
-
-    Raises:
-        NotPlainError: it asks for a class or anything else that is not plain, is larger
-            than the bounds, or is cut or damaged.
-
-    Example::
-
-        plain_pickle(b"\x80\x02]q\x00(K\x01K\x02e.") == [1, 2]
+    Parts that it refers to again are one object, and a list may hold itself: who walks through it
+    goes by a known shape. NotPlainError: it asks for a class or anything else that is not plain, is
+    larger than the bounds, or is cut or damaged.
     """
     try:
         return _run(data, most_values)
