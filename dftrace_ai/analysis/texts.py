@@ -24,7 +24,7 @@ NAMES: Final = {
     "none": "not annotated",
 }
 BYTES: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+UNITS: Final = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"))
 ARGUMENT_LETTERS: Final = 60
 """So many letters of a name or an argument are shown."""
 
@@ -49,10 +49,11 @@ def part_name(part: str) -> str:
 def time_text(ns: float) -> str:
     """Return nanoseconds in the unit that fits: ``20.9 ms``."""
     for size, unit in UNITS:
-        if ns >= size:
-            value = ns / size
-            return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    return f"{ns:.0f} ns"
+        value = float(f"{ns / size:.3g}")
+        if value < 1000:
+            return f"{value:g} {unit}"
+    seconds = ns / 1e9
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
 def bytes_text(count: float) -> str:

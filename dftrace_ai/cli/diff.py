@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import Json, Recover, top_option
 from dftrace_ai.cli.terminal import (
@@ -18,7 +19,6 @@ from dftrace_ai.cli.terminal import (
     no_room_told,
     print_all,
     shown,
-    time_text,
     write_json,
 )
 from dftrace_ai.errors import needs_numpy
@@ -174,16 +174,16 @@ def _cells(row: Row, by: By) -> dict[str, str]:
     values = (
         change.kind,
         shown(name, NAME_LETTERS) + (" *" if row.beside else ""),
-        *(f"{each}{time_text(ns / 1e3)}" for ns in (change.before_ns, change.after_ns)),
+        *(f"{each}{time_text(ns)}" for ns in (change.before_ns, change.after_ns)),
         _percent(change),
         _between(change),
-        f"{sign}{time_text(abs(row.mean_added_ns) / 1e3)}",
+        f"{sign}{time_text(abs(row.mean_added_ns))}",
     )
     return dict(zip((*TEXTS, *FIGURES), values, strict=True))
 
 
 def _times(change: Change) -> str:
-    before, after = (time_text(ns / 1e3) for ns in (change.before_ns, change.after_ns))
+    before, after = (time_text(ns) for ns in (change.before_ns, change.after_ns))
     between = f" ({_between(change)})" if change.low_ns is not None else ""
     mean = " on average" if change.measure == "mean" else ""
     return f"{before} in A, {after} in B{mean}: {_percent(change)}{between}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.cli.long_tables import All, left_out_told, worst
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import PATHS_HELP, Recover, Run, json_option
@@ -18,7 +19,6 @@ from dftrace_ai.cli.terminal import (
     rows_told,
     shown,
     shown_progress,
-    time_text,
     write_json,
 )
 from dftrace_ai.wording import counted
@@ -126,7 +126,7 @@ def _table(files: Iterable[FileFacts], width: int) -> Iterator[RenderableType]:
             shown(_process(file), NAME_LETTERS),
             "" if file.began_at is None else local_text(file.began_at),
             shown(_ending(file), NAME_LETTERS),
-            "" if file.length_us is None else time_text(file.length_us),
+            "" if file.length_us is None else time_text(file.length_us * 1e3),
             "" if file.events is None else f"{file.events:,}",
             f"{file.bytes:,}",
             f"{file.losses.get('dropped', 0):,}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.cli.long_tables import All, left_out_told
 from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading, within
@@ -32,7 +33,6 @@ from dftrace_ai.cli.terminal import (
     print_all,
     shown,
     shown_progress,
-    time_text,
     write_json,
 )
 from dftrace_ai.errors import ConfigError, needs_numpy
@@ -159,14 +159,14 @@ def _call_cells(row: CollectiveRow) -> dict[str, str]:
         f"{row.count:,}",
         "-" if row.bytes is None else f"{row.bytes:,}",
         *(
-            "-" if of is None else time_text(getattr(of, figure) / 1e3)
+            "-" if of is None else time_text(getattr(of, figure))
             for of in (row.transfer_ns, row.wait_ns)
             for figure in ("p50", "p95")
         ),
         f"{100 * row.wait_share:.1f} %",
         _most(row.last),
         _most(row.root),
-        "-" if row.imposed_ns_per_step is None else time_text(row.imposed_ns_per_step / 1e3),
+        "-" if row.imposed_ns_per_step is None else time_text(row.imposed_ns_per_step),
         "-"
         if row.busbw_gbs is None
         else f"{row.busbw_gbs:.3g}"
@@ -229,9 +229,9 @@ def _rank_cells(
     values = (
         shown(name, NAME_LETTERS) + (" *" if marked & {row.rank for row in rows} else ""),
         f"{len(rows):,}",
-        time_text(_mean(row.own_ns for row in rows) / 1e3),
-        time_text(_mean(row.wait_ns for row in rows) / 1e3),
-        ("-" if late < 0 else "+") + time_text(abs(late) / 1e3),
+        time_text(_mean(row.own_ns for row in rows)),
+        time_text(_mean(row.wait_ns for row in rows)),
+        ("-" if late < 0 else "+") + time_text(abs(late)),
         f"{100 * sum(row.last_share for row in rows):.0f} %",
         f"{min(row.relative for row in rows):.2f}",
         f"{min(row.individual for row in rows):.2f}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.cli.long_tables import All, left_out_told, spread_told, spreads, worst
 from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading
@@ -30,7 +31,6 @@ from dftrace_ai.cli.terminal import (
     no_room_told,
     print_all,
     shown,
-    time_text,
     with_rows,
     write_json,
     write_out,
@@ -420,7 +420,7 @@ def _share(value: float | None) -> str:
 
 
 def _time(micros: float | None) -> str:
-    return "-" if micros is None else time_text(micros)
+    return "-" if micros is None else time_text(micros * 1e3)
 
 
 def csv_text(report: Report) -> str:

@@ -282,16 +282,6 @@ def _records(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], wi
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
-def time_text(micros: float) -> str:
-    """Return microseconds as people read them: ``time_text(1_838_200) == "1.84 s"``."""
-    for unit, size in (("ns", 1e-3), ("us", 1.0), ("ms", 1e3)):
-        value = float(f"{micros / size:.3g}")
-        if value < 1000:
-            return f"{value:g} {unit}"
-    seconds = micros / 1e6
-    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
-
-
 def write_out(text: str) -> None:
     """Write text, all at once; to nobody where the reader has seen enough."""
     try:

@@ -14,7 +14,7 @@ from analysis.trace_lines import TraceLines, small_trace
 from conftest import Traced
 from safety.commands import acting, answer, at_terminal, invoke
 
-from dftrace_ai.cli.terminal import time_text
+from dftrace_ai.analysis.texts import time_text
 
 MS = 1_000_000
 
@@ -50,7 +50,7 @@ def steps(tmp_path: Path) -> Path:
 
 def test_times_are_in_the_units_that_people_read() -> None:
     assert [
-        time_text(micros)
+        time_text(1000 * micros)
         for micros in (
             *(0, 0.05, 0.4, 0.9996, 45, 999.4, 999.6, 3200, 1_838_200),
             *(999_600_000, 7_200_000_000),
