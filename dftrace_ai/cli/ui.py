@@ -72,7 +72,7 @@ def _opened_in_perfetto(http: LocalServer, run: FoundRun, at: str, ranks: str) -
     from dftrace_ai.analysis.merging.gathering import Asked, gathered
     from dftrace_ai.analysis.merging.shown_times import shown_base_us
     from dftrace_ai.analysis.reading.time_window import TimeWindow, parsed_window
-    from dftrace_ai.cli.trace_server.server import TraceSite, offline_ui
+    from dftrace_ai.cli.trace_server import TraceSite, offline_ui
     from dftrace_ai.ui.runs_below import opened_run
 
     files = opened_run(run.path, run.names).files

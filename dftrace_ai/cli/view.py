@@ -69,7 +69,7 @@ def command(
     from dftrace_ai.analysis.merging.gathering import Asked, gathered
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.time_window import parsed_window
-    from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
+    from dftrace_ai.cli.trace_server import TraceServer, offline_ui
 
     not_together({"--at": at is not None, "--steps": steps is not None})
     chosen = None

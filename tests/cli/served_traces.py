@@ -17,7 +17,7 @@ from safety.commands import COMMAND, Done
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import TimeWindow
-from dftrace_ai.cli.trace_server.server import TraceServer
+from dftrace_ai.cli.trace_server import TraceServer
 
 
 def stand_in_ui(folder: Path) -> Path:

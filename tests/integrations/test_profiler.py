@@ -15,7 +15,7 @@ from safety.commands import invoke
 from dftrace_ai import ai
 from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces, profiles_beside
-from dftrace_ai.cli.trace_server.server import TraceServer
+from dftrace_ai.cli.trace_server import TraceServer
 from dftrace_ai.integrations import profiler as module
 from dftrace_ai.integrations.profiler import trace_handler
 

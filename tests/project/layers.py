@@ -116,7 +116,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "shared_options": {"terminal"},
         "reading": {"terminal", "readers"},
         **dict.fromkeys(("terminal", "commands", "run_folder"), {"terminal"}),
-        **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
+        **dict.fromkeys(("trace_server", "live_view"), {"terminal"}),
         "serving": {"terminal", "shared_options"},
         "long_tables": {"terminal"},
         **dict.fromkeys(
@@ -136,7 +136,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                     "summary",
                     "long_tables",
                 ),
-                *("live_view", "runs_view", "trace_server", "run_folder", "serving"),
+                *("live_view", "trace_server", "run_folder", "serving"),
             },
         ),
     },

@@ -14,8 +14,8 @@ import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from cli.served_traces import serving, stand_in_ui
 
-from dftrace_ai.cli.trace_server import server as trace_server
-from dftrace_ai.cli.trace_server.server import TraceServer
+from dftrace_ai.cli import trace_server
+from dftrace_ai.cli.trace_server import TraceServer
 from dftrace_ai.ui import local_server
 
 

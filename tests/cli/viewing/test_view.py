@@ -23,8 +23,8 @@ from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import parsed_window
-from dftrace_ai.cli.trace_server import server as trace_server
-from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
+from dftrace_ai.cli import trace_server
+from dftrace_ai.cli.trace_server import TraceServer, offline_ui
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.inspect.output.trace_events import FIRST_NONFINITE_TRACK
 

@@ -18,7 +18,7 @@ from dftrace_ai.analysis.merging.merged_trace import MergedTrace
 from dftrace_ai.analysis.merging.numbered_steps import numbered_steps, parsed_steps, shown_steps
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.why import why
-from dftrace_ai.cli.trace_server.server import shown_names
+from dftrace_ai.cli.trace_server import shown_names
 from dftrace_ai.errors import DftraceError, TraceError
 
 DAY_US = 86_400_000_000

@@ -1,1 +1,0 @@
-"""How runs and answers about them are printed."""

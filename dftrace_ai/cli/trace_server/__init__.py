@@ -1,1 +1,0 @@
-"""What `dftrace view` serves to the browser, on this machine alone."""
