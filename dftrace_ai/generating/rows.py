@@ -1,4 +1,7 @@
-"""A made trace, block by block: times of a process by the clock of its host, as rows of numbers."""
+"""A made trace, block by block: times of a process by the clock of its host, as rows of numbers.
+
+Apart from `writing`, which shares ranks out over processes: this half is one trace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The page over all runs, and what it asks for; what others put into names and files is data."""
+"""The page over all runs, and what it asks for; what others put into names and files is data.
+
+Loaded late, by `dftrace ui` alone; `dftrace view` serves a site of its own by the same server.
+"""
 
 from __future__ import annotations
 

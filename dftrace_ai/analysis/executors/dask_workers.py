@@ -1,4 +1,7 @@
-"""Lots done by the workers of a Dask cluster, on as many machines as it has."""
+"""Lots done by the workers of a Dask cluster, on as many machines as it has.
+
+Loaded late, where `--dask` asks for it: it needs distributed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What ranks say, kept beside their traces and believed as an index is."""
+"""What ranks say, kept beside their traces and believed as an index is.
+
+Apart from `job`, which reads ranks: this half is the file, and whether it may be believed.
+"""
 
 from __future__ import annotations
 

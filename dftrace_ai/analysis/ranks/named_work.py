@@ -1,5 +1,7 @@
 """Own work by the names of spans: in which of them something is longer, and how ranks score.
 
+Apart from `lateness`, which judges who is late: here is in which spans.
+
 Scores are as those of NVIDIA's resiliency extension (`straggler`): ratios of medians, 1 for the
 best, of a rank beside comparable ones and beside its own best. No verdict rests on them.
 """

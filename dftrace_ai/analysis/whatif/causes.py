@@ -1,5 +1,7 @@
 """What makes a run slower than even work would: who, what kind of work, and why.
 
+Apart from `judging`, which says whether a job can be judged at all.
+
 The shares are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
 (Lin et al., 2025), with the middle rank of a stage as its level, so that one slow rank does not
 make its stage slow.

@@ -1,5 +1,7 @@
 """Traces of operations: computes in their order, communication on tracks of its own beside them.
 
+Apart from `host`, the other way: `runs` chooses one of them by the traces.
+
 Each operation begins when what it needs is there, so that time between two says nothing. What is
 needed is known from the schedule of a pipeline, whose k-th message of a direction belongs to the
 k-th compute of it; for collectives from what went before and came after in every step.

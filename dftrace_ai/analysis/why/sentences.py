@@ -1,4 +1,7 @@
-"""Findings in sentences, by their kind: what it is, what shows it, what to try next."""
+"""Findings in sentences, by their kind: what it is, what shows it, what to try next.
+
+Apart from `verdict`, which chooses what is told: here is how.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The terminal while it shows a job: a screen of its own, keys, and why its steps are slow."""
+"""The terminal while it shows a job: a screen of its own, keys, and why its steps are slow.
+
+Loaded late, at a terminal alone: `page` makes the same lines for a pipe.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is said of a verdict on dumps, in lines of text, and the same as JSON has it."""
+"""What is said of a verdict on dumps, in lines of text, and the same as JSON has it.
+
+Apart from `judging`, which decides: here is how it is said.
+"""
 
 from __future__ import annotations
 
