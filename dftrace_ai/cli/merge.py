@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Partial, Readers, processors
+from dftrace_ai.cli.readers import Readers, processors, with_readers
 from dftrace_ai.cli.reading import CLOCKS_UNSURE, Reading
 from dftrace_ai.cli.shared_options import (
     Certain,
@@ -27,9 +27,6 @@ from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import counted
 
-# Of compressed traces, by one process: who came last, and how clocks differ.
-BYTES_A_SECOND: Final = 22e6
-
 
 class By(str, Enum):
     """By which clocks times are shown."""
@@ -39,6 +36,13 @@ class By(str, Enum):
     none = "none"
 
 
+@with_readers(
+    # Who came last, and how clocks differ.
+    bytes_a_second=22e6,
+    by_default=processors,
+    jobs_help="Read in so many processes and write by so many threads; by default as many as "
+    "cores.",
+)
 def command(
     paths: Paths = None,
     *,
@@ -87,22 +91,10 @@ def command(
         ),
     ] = False,
     force: Annotated[bool, force_option("Replace what is there, of an earlier call.")] = False,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Read in so many processes and write by so many threads; by default as many as "
-            "cores.",
-        ),
-    ] = None,
     json: Annotated[bool, json_option("Print JSON of what was written.")] = False,
     run: Run = None,
     recover: Recover = True,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    readers: Readers,
 ) -> None:
     """Write the traces of many ranks as one file, in which Perfetto shows them side by side.
 
@@ -139,15 +131,6 @@ def command(
         error_ns=None if max_error is None else round(parsed_length_us(max_error) * 1000),
         certain=certain,
     )
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-        by_default=processors(),
-    )
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress("merging"), readers:
         traces = reading.traces
@@ -159,7 +142,7 @@ def command(
                 split=split,
                 archive=archive,
                 force=force,
-                jobs=jobs or processors(),
+                jobs=readers.jobs,
                 spread=readers.of(traces),
             )
         except ClockError as error:

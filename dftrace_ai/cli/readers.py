@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 # Less work is done here before others have begun.
 LITTLE_S: Final = 5.0
 
+
+def _jobs_option(says: str) -> Any:
+    return typer.Option("--jobs", min=1, metavar="N", help=says)
+
+
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        "--jobs",
-        min=1,
-        metavar="N",
-        help="Work in so many processes on this machine; the figures are the same.",
-    ),
+    _jobs_option("Work in so many processes on this machine; the figures are the same."),
 ]
 Dask = Annotated[
     str | None,
@@ -118,6 +118,11 @@ class Readers:
         return self._dask is not None
 
     @property
+    def jobs(self) -> int:
+        """How many processes, or threads, work where there is much to do."""
+        return self._jobs or self._by_default
+
+    @property
     def are_asked(self) -> str:
         """The option that asks for them; empty where none does."""
         if self.are_elsewhere:
@@ -160,16 +165,18 @@ class Readers:
 
 
 def with_readers(
-    *, bytes_a_second: float, by_default: Callable[[], int] = lambda: 1
+    *, bytes_a_second: float, by_default: Callable[[], int] = lambda: 1, jobs_help: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that ask for readers, where it takes these as `readers`.
 
     Args:
         bytes_a_second: how much of compressed traces one process reads for it.
         by_default: returns how many processes work where no option says it.
+        jobs_help: what `--jobs` is for, where it is for more than reading.
     """
 
     def of_options(
+        *,
         jobs: Jobs = None,
         dask: Dask = None,
         dask_file: DaskFile = None,
@@ -186,7 +193,10 @@ def with_readers(
             by_default=by_default(),
         )
 
-    options = inspect.signature(of_options, eval_str=True).parameters
+    options = {**inspect.signature(of_options, eval_str=True).parameters}
+    if jobs_help:
+        jobs_kind = Annotated[int | None, _jobs_option(jobs_help)]
+        options["jobs"] = options["jobs"].replace(annotation=jobs_kind)
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.readers import Dask, DaskAlways, DaskFile, Jobs, Partial, Readers, processors
+from dftrace_ai.cli.readers import Readers, processors, with_readers
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.shared_options import (
     Paths,
@@ -23,10 +23,8 @@ from dftrace_ai.errors import needs_numpy
 
 PAGE = "report.html"
 
-# Of compressed traces, by one process.
-BYTES_A_SECOND: Final = 9e6
 
-
+@with_readers(bytes_a_second=9e6, by_default=processors)
 def command(
     paths: Paths = None,
     out: Annotated[
@@ -46,11 +44,8 @@ def command(
     ] = False,
     run: Run = None,
     recover: Recover = True,
-    jobs: Jobs = None,
-    dask: Dask = None,
-    dask_file: DaskFile = None,
-    dask_always: DaskAlways = False,
-    partial: Partial = False,
+    *,
+    readers: Readers,
 ) -> None:
     """Write one page on a run: verdict, steps, where the time goes, loader, tensors, counters.
 
@@ -75,15 +70,6 @@ def command(
         check_page(page, force=force)
     if plots is not None:
         check_plots(plots)
-    readers = Readers(
-        jobs,
-        dask,
-        dask_file,
-        dask_always=dask_always,
-        partial=partial,
-        bytes_a_second=BYTES_A_SECOND,
-        by_default=processors(),
-    )
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress(), readers:
         spread = readers.of(reading.traces)
