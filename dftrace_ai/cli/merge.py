@@ -86,8 +86,7 @@ def command(
         bool,
         typer.Option(
             "--archive",
-            help="Write a tar of the traces as they are, with a manifest, for Perfetto 58 and "
-            "newer.",
+            help="Write a tar of the traces, with a manifest, for Perfetto 58 and newer.",
         ),
     ] = False,
     force: Annotated[bool, force_option("Replace what is there, of an earlier call.")] = False,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 FEWEST_IN_COMMON: Final = 8
-MOST_DRIFT: Final = 200e-6
+MOST_DRIFT: Final = 1000e-6
 """Clocks do not differ by more: what looks like it is something else."""
 
 _CELLS: Final = 60

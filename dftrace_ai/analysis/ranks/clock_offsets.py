@@ -46,6 +46,13 @@ _PARTS: Final = 8
 _A_BLOCK: Final = 1024
 _MOST_ROWS: Final = 400_000
 
+# More than both a host does not see each end later than others.
+_LATEST_NS: Final = 1_000_000
+_LATEST_PART: Final = 4
+
+USUALLY: Final = 2
+"""An order of arrivals is told where it is clear by so many times what ends usually are off by."""
+
 
 class ClockOfHost(NamedTuple):
     """How the clock of a host differs from that of the reference."""
@@ -63,6 +70,8 @@ class ClockOfHost(NamedTuple):
     jumps_ns: tuple[int, ...] = ()  # by how much it was set while it ran, each time
     # By how much more than their errors two ways to it differ; 0 where they agree, or one is known.
     circle_ns: int = 0
+    # By so much its ranks may see each end later than others do, which looks as if it were ahead.
+    late_ns: int = 0
 
     def told(self, *, certain: bool = False) -> str:
         """Return how well it is known, or why it is not: ``within 40 us``."""
@@ -149,6 +158,13 @@ class Clocks:
         return found
 
     @property
+    def unsure_ns(self) -> Integers:
+        """Of each clock what an order of arrivals has to be clear by beyond that of others."""
+        late = np.array([one.late_ns for one in self.hosts], np.int64)
+        unsure: Integers = np.maximum(self.error_ns, 0) * USUALLY + late
+        return unsure
+
+    @property
     def error_ns(self) -> Integers:
         """How far each clock is from the reference, see `_far`."""
         return np.array([_far(one) for one in self.hosts], np.int64)
@@ -187,7 +203,8 @@ class ClockSamples:
         self._next = 0
         self._every = 1
         none = np.zeros(0, np.int64)
-        self._rows = _Rows(none, none, none, none)
+        self._rows = _Rows(none, none, none, none, none)
+        self._kinds: dict[tuple[int, int, int], int] = {}
         self._messages = _Messages(none, none, none, none, none)
         self._parts = 0
         self._enqueued: set[int] = set()
@@ -237,7 +254,17 @@ class ClockSamples:
         first = begins(sample, clock[at])
         came = np.maximum.reduceat(calls.start_ns[at], first)
         left = np.minimum.reduceat(calls.end_ns[at], first)
-        return _Rows(sample[first], clock[at][first], came, left)
+        kind = np.repeat(self._kinds_of(matches, chosen), size)
+        return _Rows(sample[first], clock[at][first], kind[first], came, left)
+
+    def _kinds_of(self, matches: Matches, chosen: Integers) -> Integers:
+        """Return numbers of what takes as long: of one group, name and size."""
+        size = np.maximum.reduceat(matches.calls.bytes, matches.first)
+        rows = np.stack([matches.group, matches.name, size], 1)[chosen]
+        kinds, which = np.unique(rows, axis=0, return_inverse=True)
+        known = (self._kinds.setdefault((a, b, c), len(self._kinds)) for a, b, c in kinds.tolist())
+        numbers: Integers = np.array([*known], np.int64)[which.ravel()]
+        return numbers
 
     def _messages_of(self, matches: Matches, clock: Integers, chosen: Integers) -> _Messages:
         """Return of each pair of clocks the messages that were fastest, of each part of a block."""
@@ -261,7 +288,7 @@ class ClockSamples:
         """Return how the clocks differ by what has been taken."""
         return _Calibration(
             self._rows, self._messages, self._ranks, self._order, self._enqueued
-        ).clocks()
+        ).clocks(late_ends(self._rows, [*self._kinds], len(self._order.clocks)))
 
 
 class _Rows(NamedTuple):
@@ -269,6 +296,7 @@ class _Rows(NamedTuple):
 
     sample: Integers
     clock: Integers
+    kind: Integers
     came_ns: Integers  # the latest start
     left_ns: Integers  # the first end
 
@@ -279,6 +307,34 @@ class _Rows(NamedTuple):
     def and_then(self, other: _Rows) -> _Rows:
         """Return these and others."""
         return _Rows(*(np.concatenate(both) for both in zip(self, other, strict=True)))
+
+
+def late_ends(rows: _Rows, kinds: Sequence[tuple[int, ...]], clocks: int) -> list[int | None]:
+    """Return by how much the ranks of each clock may see ends later than others; None if unknown.
+
+    The last to come is there for as long as the transfer takes, and until it has seen the end. So
+    of a host that was the last now and then the shortest times are those of the others; where they
+    are longer, it was never the last, or sees each end so much later: up to `_LATEST_NS`, or so
+    much of the transfer as ranks of a ring or tree may leave apart, beyond which it was early.
+    """
+    most = np.iinfo(np.int64).max
+    least = np.full((len(kinds), clocks), most)
+    count = np.zeros((len(kinds), clocks), np.int64)
+    np.minimum.at(least, (rows.kind, rows.clock), rows.left_ns - rows.came_ns)
+    np.add.at(count, (rows.kind, rows.clock), 1)
+    least[count < FEWEST_IN_COMMON] = most
+    late: dict[tuple[int, int], int] = {}
+    for kind, of in zip(kinds, least, strict=True):
+        there = np.flatnonzero(of < most)
+        for clock in there.tolist() if len(there) > 1 else ():
+            shortest = int(of[there].min())
+            beyond = min(int(of[clock]) - shortest, max(_LATEST_NS, shortest // _LATEST_PART))
+            place = kind[0], clock
+            late[place] = min(late.get(place, beyond), beyond)
+    found: list[int | None] = [None] * clocks
+    for (_, clock), beyond in late.items():
+        found[clock] = max(found[clock] or 0, beyond)
+    return found
 
 
 class _Messages(NamedTuple):
@@ -322,8 +378,8 @@ class _Calibration:
         self._lowest = lowest
         self._reference = int(np.lexsort((lowest, -sizes))[0]) if count else 0
 
-    def clocks(self) -> Clocks:
-        """Return how they differ."""
+    def clocks(self, late_ns: Sequence[int | None]) -> Clocks:
+        """Return how they differ; of each is told how late its ends may be, see `late_ends`."""
         count = len(self._order.clocks)
         pairs: dict[int, PairOfClocks] = {}
         lines = {self._reference: Line()}
@@ -340,6 +396,13 @@ class _Calibration:
             for at in range(count)
         )
         all_lines = tuple(lines.get(at, Line()) for at in range(count))
+        # What is certain of the others is what is of the one that they are held against.
+        most = max((one.certain_ns or 0 for one in hosts), default=0)
+        caps = [one.certain_ns or most for one in hosts]
+        hosts = tuple(
+            one._replace(late_ns=min(_LATEST_NS if late is None else late, cap))
+            for one, late, cap in zip(hosts, late_ns, caps, strict=True)
+        )
         return Clocks(hosts, all_lines, self._order.clock, self._order.shift_ns)
 
     def _by_others(self, pairs: dict[int, PairOfClocks], lines: dict[int, Line]) -> None:

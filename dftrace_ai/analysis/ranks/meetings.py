@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 UNSEEN_LAST: Final = 4
 """What takes so many times as long as others has waited for somebody who has no trace."""
 
-USUALLY: Final = 2
-"""An order of arrivals is told where it is clear by so many times what ends usually are off by."""
-
 SURE: Final = 4
 """A time is told where it is so many times as long as what it may be wrong by."""
 
@@ -127,11 +124,12 @@ class _Working:
         """Return of which it is known who was there for the shortest time.
 
         Within a host always; of several where it is shorter than those of others by more than how
-        late their ranks usually see an end, which is what clocks are usually apart by.
+        late their ranks see an end: now and then, which is what clocks are usually apart by, and
+        all of them, which may be.
         """
         stretches = begins(self._meeting[self._first])
         size = np.diff(stretches, append=len(self._first))
-        far = np.maximum(self._clocks.error_ns, 0)[self._clock[self._first]] * USUALLY
+        far = self._clocks.unsure_ns[self._clock[self._first]]
         here = np.minimum.reduceat(took, self._first)
         least = np.repeat(np.minimum.reduceat(here, stretches), size)
         is_least = here == least
@@ -232,7 +230,7 @@ class _Working:
         one = matches.first[at]
         sends = calls.name[one] == SEND
         receive, send = np.where(sends, one + 1, one), np.where(sends, one, one + 1)
-        far = self._clocks.error_ns[self._clock]
+        far, unsure_ns = self._clocks.error_ns[self._clock], self._clocks.unsure_ns[self._clock]
         same = self._clock[send] == self._clock[receive]
         unsure = np.where(same, 0, 2 * np.maximum(far[send], far[receive]))
         compared = same | ((far[send] >= 0) & (far[receive] >= 0))
@@ -247,7 +245,8 @@ class _Working:
             wait[side] = np.where(compared, latest - starts[side], took[side] - shorter)
         wait[send[~compared]] = 0
         later = np.where(starts[send] > starts[receive], send, receive)
-        clear = np.abs(starts[send] - starts[receive]) > unsure
+        beyond = np.where(same, 0, unsure_ns[send] + unsure_ns[receive])
+        clear = np.abs(starts[send] - starts[receive]) > beyond
         last[at] = np.where(compared & clear, calls.rank[later], UNTOLD)
         waited = calls.until[receive] == UNTIL["waited"]
         error[at] = np.where(waited, took[receive], calls.late_ns[receive]) + unsure

@@ -212,6 +212,29 @@ def test_a_file_for_each_host_and_an_archive(job: Path, tmp_path: Path) -> None:
         merge(open_traces([job]).files, tmp_path / "b.tar", split=True, archive=True)
 
 
+def test_an_archive_of_clocks_that_drift_has_times_written_anew(tmp_path: Path) -> None:
+    """By one shift for each they would lie apart at both ends of the run, which a tar cannot say."""
+    made, out = tmp_path / "made", tmp_path / "all.tar"
+    answer("generate", made, "--ranks", 4, "--per-host", 2, "--steps", 120, "--offset-s", 1,
+           "--drift-ppm", 500, "--json")  # fmt: skip
+    told = answer("merge", made, "-o", out, "--archive", "--json")
+    assert any(line.startswith("times of 2 traces are written anew") for line in told["told"])
+    ends: dict[tuple[int, int], list[float]] = {}
+    with tarfile.open(out) as tar:
+        tar.extractall(tmp_path / "in", filter="data")
+    manifest = json.loads((tmp_path / "in" / "perfetto_manifest.json").read_bytes())
+    for member in manifest["perfetto_manifest"]["files"]:
+        shown = engine.view(tmp_path / "in" / member["path"])
+        later = member.get("clocks", {}).get("offset_ns", 0)
+        for span in shown.slices if shown.answer.clean else []:
+            if span.name == "all_reduce":
+                key = span.arg["step"], span.arg["seq"]
+                ends.setdefault(key, []).append(span.ts_ns + span.dur_ns + later)
+    assert {len(each) for each in ends.values()} == {4}
+    assert max(max(each) - min(each) for each in ends.values()) < 300_000
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_what_stands_there_stays_and_the_output_is_no_input(job: Path, tmp_path: Path) -> None:
     out = tmp_path / "all.pfw.gz"
     out.write_bytes(b"mine")

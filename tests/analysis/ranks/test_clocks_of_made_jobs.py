@@ -43,6 +43,7 @@ CASES = {
     "apart": Case(of(21, APART), 5),
     "set": Case(of(22, JobClocks(2.0, 50.0, SET_BACK),
                    "link:2:100", "slow-rank:9:6"), 5),
+    "late": Case(of(24, JobClocks(2.0, 50.0, late_hosts=((2, 500_000),)), "slow-rank:9:2"), 505),
     "polled": Case(of(23, APART, "slow-rank:9:20", poll=True), 900),
 }  # fmt: skip
 
@@ -84,7 +85,8 @@ def test_errors_are_those_that_are_told_and_all_jumps_are_found(case: str, found
         near = np.any([np.abs(times - moment) < 50 * MS for moment, _ in jumps] or [twice], axis=0)
         off = np.abs(clocks.lines[at].of(shown) - same)[~twice & ~near]
         assert off.max() <= min(CASES[case].most_us * 1000, told.certain_ns or 0)
-        assert off.max() <= (told.typical_ns or 0)
+        # Of a host that is always late this is not known, only that it may be so.
+        assert off.max() <= (told.typical_ns or 0) + told.late_ns
         assert told.told() == "within 0 ns" if at == usual else told.state == "calibrated"
 
 
@@ -108,8 +110,8 @@ def test_no_order_of_arrivals_is_told_that_the_truth_contradicts(case: str, foun
                     arrived = true[step[at], nth]
                     wrong += int(arrived[last[at]] < arrived.max())
     assert wrong == 0
-    # Where one is late by 6 and by 20 ms it is told nearly always.
-    assert told > {"apart": 300, "set": 500, "polled": 850}[case]
+    # Of 880, which are those that are clear beyond how late hosts may see each end.
+    assert told > {"apart": 600, "set": 600, "late": 450, "polled": 600}[case]
 
 
 def test_clocks_that_are_known_less_well_than_asked_for_are_refused(tmp_path: Path) -> None:
