@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
@@ -93,7 +94,10 @@ class FileLines:
         others = file.header is None or file.header.run is None
         self._overlaps = OverlapTracks(file) if others else None
         window = shown.window
-        self._native = Rewriting(
+        # One for each of a thousand files would be gigabytes: it is there while they are read.
+        self._native: Rewriting
+        self._begun = partial(
+            Rewriting,
             change.pid,
             change.new_pid,
             change.pieces,
@@ -114,7 +118,7 @@ class FileLines:
         Raises:
             TraceError: the operating system refuses to read the file.
         """
-        native = self._native
+        native = self._native = self._begun()
         if first:
             native.put(b"[", False)
         if first and marked:
@@ -137,6 +141,7 @@ class FileLines:
         self.lines += native.written
         if self.within:
             self.within.add(native.written, native.reach)
+        del self._native, native
         if broken := self._broken + self._stacks.odd:
             self.notes.append(f"{self._file}: lines without an event left out: {broken}")
         if reader.tear:

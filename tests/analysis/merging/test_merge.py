@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -18,6 +20,7 @@ from dftrace_ai.analysis.merging import choice, gathering, merge
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.generating import Job, generate
 from dftrace_ai.ui.runs_below import opened_run
 
 MS = 1_000_000
@@ -354,6 +357,24 @@ def test_a_name_that_promises_another_compression_is_refused(job: Path, tmp_path
         assert refused.status == 2, refused.err
         assert "choose a name" in refused.err
     assert not list(tmp_path.iterdir())
+
+
+def test_memory_does_not_grow_with_ranks(tmp_path: Path) -> None:
+    """What writes one file is let go of before the next: a thousand would be gigabytes."""
+    program = (
+        "import sys; from pathlib import Path; from dftrace_ai.analysis.merging import merge;"
+        "from dftrace_ai.analysis.merging.gathering import Asked;"
+        "from dftrace_ai.analysis.reading import open_traces;"
+        "merge(open_traces([sys.argv[1]]).files, Path(sys.argv[2]), Asked(arrows=0, clocks='none'));"
+        "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
+    )
+    peaks = []
+    for ranks in (4, 68):
+        made = tmp_path / str(ranks)
+        generate(Job(ranks=ranks, steps=200), made, jobs=1)
+        call = [sys.executable, "-c", program, made, tmp_path / f"{ranks}.pfw.gz"]
+        peaks.append(int(subprocess.run(call, check=True, capture_output=True).stdout))
+    assert peaks[1] - peaks[0] < 40_000  # kB; 200,000 when all were held
 
 
 def test_of_two_calls_for_one_name_one_wins(
