@@ -153,7 +153,7 @@ def gathered(
     files = (*choice.files, *beside(choice.files))
     times = ShownTimes(files, Owners(files), measured, exact=asked.clocks != "none")
     if joined and measured:
-        told += joined.uncalibrated()
+        told += [*joined.uncalibrated(), *joined.set_back()]
     if joined and asked.arrows != 0:
         from dftrace_ai.analysis.last_to_come import MOST_ARROWS, arrows_of
 

@@ -14,7 +14,8 @@ from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.model import limits_of
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.wording import quoted
+from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +77,19 @@ class Joined(NamedTuple):
                 start, end = int(rows.start_ns[row]), int(rows.end_ns[row])
                 best = int(time[at]), start, end
         return best and best[1:]
+
+    def set_back(self) -> Iterator[str]:
+        """Yield a line about clocks that were set back: what they show twice is not told apart."""
+        back = [(-min(one.jumps_ns, default=0), one.host) for one in self.clocks.hosts]
+        if most := max(back, default=(0, ""))[0]:
+            hosts = [host for ns, host in back if ns > 0]
+            more = ", ..." if len(hosts) > MOST_NAMED else ""
+            yield (
+                f"{counted(len(hosts), 'clock')} set back while it ran, by up to "
+                f"{time_text(most)} ({', '.join(map(quoted, hosts[:MOST_NAMED]))}{more}): of times "
+                "that are shown twice the later is meant, and a viewer leaves spans out that lie "
+                "across others"
+            )
 
     def uncalibrated(self) -> Iterator[str]:
         """Yield a line about hosts whose times are shown as their clocks have them, and why."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -292,7 +293,13 @@ def test_a_clock_that_was_set_moves_each_side_by_its_own_time(tmp_path: Path) ->
         folder, out = tmp_path / f"job{by_ms}", tmp_path / f"m{by_ms}.pfw"
         job_with = ("--ranks", 4, "--per-host", 2, "--steps", 60, "--step-clock", f"1:0.8:{by_ms}")
         answer("generate", folder, *job_with, "--json")
-        answer("merge", folder, "--out", out, "--json")
+        told = answer("merge", folder, "--out", out, "--json")["told"]
+        back = [line for line in told if "set back while it ran" in line]
+        assert len(back) == (by_ms < 0)
+        assert all(
+            re.match(r"1 clock set .* by up to (49|50)[.\d]* ms \(node0001\)", line)
+            for line in back
+        )
         spans = [
             span for span in map(json.loads, out.read_text().splitlines()[1:]) if "dur" in span
         ]
