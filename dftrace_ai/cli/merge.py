@@ -40,8 +40,8 @@ class By(str, Enum):
     # Who came last, and how clocks differ.
     bytes_a_second=22e6,
     by_default=processors,
-    jobs_help="Read in so many processes and write by so many threads; by default as many as "
-    "cores.",
+    jobs_help="Read ranks in so many processes, for arrows and clocks, however large they are, and "
+    "write by so many threads; by default by as many as cores.",
 )
 def command(
     paths: Paths = None,
@@ -142,7 +142,8 @@ def command(
                 archive=archive,
                 force=force,
                 jobs=readers.jobs,
-                spread=readers.of(traces),
+                # By itself it shows ranks soon, and many by their own clocks and without arrows.
+                spread=readers.of(traces) if readers.are_asked else None,
             )
         except ClockError as error:
             complain(str(error))
