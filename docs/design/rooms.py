@@ -54,6 +54,7 @@ COLUMNS = {
     "run": 0.583,
     "spare_folders": 0.938,
     "spools": 0.583,
+    "testing": 0.02,
     "trace_format": 0.313,
     "ui": 0.7,
 }

@@ -42,6 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "integrations": {"_native", "trace_format", "config", "run", "device", "annotation"},
     "compat": {"_native", "config", "run", "annotation"},
     "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
+    "testing": {"run", "analysis", "integrations"},
     "generating": {"_native", "trace_format"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "ui": {
