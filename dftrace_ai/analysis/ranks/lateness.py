@@ -449,7 +449,7 @@ class _Rules:
                 cost,
                 round(straggle[its].mean()),
                 replace(self._in_steps(its), scale_ns=figures.scale_ns),
-                waits_ns=round(work.others_wait_ns(late).mean()),
+                waits_ns=work.others_wait_on_average_ns(late),
                 ranks=self._numbers_of(late),
                 last_share=round(float(late[work.last[steps]].mean()), 6),
             )
@@ -491,7 +491,7 @@ class _Rules:
         its = alike & late[work.last]
         own = work.own_ns[:, its]
         saved = own.max(axis=0) - own.max(axis=0, where=~late[:, None], initial=0)
-        cost = Share(work.in_steps * saved.sum() / max(work.time_ns.sum(), 1), 0.0, 0.0)
+        cost = Share(work.of_time(saved.sum() / max(work.time_ns.sum(), 1)), 0.0, 0.0)
         one = Late.of(
             "once",
             "once",
@@ -499,7 +499,7 @@ class _Rules:
             cost,
             int(straggle[worst]),
             replace(self._in_steps(its), step_numbers=(int(work.numbers[worst]),)),
-            waits_ns=round(work.others_wait_ns(late).mean()),
+            waits_ns=work.others_wait_on_average_ns(late),
             ranks=self._numbers_of(late),
             last_share=1.0,
         )

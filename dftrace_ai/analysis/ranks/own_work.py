@@ -38,6 +38,10 @@ NORMAL_SCALE: Final = 1.4826
 LEVELS_APART: Final = 1 / 3
 FITS_BETTER: Final = 0.7
 BATCHES_OF_LEVELS: Final = 200
+# Ranks are in the same steps together where the longest take so little more than those of a rank.
+IN_STEP: Final = 1.05
+# Of the time, at most: whoever is late does something beside that.
+MOST_LOST: Final = 0.9999
 
 
 @overload
@@ -82,6 +86,9 @@ class OwnWork:
     excess_ns: Integers
     time_ns: Integers  # the longest step over ranks, by step
     in_steps: float  # the part of the time from the first step to the last that lies in steps
+    # By so many times that is less than the longest steps are together: others wait in their next
+    # step for what a rank does at the end of its own.
+    ahead: float
     waited_ns: Integers  # what ranks together waited more than the one that waited least, by step
     # Of each rank its stage; none where not all tell theirs, or all are of one.
     stages: Integers | None
@@ -99,6 +106,7 @@ class OwnWork:
                 *((one.numbers, one.time_ns, one.waited_ns) for one in blocks), strict=True
             )
         )
+        of_rank = int(np.sum([one.of_rank_ns for one in blocks], axis=0).max(initial=0))
         steady = (
             steady_times(time, np.zeros(len(time), bool)).mask if len(time) else np.zeros(0, bool)
         )
@@ -125,6 +133,7 @@ class OwnWork:
             excess_ns=excess_of(own, peers),
             time_ns=time[steady],
             in_steps=part_in_steps(job, time),
+            ahead=_ahead(job, int(time.sum()), of_rank, numbers[steady]),
             waited_ns=waited[steady],
             stages=stages,
             peers=peers,
@@ -199,12 +208,22 @@ class OwnWork:
 
     def share_of(self, lost_ns: Integers, steps: slice = slice(None)) -> Share:
         """Return which part of the time steps lost; what lies between them counts as time."""
-        return Share(*(self.in_steps * of for of in share_of(lost_ns, self.time_ns[steps])))
+        found = share_of(lost_ns, self.time_ns[steps])
+        return Share(*map(self.of_time, found))
+
+    def of_time(self, share: float) -> float:
+        """Return a share of the longest steps together as one of the time."""
+        return min(self.in_steps * self.ahead * share, MOST_LOST)
 
     def others_wait_ns(self, late: Integers) -> Integers:
         """Return how long the one in the middle of all but some ranks, a mask, waits, by step."""
         waits: Integers = np.maximum(self.time_ns - levels_of(self.own_ns, late)[0], 0)
         return waits
+
+    def others_wait_on_average_ns(self, late: Integers) -> int:
+        """Return the same as a mean over steps."""
+        mean = float(self.time_ns.mean()) / self.ahead
+        return max(round(mean - float(levels_of(self.own_ns, late)[0].mean())), 0)
 
     def is_waited_for(self, steps: Integers | slice) -> bool:
         """Return whether others wait in some steps for who works longest in them.
@@ -284,17 +303,18 @@ class _Totals(NamedTuple):
     own_ns: Integers
     time_ns: Integers
     waited_ns: Integers
+    of_rank_ns: Integers
 
     @classmethod
     def of(cls, block: Block) -> _Totals:
         time, blocked = block.time_ns, block.blocked_ns
         waited = blocked.sum(axis=0) - len(blocked) * blocked.min(axis=0)
-        return cls(block.numbers, time - blocked, time.max(axis=0), waited)
+        return cls(block.numbers, time - blocked, time.max(axis=0), waited, time.sum(axis=1))
 
     @classmethod
     def of_none(cls, ranks: int) -> _Totals:
         none = np.zeros(0, np.int64)
-        return cls(none, np.zeros((ranks, 0), np.int64), none, none)
+        return cls(none, np.zeros((ranks, 0), np.int64), none, none, np.zeros(ranks, np.int64))
 
 
 def part_in_steps(job: RanksOfJob, time_ns: Integers) -> float:
@@ -302,6 +322,19 @@ def part_in_steps(job: RanksOfJob, time_ns: Integers) -> float:
     whole = float(time_ns.sum())
     apart = min((one.apart_ns / max(one.step_count, 1) for one in job.ranks), default=0.0)
     return whole / max(whole + apart * len(time_ns), 1.0)
+
+
+def _ahead(job: RanksOfJob, whole_ns: int, of_rank_ns: int, steady: Integers) -> float:
+    """Return `OwnWork.ahead`, by how long the rank was in all steps that was so for longest."""
+    if whole_ns <= IN_STEP * of_rank_ns or not len(steady):
+        return 1.0
+    # Of the steps that are judged, which are read once more: in the first ones no rank is in step.
+    most, mine = 0, np.zeros(len(job.ranks), np.int64)
+    for block in job.blocks("steps"):
+        chosen = block.time_ns[:, np.isin(block.numbers, steady, assume_unique=True)]
+        most += int(chosen.max(axis=0, initial=0).sum())
+        mine += chosen.sum(axis=1)
+    return max(most / max(int(mine.max()), 1), 1.0)
 
 
 def _stages(places: list[Place]) -> Integers | None:

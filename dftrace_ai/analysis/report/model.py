@@ -192,6 +192,7 @@ class StepFigures:
 
     Attributes:
         rank: its number.
+        who: the same as people say it, by its process where it says no rank.
         found_by: how the steps were found.
         count: how many there are.
         steady: how many of them are steady.
@@ -210,6 +211,7 @@ class StepFigures:
     """
 
     rank: int
+    who: str
     found_by: str
     count: int
     steady: int
@@ -274,6 +276,7 @@ class RankFigures:
 
     Attributes:
         rank: its number.
+        who: the same as people say it, by its process where it says no rank.
         host: where it ran.
         pid: its process.
         workers: processes that load data for it.
@@ -290,6 +293,7 @@ class RankFigures:
     """
 
     rank: int
+    who: str
     host: str
     pid: int
     workers: int
@@ -329,6 +333,7 @@ class SlowStepFigures:
 
     Attributes:
         rank: whose.
+        who: the same as people say it, by its process where it says no rank.
         step: its number in the order of time, from 0.
         epoch: by the arguments of its spans; null where they say nothing.
         ns: how long it took.
@@ -346,6 +351,7 @@ class SlowStepFigures:
     """
 
     rank: int
+    who: str
     step: int
     epoch: int | None
     ns: int
@@ -410,6 +416,7 @@ class LoaderFigures:
 
     Attributes:
         rank: its number.
+        who: the same as people say it, by its process where it says no rank.
         workers: how many processes load for it.
         edges_s: of stretches of time, seconds since the first event.
         wait: share of each stretch that the rank waited.
@@ -422,6 +429,7 @@ class LoaderFigures:
     """
 
     rank: int
+    who: str
     workers: int
     edges_s: list[float]
     wait: list[float]

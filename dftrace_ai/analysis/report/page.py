@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
-from dftrace_ai.analysis.report.plots import Plots, of_span
+from dftrace_ai.analysis.report.plots import Plots, number_of, of_span
 from dftrace_ai.analysis.summary.report import soundness
 from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.analysis.thresholds import silences, sureness
@@ -169,7 +169,7 @@ def _waits(loader: LoaderFigures, *, several: bool) -> str:
     else:
         said = "No worker of a loader is in the traces."
     share = percent(loader.wait_share)
-    who = f"Rank {loader.rank} waits" if several else "The steps wait"
+    who = f"{loader.who.capitalize()} waits" if several else "The steps wait"
     return f"<p>{who} for data for {share} of the training. {said}</p>"
 
 
@@ -346,7 +346,7 @@ def _slowest(figures: ReportFigures) -> str:
         epoch = "" if step.epoch is None else str(step.epoch)
         rows.append(
             [
-                *([Figure(str(step.rank), step.rank)] if several else []),
+                *([Figure(number_of(step), step.rank)] if several else []),
                 *(Figure(str(step.step), step.step), Figure(epoch, step.epoch), step.kind),
                 *(_long(_most(step)), *([_long(told_beside)] if some else [])),
                 *(f"<code>--at {step.at}</code>", Figure(time_text(step.ns), step.ns)),
@@ -386,7 +386,9 @@ def _ranks(figures: ReportFigures) -> str:
     ordered = sorted(figures.ranks, key=lambda one: (not one.odd, -one.own_ns, one.rank))
     rows: list[list[str | Figure]] = [
         [
-            Figure(f"<b class=odd-rank>▸ {one.rank}</b>" if one.odd else str(one.rank), one.rank),
+            Figure(
+                f"<b class=odd-rank>▸ {number_of(one)}</b>" if one.odd else number_of(one), one.rank
+            ),
             told(one.host),
             Figure(f"{one.workers_at_once:,}", one.workers_at_once),
             Figure(f"{one.steps:,}", one.steps),

@@ -208,7 +208,7 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures], width: fl
     parts += _hits(steps, across, box)
     # Of few steps few are slow.
     most = max(1, steps.count // MARKED_OF)
-    own = [step for step in slowest if step.rank == steps.rank][:most]
+    own = [step for step in slowest if step.who == steps.who][:most]
     for step in own:
         x, y = across.at(step.step), up.at(step.ns)
         said = tip(f"step {step.step}", time_text(step.ns), step.kind, f"--at {step.at}")
@@ -366,7 +366,7 @@ def parts_plot(steps: StepFigures, width: float, *, several: bool) -> Plot:
             parts.append(text(left + 5, box.top + 21, label, f"{kind} name".strip()))
         left += wide
     legend, height = _parts_legend(steps.parts, whole, box.bottom + 20, width)
-    of_rank = f" of rank {steps.rank}" if several else ""
+    of_rank = f" of {steps.who}" if several else ""
     caption = (
         f"All {counted(steps.count, 'step')}{of_rank}, {time_text(steps.time_ns)} "
         "together. Each moment belongs to the innermost span of the thread that trains."
@@ -534,7 +534,7 @@ def ranks_plot(ranks: list[RankFigures], width: float) -> Plot:
     for at, one in enumerate(ordered):
         x = box.left + (at + (1 if odd and not one.odd else 0) + 0.5) * wide
         said = tip(
-            f"rank {one.rank} on {one.host}" if one.host else f"rank {one.rank}",
+            f"{one.who} on {one.host}" if one.host else one.who,
             f"median step {time_text(one.p50_ns)}, without communication {time_text(one.own_ns)}",
             f"waits for data {percent(one.wait_share)}, communicates {percent(one.comm_share)}",
             "far from most ranks" if one.odd else "",
@@ -554,7 +554,7 @@ def ranks_plot(ranks: list[RankFigures], width: float) -> Plot:
         parts.append(_hit(x - wide / 2, x + wide / 2, box, said))
         if x - last >= RANK_LABEL and (one.odd or (at - len(odd)) % every == 0):
             kind = "small strong" if one.odd else "small"
-            parts.append(text(x, box.bottom + 15, str(one.rank), kind, "middle"))
+            parts.append(text(x, box.bottom + 15, number_of(one), kind, "middle"))
             last = x
     for at, part in enumerate(("compute", "wait", "comm")):
         x = 8 + at * RANK_LEGEND
@@ -563,11 +563,16 @@ def ranks_plot(ranks: list[RankFigures], width: float) -> Plot:
     return plot_of("ranks", "Ranks", _ranks_told(ranks, odd), box.bottom + 40, parts, width=width)
 
 
+def number_of(one: RankFigures | SlowStepFigures) -> str:
+    """Return the number of a rank, or of its process, for a place where the noun stands above."""
+    return one.who.rpartition(" ")[2]
+
+
 def _ranks_told(ranks: list[RankFigures], odd: list[RankFigures]) -> str:
     if not odd:
         return "A bar is the median step of a rank. No rank is far from the others."
     usual = median(one.own_ns for one in ranks if not one.odd)
-    named = ", ".join(f"rank {one.rank} {time_text(one.own_ns)}" for one in odd[:MOST_NAMED])
+    named = ", ".join(f"{one.who} {time_text(one.own_ns)}" for one in odd[:MOST_NAMED])
     more = f" and {len(odd) - MOST_NAMED:,} more" if len(odd) > MOST_NAMED else ""
     return (
         "A bar is the median step of a rank. Marked and first: those whose step without "
@@ -680,7 +685,7 @@ def slow_step_plot(number: int, step: SlowStepFigures, width: float, *, several:
     left_out = (
         f"{counted(step.spans_left_out, 'shorter span')} not drawn." if step.spans_left_out else ""
     )
-    of_rank = f" of rank {step.rank}" if several else ""
+    of_rank = f" of {step.who}" if several else ""
     title = f"Step {step.step}{of_rank}: {time_text(step.ns)}"
     return plot_of(f"slow-{number}", title, left_out, box.bottom + 36, parts, width=width)
 

@@ -192,8 +192,16 @@ class Run:
     @cached_property
     def _shown(self) -> MeasuredRank | None:
         """The rank that is shown; where it was not the last one it is read again."""
-        number, last = self.why.rank or 0, self._gathered.last
-        named = self._gathered.named(number)
+        verdict, last = self.why, self._gathered.last
+        named = self._gathered.named(verdict.rank or 0)
+        if verdict.rank is None:
+            # Of processes that say no rank it is the one that the verdict is on.
+            on = (
+                one.order
+                for one in self._gathered.judged
+                if one.steps is not None and one.steps.facts == verdict.steps
+            )
+            named = self._gathered.named_at(next(on, None)) or named
         if last is not None and last.rank.named == named:
             return last
         if named is None:
@@ -427,6 +435,11 @@ class Gathered:
     def ranks(self) -> list[RankFigures]:
         """The rows of all ranks with steps, in their order."""
         return [figures for _, (_, figures) in sorted(self._ranks.items())]
+
+    def named_at(self, order: Order | None) -> tuple[Named, ...] | None:
+        """Return the same for one at its place among the others."""
+        found = self._ranks.get(order) if order is not None else None
+        return found[0] if found else None
 
     def named(self, number: int) -> tuple[Named, ...] | None:
         """Return how `Job.again` reads the rank with a number; None where none has steps."""

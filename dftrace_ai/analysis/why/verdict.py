@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.endings import ends_told, fewer_steps, quiet_end
-from dftrace_ai.analysis.ranks.partials import GARBAGE
+from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.steps import Job
@@ -396,7 +396,9 @@ def _of_ranks(
     named = {rank for one in severe for rank in one.ranks}
     is_explained = bool(late.unsure) or any(map(_explains_waiting, severe))
     once = {rank for one in late.found if one.cause == "once" for rank in one.ranks}
-    common = [*late.found]
+    said = {one.rank: one for one in by_kind["not-annotated"]}
+    common = [_with_line(one, said) for one in late.found]
+    in_no_span = {rank for one in severe if _is_in_no_span(one) for rank in one.ranks}
     rare: list[Finding] = []
     for found in by_kind.values():
         # What grew or comes again for who is late is another thing than the waiting for it.
@@ -405,6 +407,7 @@ def _of_ranks(
             for one in found
             if not (is_explained and _waits(one))
             and not (once and one.kind == "slow-step" and (_waits(one) or one.rank in once))
+            and not (one.kind == "not-annotated" and one.rank in in_no_span)
         ]
         # Of what makes ranks late they are all that are late, be they half of the job.
         most = 2 * len(own) >= len(judged) and not {one.rank for one in own} <= named
@@ -422,6 +425,16 @@ def _middle(found: Sequence[Finding]) -> Finding:
     ordered = sorted(found, key=lambda finding: -finding.share)
     ranks = tuple(sorted(one.rank for one in found if one.rank is not None))
     return replace(ordered[(len(ordered) - 1) // 2], ranks=ranks)
+
+
+def _is_in_no_span(late: Finding) -> bool:
+    return figures_of(late, Lateness)["name"] == NOT_ANNOTATED
+
+
+def _with_line(late: Finding, said: Mapping[int | None, Finding]) -> Finding:
+    """Return who is late with the line in which that is in no span, where it alone has none."""
+    other = said.get(late.rank) if _is_in_no_span(late) and not late.lines else None
+    return late if other is None else replace(late, lines=other.lines)
 
 
 def _waits(finding: Finding) -> bool:

@@ -407,3 +407,24 @@ def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     ):
         assert any(said in loss for loss in figures["losses"]), said
     assert any("no closing line" in text for text in page.texts)
+
+
+def test_processes_without_ranks_are_called_by_their_numbers(tmp_path: Path) -> None:
+    for pid, ms in ((4711, 2), (4712, 5)):
+        lines = Lines(pid)
+        for step in range(30):
+            at = step * ms * MS
+            lines.say("compute", "forward", at, ms * MS - 1000, step=step)
+            lines.say("pipeline", "step", at, ms * MS - 500, step=step)
+        lines.footer()
+        lines.write(tmp_path / f"t-host-{pid}.pfw.gz", 10**6)
+    found = Run([tmp_path])
+    assert {one.who for one in found.figures.ranks} == {"process 4711", "process 4712"}
+    assert "the steps of process 4712 are shown" in " ".join(found.why.notes)
+    assert found.figures.steps is not None
+    assert found.figures.steps.who == "process 4712"
+    page = invoke("report", tmp_path, "-o", tmp_path / "page.html")
+    assert page.status == 0
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "of process 4712" in text
+    assert "rank 0" not in text

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TraceLines
 
+from dftrace_ai.analysis import ranks
 from dftrace_ai.analysis.why import verdict_lines, why
 
 MS = 1_000_000
@@ -107,6 +108,45 @@ def test_who_keeps_the_others_waiting_is_named(tmp_path: Path, name: str) -> Non
         assert one.ns == pytest.approx(share * plant(one.rank, 50)[part] * MS, rel=0.15)
         assert one.others_ns == pytest.approx(USUAL[part] * MS, rel=0.06)
     assert any("at best" in line for line in lines)
+    # That this time is in no span is what the finding says.
+    assert not any(one.kind == "not-annotated" for one in verdict.of_some_ranks)
+
+
+PAUSE_MS, EVERY, STEPS = 100, 8, 80
+
+
+def pausing_at_the_end(folder: Path) -> Path:
+    """Rank 1 saves behind the last collective of a step: the other waits in its next step."""
+    ends = [0, 0]
+    traces = [TraceLines(4000 + rank, rank=rank, world_size=2) for rank in range(2)]
+    for step in range(STEPS):
+        begins = list(ends)
+        met = max(begins) + 3 * MS
+        for rank, trace in enumerate(traces):
+            begin, at = 1000 * MS + begins[rank], 1000 * MS + met
+            trace.span("forward", "compute", begin, 2 * MS, step=step)
+            called = begin + 2 * MS
+            trace.span("all_reduce", "comm", called, at - called, step=step)
+            pause = PAUSE_MS * MS if rank and step % EVERY == EVERY - 1 else 0
+            if pause:
+                trace.span("capture", "checkpoint", at, pause, step=step)
+            ends[rank] = met + pause + MS // 10
+            trace.span("step", "pipeline", begin, at + pause - begin, step=step)
+    for rank, trace in enumerate(traces):
+        trace.footer()
+        trace.write(folder / f"t-host-{4000 + rank}.pfw.gz")
+    return folder
+
+
+def test_what_others_wait_for_in_their_next_step_counts_once(tmp_path: Path) -> None:
+    (finding,) = ranks(pausing_at_the_end(tmp_path)).findings
+    pauses = PAUSE_MS * STEPS / EVERY
+    whole = pauses + 3.1 * STEPS
+    assert (finding.kind, finding.ranks, finding.name) == ("bursts", (1,), "checkpoint/capture")
+    assert finding.cost == pytest.approx(pauses / whole, rel=0.05)
+    assert finding.without == pytest.approx(whole / (whole - pauses), rel=0.2)
+    assert finding.evidence.waited_in is not None
+    assert finding.evidence.waited_in.ns == pytest.approx(pauses / STEPS * MS, rel=0.15)
 
 
 def test_a_rank_that_nobody_waits_for_is_not_late(tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ class MeasuredRank:
         """The number of the rank."""
         return self.rank.process.number
 
+    @property
+    def who(self) -> str:
+        """What people call it: ``rank 3``, and ``process 4711`` where it says no rank."""
+        rank, pid = self.rank.process.header.rank, self.rank.process.pid
+        return f"process {pid}" if rank is None else f"rank {rank}"
+
 
 def step_figures(measured: MeasuredRank) -> StepFigures:
     """Return the figures of the steps of a rank."""
@@ -76,6 +82,7 @@ def step_figures(measured: MeasuredRank) -> StepFigures:
     split_by, epochs, starts = _split(steps, numbers)
     return StepFigures(
         rank=measured.number,
+        who=measured.who,
         found_by=steps.found_by,
         count=len(steps),
         steady=len(steady),
@@ -102,6 +109,7 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
     own = float(np.median(steps.time_ns - steps.parts["comm"]))
     return RankFigures(
         rank=measured.number,
+        who=measured.who,
         host=briefly_named((process.header and process.header.host) or ""),
         pid=process.pid,
         workers=len(measured.rank.workers),
@@ -175,6 +183,7 @@ def _slow_step(measured: MeasuredRank, at: int) -> SlowStepFigures:
     beside = steps.marks.beside(at)
     return SlowStepFigures(
         rank=measured.number,
+        who=measured.who,
         step=int(steps.number[at]),
         epoch=_epoch_at(steps, at),
         ns=ns,
@@ -322,6 +331,7 @@ def loader_figures(measured: MeasuredRank, first_ns: int) -> LoaderFigures | Non
         life += np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
     return LoaderFigures(
         rank=measured.number,
+        who=measured.who,
         workers=len(measured.rank.workers),
         edges_s=[rounded((edge - first_ns) / 1e9, 9) for edge in edges.tolist()],
         wait=[rounded(share, 4) for share in (waited / (high - low)).tolist()],
