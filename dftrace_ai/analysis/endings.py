@@ -75,7 +75,7 @@ def early_ends(owners: Owners) -> list[str]:
     ends = [
         _End(owner, footer)
         for owner in owners.all
-        if owner.is_last and not _works_for_another(owner, owners)
+        if owner.is_last and owners.employer(owner) is None
         if (footer := owner.files[-1].end.footer) is not None
     ]
     early = sorted((one for one in ends if one.is_early), key=lambda one: not one.has_status)
@@ -106,11 +106,6 @@ def ends_told(owners: Owners) -> list[str]:
     """Return the same as a line, of which there is one at most."""
     ends = early_ends(owners)
     return [shortened(f"ended: {'; '.join(ends)}", ENDS_LETTERS)] if ends else []
-
-
-def _works_for_another(owner: Owner, owners: Owners) -> bool:
-    parent = owners.parent(owner)
-    return parent is not None and owner.header.rank in {None, parent.header.rank}
 
 
 def _after_step(end: _End) -> str:

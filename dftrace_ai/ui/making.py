@@ -322,11 +322,11 @@ def _late_ranks(verdict: Verdict) -> list[int]:
 
 
 def _endings(traces: TraceSet) -> list[str]:
-    """Return how its processes ended, those left out that others of them had started."""
+    """Return how its processes ended, those left out that work for others of them."""
     owners = traces.owners
     found = set()
     for owner in owners.all:
-        if owners.parent(owner) is None:
+        if owners.employer(owner) is None:
             footer = owner.files[-1].end.footer
             found.add((footer and footer.ended) or "not closed")
     return sorted(found)

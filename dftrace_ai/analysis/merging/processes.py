@@ -60,16 +60,16 @@ def processes_in_order(owners: Owners, shown: Mapping[int, int]) -> list[ShownPr
     ranks = [owner.header.rank for owner in found.values() if owner.header.rank is not None]
     digits = len(str(max(ranks))) if len(set(ranks)) > 1 else 1
 
-    def employer(owner: Owner) -> Owner:
+    def root_of(owner: Owner) -> Owner:
         seen = {owner.number}
-        while (above := owners.parent(owner)) is not None and above.number not in seen:
+        while (above := owners.employer(owner)) is not None and above.number not in seen:
             if above.number not in found:
                 break
             seen.add(above.number)
             owner = above
         return owner
 
-    roots = {owner.number: employer(owner) for owner in found.values()}
+    roots = {owner.number: root_of(owner) for owner in found.values()}
 
     def place(owner: Owner) -> tuple[bool, int, str, int, int, int, bool, int]:
         root = roots[owner.number]

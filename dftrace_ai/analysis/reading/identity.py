@@ -137,6 +137,13 @@ class Owners:
             found = [one for one in found if _meet(one.reach, owner.reach)] or found
         return found[0] if found else None
 
+    def employer(self, owner: Owner) -> Owner | None:
+        """Return the process for which one works: its parent, but for one that starts ranks."""
+        parent = self.parent(owner)
+        rank = owner.header.rank
+        is_its = parent is not None and (rank is None or rank == parent.header.rank)
+        return parent if is_its else None
+
     @cached_property
     def last(self) -> tuple[Trace, ...]:
         """The files of the last run, of the last start of each rank, in the order of paths."""

@@ -329,9 +329,7 @@ def _not_annotated(
     """Return what is in no span of the programs and ranks that the recorder has written of."""
     taken_ns = wall_ns = processes = 0
     for owner in owners.all:
-        parent = owners.parent(owner)
-        works_for_it = parent is not None and parent.header.rank == owner.header.rank
-        if owner.header.run is None or works_for_it:
+        if owner.header.run is None or owners.employer(owner) is not None:
             continue
         found = [main_threads[file.path] for file in owner.files if file.path in main_threads]
         processes += bool(found)

@@ -177,6 +177,7 @@ def test_ranks_that_no_launcher_tells(tmp_path: Path) -> None:
     merged = tmp_path / "merged.json"
     assert invoke("merge", tmp_path / "out", "-o", merged).status == 0
     assert b'"rank 2' in merged.read_bytes()
+    assert b" \xc2\xb7 worker" not in merged.read_bytes()
 
 
 EXITS = """
