@@ -14,7 +14,7 @@ set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)
 set(stacks_sources code_names own_memory profile stack_reader)
 set(recording_sources blob_store drain dump_signal flight_recorder live_file record_flow retention runtime sampler session
-                      thread thread_registry)
+                      stacks_now thread thread_registry)
 set(tensor_sources careful_sums collect cuda/gpu_statistics cuda/kernels_text fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
                    record statistics worker_pool)
 set(bench_sources drain_benchmark)

@@ -40,6 +40,14 @@ def command(
             "in dumps a call that all ranks are in.",
         ),
     ] = 60.0,
+    stacks: Annotated[
+        bool,
+        typer.Option(
+            "--stacks",
+            help="Tell where the Python of each thread of these stands: by the last dump, as "
+            "`kill -USR2 PID` asks for with dump_signal=SIGUSR2, or by samples of lines_hz.",
+        ),
+    ] = False,
     json: Json = False,
     run: Run = None,
 ) -> None:
@@ -66,7 +74,12 @@ def command(
             _judge_dumps(files, paths, idle, run or "last", as_json=json)
             return
         observer = Observer(paths, run=run or "last")
-        verdict = with_ends(find_stuck(observer.look(), idle), paths, run or "last")
+        seen = observer.look()
+        verdict = with_ends(find_stuck(seen, idle), paths, run or "last")
+        if stacks:
+            from dftrace_ai.live.dumped_stacks import with_stacks
+
+            verdict = with_stacks(verdict, seen)
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
         for line, _ in finding_lines(died_in(paths or (), run or "last")):

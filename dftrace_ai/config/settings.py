@@ -196,8 +196,8 @@ class Config(Settings):
         read=values.signal_name,
         accepted="the name of a signal that can be handled, such as SIGUSR2, or none",
         about=(
-            "Signal that has a running process write out its events, such as SIGUSR2; it must "
-            "not have a handler. None takes no signal."
+            "Signal that has a running process write out its events, and where each of its "
+            "threads stands, such as SIGUSR2; it must not have a handler. None takes no signal."
         ),
     )
     finalize_timeout_s: float = setting(

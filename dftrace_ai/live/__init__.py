@@ -11,6 +11,7 @@ died are shown as they were at the last::
 
 from __future__ import annotations
 
+from dftrace_ai.live.dumped_stacks import with_stacks
 from dftrace_ai.live.jobs import Job, jobs_of
 from dftrace_ai.live.model import (
     HiddenProcess,
@@ -18,6 +19,7 @@ from dftrace_ai.live.model import (
     RankStatus,
     Snapshot,
     StackFrame,
+    ThreadStack,
     ThreadStatus,
     WaitedFor,
 )
@@ -36,6 +38,7 @@ __all__ = [
     "RankStatus",
     "Snapshot",
     "StackFrame",
+    "ThreadStack",
     "ThreadStatus",
     "Verdict",
     "WaitedFor",
@@ -45,4 +48,5 @@ __all__ = [
     "read_snapshot",
     "snapshot",
     "snapshot_json",
+    "with_stacks",
 ]

@@ -108,6 +108,27 @@ class StackFrame:
 
 
 @dataclass(frozen=True)
+class ThreadStack:
+    """Where the Python of a thread stands.
+
+    Attributes:
+        thread: its id, as the kernel knows it.
+        name: its name; empty where it has recorded nothing.
+        stack: functions with file and line, innermost first; empty where it could not be read.
+        is_cut: the innermost frames were not read.
+        ago_s: seconds since it stood there.
+        by: ``dump``: the last one of its process; ``samples``: those of `lines_hz`.
+    """
+
+    thread: Count
+    name: str
+    stack: tuple[str, ...]
+    is_cut: bool
+    ago_s: Seconds
+    by: Literal["dump", "samples"]
+
+
+@dataclass(frozen=True)
 class ThreadStatus:
     """A thread that has recorded something.
 

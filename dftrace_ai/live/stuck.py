@@ -9,7 +9,7 @@ from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dftrace_ai.live.jobs import is_replaced, jobs_of, ranks_alive
-from dftrace_ai.live.model import NS, HiddenProcess, WaitedFor, place_text
+from dftrace_ai.live.model import NS, HiddenProcess, ThreadStack, WaitedFor, place_text
 from dftrace_ai.live.told import ToldHost, told_hosts
 from dftrace_ai.live.wording import age_text
 from dftrace_ai.trace_format.names_and_phases import COLLECTIVES, own_category
@@ -59,6 +59,7 @@ class Finding:
         told_s: of a process of another host, seconds since it told of itself; a dead one may live.
         kernel: how the kernel has the thread: ``sleeps in futex_wait_queue``; empty where unknown.
         exit_status: by which a process ended that others may wait for; None where unknown.
+        stacks: of all threads of its process, where they are asked for and known.
     """
 
     what: Literal["stuck", "dead", "goes on", "missing"]
@@ -80,6 +81,7 @@ class Finding:
     told_s: float | None = None
     kernel: str = ""
     exit_status: int | None = None
+    stacks: tuple[ThreadStack, ...] = ()
 
     @property
     def place(self) -> str:

@@ -38,6 +38,18 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
         yield _shown(_group_in_words(group) + mark), "bold red" if cause else ""
         if stands := _stand(group):
             yield _shown(stands), ""
+        yield from ((_shown(line), "dim") for line in _stack_lines(group[0]))
+
+
+def _stack_lines(one: Finding) -> Iterator[str]:
+    """Return the stacks of all threads of a process; of several in one place those of the first."""
+    for known in one.stacks:
+        name = f" {known.name}" if known.name else ""
+        by = f"dumped {age_text(known.ago_s)} ago" if known.by == "dump" else "by samples"
+        yield f"  {one.label}, thread {known.thread}{name}, {by}:"
+        if known.is_cut:
+            yield "    ... deeper, not read"
+        yield from (f"    {frame}" for frame in known.stack or ("could not be read",))
 
 
 def standing_text(one: Finding) -> str:

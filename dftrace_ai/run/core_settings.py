@@ -323,13 +323,15 @@ class _Lines(NamedTuple):
 
 def _lines(settings: RunSettings) -> _Lines:
     wanted = settings["core"]["lines_hz"]
-    if not wanted:
+    # Dumps tell where threads stand, whether or not that is sampled.
+    if not (wanted or settings["dump_signal"] or settings["core"]["flight_recorder"]):
         return _Lines({"lines_roots": ""}, {})
     refused = _why_refused()
     if refused:
-        tell(logging.WARNING, "lines_hz: no lines of the program are recorded: %s", refused)
+        if wanted:
+            tell(logging.WARNING, "lines_hz: no lines of the program are recorded: %s", refused)
         return _Lines({"lines_hz": 0, "lines_roots": ""}, {"lines_refused": refused})
-    return _Lines({"lines_roots": _roots()}, {"lines_hz": int(wanted)})
+    return _Lines({"lines_roots": _roots()}, {"lines_hz": int(wanted)} if wanted else {})
 
 
 # Whose code lies below a directory, as lines of a trace tell it.

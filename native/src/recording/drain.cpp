@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "dftrace/recording/dump_signal.hpp"
+#include "dftrace/recording/stacks_now.hpp"
 #include "dftrace/system/first_exception.hpp"
 #include "dftrace/system/signals_blocked.hpp"
 #include "dftrace/system/waiting.hpp"
@@ -153,17 +154,20 @@ void Drain::loop() {
         wait_until(wake_, lock, look_again > turned_at ? std::min(next, look_again) : next,
                    [this] { return stop_ || woken_; });
         bool write_out = std::exchange(write_out_, false);
-        std::string reason = std::exchange(asked_reason_, {});
+        DumpRequest dump{std::exchange(asked_reason_, {}), {}};
         woken_ = false;
         last = stop_;
         lock.unlock();
         const auto now = turned_at = Clock::now();
-        if (const int signal = take_dump_signal()) {
+        const int signal = take_dump_signal();
+        if (signal) {
             write_out = true;
             char text[24];
             std::snprintf(text, sizeof text, "signal %d", signal);
-            add_reason(reason, text);
+            add_reason(dump.reason, text);
         }
+        // Without a flight recorder, who asks from the program wants a flush.
+        const bool tells_stacks = signal || (settings_.flight_recorder && !dump.reason.empty());
         if (now >= next_write) {
             write_out = true;
             next_write = now + interval;
@@ -174,7 +178,7 @@ void Drain::loop() {
             live_file_.write(marker_.path());
             next_live = now + live_interval;
         }
-        const int error = turn(write_out, std::move(reason));
+        const int error = turn(write_out, std::move(dump), tells_stacks);
         tell_of_failure(error);
         spool_.header().drain_cpu_us.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000,
                                            std::memory_order_relaxed);
@@ -191,13 +195,14 @@ void Drain::loop() {
     passed_.notify_all();
 }
 
-int Drain::turn(bool write_out, std::string reason) noexcept {
+int Drain::turn(bool write_out, DumpRequest dump, bool tells_stacks) noexcept {
     try {
+        if (tells_stacks) dump.stacks = stacks_now(settings_);
         // There was no room for it, perhaps, and now there is.
         if (write_out) marker_.write(settings_, spool_.path());
         if (write_out) tell_of_removal();
         // Where nothing was to be written out, nothing shows that writing works again.
-        return retention_.turn(flow_, write_out, std::move(reason)).value_or(error_);
+        return retention_.turn(flow_, write_out, std::move(dump)).value_or(error_);
     } catch (const std::bad_alloc&) {
         // The records stay in the spool; there may be memory the next time. An exception that left this
         // thread would end the training.

@@ -1,9 +1,6 @@
 // What a flight recorder keeps, and how it is written when asked for.
 #include "dftrace/recording/flight_recorder.hpp"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -212,7 +209,7 @@ class FlightRecorder final : public Retention {
                      std::uint64_t before = 0) override;
     void thread_over(Thread& thread) noexcept override;
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override;
-    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) override;
+    std::optional<int> turn(RecordFlow& flow, bool write_out, DumpRequest dump) override;
     int end(RecordFlow& flow, const Ending& ending) override;
     std::uint64_t release_moment() const noexcept override { return tick_source.now(); }
     // Records that name a snapshot ended before its release was seen: they are let go, or in the file.
@@ -226,7 +223,7 @@ class FlightRecorder final : public Retention {
     void look_after_kept(RecordFlow& flow);
     void ask_for_dump(std::string reason, std::string_view details = {});
     void see_open_spans(RecordFlow& flow);
-    int note_dump(RecordFlow& flow, std::uint64_t before);
+    int tell_of_dump(RecordFlow& flow, std::uint64_t before);
     int write_kept(RecordFlow& flow, bool run_goes_on);
     // At the end: nobody asked for these. How many they are, without those that a dump told of.
     std::uint64_t let_go_of_kept(RecordFlow& flow);
@@ -240,6 +237,7 @@ class FlightRecorder final : public Retention {
     std::uint64_t dumped_before_ = 0;  // tick before which every record is in the trace or was let go
     std::string dump_reason_;          // of the last dump that was asked for
     std::string dump_details_;         // JSON members about it
+    std::string dump_stacks_;          // where threads stood when it was asked for
     bool dump_noted_ = false;          // its instant is formatted
     Track own_track_;                  // what the recorder says of itself
 };
@@ -281,9 +279,12 @@ std::uint64_t FlightRecorder::oldest_wanted_tick(const RecordFlow& flow) noexcep
     return std::max(complete, flow.clock().ticks_before(tick_source.now(), memory_ns_));
 }
 
-std::optional<int> FlightRecorder::turn(RecordFlow& flow, bool, std::string reason) {
+std::optional<int> FlightRecorder::turn(RecordFlow& flow, bool, DumpRequest dump) {
     // First: what fails for want of memory is made good by the next turn, which is not asked any more.
-    if (!reason.empty()) ask_for_dump(std::move(reason));
+    if (!dump.reason.empty()) {
+        ask_for_dump(std::move(dump.reason));
+        dump_stacks_ = std::move(dump.stacks);
+    }
     look_after_kept(flow);
     return dump_due_ ? write_kept(flow, true) : 0;
 }
@@ -345,18 +346,13 @@ void FlightRecorder::see_open_spans(RecordFlow& flow) {
                 flow.writer().open_now(span, source->track, flow.tables(), flow.clock());
 }
 
-int FlightRecorder::note_dump(RecordFlow& flow, std::uint64_t before) {
+int FlightRecorder::tell_of_dump(RecordFlow& flow, std::uint64_t before) {
     const ClockMap& clock = flow.clock();
-    own_track_.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));
-    own_track_.name = "dftrace";
-    std::string args = ",\"reason\":";
-    append_json_string(args, dump_reason_);
     char seconds[64];
     const std::uint64_t oldest = std::max(dump_from_, clock.segments().front().tick);
     std::snprintf(seconds, sizeof seconds, ",\"seconds\":%.3f",
                   static_cast<double>(clock.to_ns(before) - clock.to_ns(oldest)) / 1e9);
-    return flow.writer().note(R"("name":"dump","cat":"instant")", args + seconds + dump_details_, own_track_,
-                              flow.threads().new_ids(1), clock.to_ns(before));
+    return note_dump(flow, own_track_, dump_reason_, seconds + dump_details_ + dump_stacks_, before);
 }
 
 // `run_goes_on`: what is open is not unfinished yet, and the next write may tell otherwise of it.
@@ -381,7 +377,7 @@ int FlightRecorder::write_kept(RecordFlow& flow, bool run_goes_on) {
     if (run_goes_on)
         if (const int error = writer.lost_spans()) return error;
     if (!dump_noted_) {
-        if (const int error = note_dump(flow, before)) return error;
+        if (const int error = tell_of_dump(flow, before)) return error;
         dump_noted_ = true;
     }
     if (const int error = writer.flush()) return error;

@@ -1,6 +1,9 @@
 // The next unit of a thread, whichever way its records go.
 #include "dftrace/recording/retention.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -9,6 +12,7 @@
 #include "dftrace/recording/flight_recorder.hpp"
 #include "dftrace/recording/record_flow.hpp"
 #include "dftrace/recording/thread.hpp"
+#include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
 
@@ -30,6 +34,16 @@ bool add_reason(std::string& reasons, std::string_view more) noexcept {
         return false;
     }
     return true;
+}
+
+int note_dump(RecordFlow& flow, Track& track, std::string_view reason, std::string_view more,
+              std::uint64_t at_tick) {
+    track.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));
+    track.name = "dftrace";
+    std::string args = ",\"reason\":";
+    append_json_string(args, reason);
+    return flow.writer().note(R"("name":"dump","cat":"instant")", args.append(more), track,
+                              flow.threads().new_ids(1), flow.clock().to_ns(at_tick));
 }
 
 UnitHeader* Retention::next_unit(Thread& thread) noexcept {
@@ -60,7 +74,7 @@ class Stream final : public Retention {
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override {
         return wanted;
     }
-    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) override;
+    std::optional<int> turn(RecordFlow& flow, bool write_out, DumpRequest dump) override;
     int end(RecordFlow& flow, const Ending& ending) override;
     std::uint64_t release_moment() const noexcept override { return turns_; }
     // A record that names a snapshot was stored before the snapshot's release; one whole turn after the
@@ -76,6 +90,7 @@ class Stream final : public Retention {
     std::mutex looking_;
     std::uint64_t turns_ = 0;  // the drain thread's own
     std::atomic<std::uint32_t> threads_over_{0};
+    Track own_track_;  // the drain thread's own, of what is said of dumps
 };
 
 void Stream::thread_over(Thread& thread) noexcept {
@@ -107,11 +122,14 @@ UnitHeader* Stream::same_unit_again(Thread& thread) noexcept {
     return unit;
 }
 
-std::optional<int> Stream::turn(RecordFlow& flow, bool write_out, std::string) {
+std::optional<int> Stream::turn(RecordFlow& flow, bool write_out, DumpRequest dump) {
     std::lock_guard looking(looking_);
     ++turns_;
     TraceWriter& writer = flow.writer();
     if (const int error = flow.pass()) return error;
+    if (!dump.stacks.empty())
+        if (const int error = note_dump(flow, own_track_, dump.reason, dump.stacks, tick_source.now()))
+            return error;
     if (write_out)
         if (const int error = writer.flush()) return error;
     if (writer.blocks().empty()) {

@@ -73,6 +73,14 @@ CodePlace CodePlaces::of(const CodeName& name) const {
     return place;
 }
 
+std::string CodePlace::shown(int line) const {
+    std::string text = function;
+    if (file.empty()) return text;
+    text.append(" (").append(file);
+    if (line) text.append(":").append(std::to_string(line));
+    return text + ')';
+}
+
 void Profile::begin(std::uint64_t id) noexcept {
     id_ = id;
     told_.clear();
@@ -83,17 +91,11 @@ void Profile::begin(std::uint64_t id) noexcept {
 
 void Profile::tell(std::uint32_t number, const StackNode& node) {
     const CodePlace place = places_.of(stacks_.names()[node.code]);
-    std::string shown = place.function;
-    if (!place.file.empty()) {
-        shown.append(" (").append(place.file);
-        if (node.line) shown.append(":").append(std::to_string(node.line));
-        shown += ')';
-    }
     std::string& out = new_nodes_;
     out.append(out.empty() ? "{\"id\":" : ",{\"id\":").append(std::to_string(number + 1));
     if (node.caller != none) out.append(",\"parent\":").append(std::to_string(node.caller + 1));
     out.append(",\"callFrame\":{\"functionName\":");
-    append_json_string(out, shown);
+    append_json_string(out, place.shown(node.line));
     out.append(",\"url\":");
     append_json_string(out, place.file);
     out.append(",\"scriptId\":").append(std::to_string(static_cast<unsigned>(place.owner)));

@@ -68,7 +68,7 @@ class Drain {
     using Clock = std::chrono::steady_clock;
     void loop();
     // 0 or the errno of what could not be written.
-    int turn(bool write_out, std::string reason) noexcept;
+    int turn(bool write_out, DumpRequest dump, bool tells_stacks) noexcept;
     int end() noexcept;
     void tell_of_failure(int error);
     void tell_of_removal();

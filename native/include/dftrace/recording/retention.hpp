@@ -19,10 +19,17 @@ namespace dftrace {
 
 class RecordFlow;
 struct Thread;
+struct Track;
 
 // Several may ask for one dump: their reasons, each once, and no more than fit a line. False where there is
 // no memory for it, which is then left out.
 bool add_reason(std::string& reasons, std::string_view more) noexcept;
+
+// Who asks for a dump: why, empty where nobody does, and where threads stand (see `stacks_now`).
+struct DumpRequest {
+    std::string reason;
+    std::string stacks;
+};
 
 class Retention : public UnitSupply {
   public:
@@ -41,8 +48,8 @@ class Retention : public UnitSupply {
     // How often it has to look at least, where records are to be in the file within `wanted`.
     virtual std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept = 0;
     // One turn: 0, the errno of what could not be written, or nothing where nothing was tried that shows
-    // whether writing works. `reason` is empty where nobody asks for a dump.
-    virtual std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) = 0;
+    // whether writing works.
+    virtual std::optional<int> turn(RecordFlow& flow, bool write_out, DumpRequest dump) = 0;
     // Everything that is still to be told, and the footer. 0 or an errno.
     virtual int end(RecordFlow& flow, const Ending& ending) = 0;
     // A snapshot of arguments whose release is seen at one moment can be forgotten once that lies before
@@ -60,6 +67,10 @@ class Retention : public UnitSupply {
 
     const Wake wake_;
 };
+
+// What the trace tells of a dump; `more`: JSON members. 0 or an errno.
+int note_dump(RecordFlow& flow, Track& track, std::string_view reason, std::string_view more,
+              std::uint64_t at_tick);
 
 // The way that the settings ask for.
 std::unique_ptr<Retention> make_retention(const TraceSettings& settings, Spool& spool, Retention::Wake wake);

@@ -20,6 +20,9 @@ struct CodePlace {
     std::string function;  // without what it is local to
     std::string file;      // below one of the roots; empty where files are not told
     CodeOwner owner = CodeOwner::program;
+
+    // `decode (augment.py:88)`; the line is left out where it is 0.
+    std::string shown(int line) const;
 };
 
 class CodePlaces {
