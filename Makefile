@@ -63,7 +63,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test all check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-loggers test-rest test-wheel \
+        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-loggers test-rest test-wheel \
         test-packages test-frameworks test-torch wheel
 
 help: ## show this list
@@ -256,6 +256,9 @@ why-table: $(VENV)/test-tools ## judge runs that are slow in a known way; write 
 
 ranks-table: $(VENV)/test-tools ## judge jobs of which one rank is late in a known way; write the tables of what dftrace ranks says (some minutes)
 	$(BIN)/python tests/analysis/ranks/lateness_table.py
+
+lines-table: $(VENV)/test-tools ## run small trainings that are slow in one function; print which lines dftrace why names (ten minutes)
+	$(BIN)/python tests/analysis/lines/planted_table.py
 
 diff-table: $(VENV)/test-tools ## compare runs of which one is slower in a known way; write the table of what dftrace diff says (a minute)
 	$(BIN)/python tests/analysis/diff/recall_table.py

@@ -443,6 +443,13 @@ class ChunkData(FixedObject):
             description="Periods that each stands for beside its own; absent where that is none.",
         ),
     ] = []
+    ready: Annotated[
+        Count,
+        Field(
+            description="How long the thread waited for a processor since the line before; "
+            "absent where the kernel does not tell."
+        ),
+    ] = 0
     missed: Annotated[
         int, Field(ge=1, description="Stacks that could not be read since the line before.")
     ] = 1

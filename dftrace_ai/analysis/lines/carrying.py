@@ -25,7 +25,7 @@ HOLDS_ALL: Final = 0.95
 # The next function of the program is named alone where it has so much, else two with their shares.
 ONE_CALLER: Final = 0.8
 SECOND_CALLER: Final = 0.1
-# A thread that uses so little of a processor meanwhile waits.
+# A thread that uses so little of what it gets of a processor meanwhile waits.
 MOST_WAITING_CPU: Final = 0.1
 FEWEST_IN_ROW: Final = 16
 MODULE: Final = "<module>"
@@ -367,7 +367,8 @@ def _cpu_of(sampled: Sampled, mine: Integers) -> tuple[float | None, float]:
 
     What was used since the sample before is of the function alone where both are in it, in one
     span or step. Where too few are, the time may hold what else the thread does: then it waits
-    only if much less was used than the function would by itself.
+    only if much less was used than the function would by itself. Who waits for a processor, as on a
+    busy machine, uses little without waiting for anything else.
     """
     samples, group = sampled.samples, sampled.group
     inside = mine.copy()
@@ -376,9 +377,18 @@ def _cpu_of(sampled: Sampled, mine: Integers) -> tuple[float | None, float]:
     inside[:1] = False
     # Few of many follow each other where the machine did not let it run.
     if 2 * int(inside.sum()) >= max(FEWEST_IN_ROW, int(mine.sum())):
-        return _cpu(samples.at(inside)), MOST_WAITING_CPU
+        chosen = samples.at(inside)
+        return _cpu(chosen), MOST_WAITING_CPU * _let_run(chosen)
     part = int(mine.sum()) / max(1, sampled.of_threads)
-    return _cpu(samples.at(mine)), min(MOST_WAITING_CPU, part / 2)
+    chosen = samples.at(mine)
+    return _cpu(chosen), min(MOST_WAITING_CPU * _let_run(chosen), part / 2)
+
+
+def _let_run(samples: StackSamples) -> float:
+    """Return of the time in which threads could run how much they did; 1 where unknown."""
+    known = (samples.cpu_ns >= 0) & (samples.ready_ns >= 0)
+    ran, ready = (int(column[known].sum()) for column in (samples.cpu_ns, samples.ready_ns))
+    return ran / (ran + ready) if ran + ready else 1.0
 
 
 def _cpu(samples: StackSamples) -> float | None:

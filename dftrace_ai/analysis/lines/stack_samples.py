@@ -24,6 +24,7 @@ OWN_CODE: Final = 0
 """As `scriptId` has it: the program's own code, and not that of a library."""
 
 NO_STACK: Final = -1
+NOT_KNOWN: Final = -1
 
 MOST_FRAMES: Final = 1000
 """Of a stack, as the recorder keeps them; stacks as deep as a file likes would take all memory."""
@@ -110,6 +111,8 @@ class StackSamples:
     since_ns: Integers  # how long before that was
     cut: Integers  # 1 where the innermost frames are not known
     period_ns: Integers  # for how long it stands, more where it was taken late
+    # How long its thread waited for a processor: a part of what is told of several; or below 0.
+    ready_ns: Integers
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -118,7 +121,7 @@ class StackSamples:
     def columns(self) -> tuple[Integers, ...]:
         """All of them, in their order."""
         times = self.cpu_ns, self.since_ns
-        return (self.at_ns, self.tid, self.stack, *times, self.cut, self.period_ns)
+        return (self.at_ns, self.tid, self.stack, *times, self.cut, self.period_ns, self.ready_ns)
 
     def at(self, which: Integers) -> StackSamples:
         """Return some of them, by a mask or by indices."""
@@ -149,6 +152,7 @@ class _Data(TypedDict):
     cpu: list[int]
     cut: list[int]
     late: NotRequired[list[int]]
+    ready: NotRequired[int]
 
 
 class _Start(TypedDict):
@@ -181,16 +185,17 @@ class _Columns:
     since_us: list[int] = field(default_factory=list)
     cut: list[int] = field(default_factory=list)
     period_ns: list[int] = field(default_factory=list)
+    ready_ns: list[int] = field(default_factory=list)
 
     def whole(self, pid: int, base_ns: int, tree: StackTree) -> StackSamples:
         at_ns, cpu_ns, since_ns = (
             np.array(column, np.int64) * 1000 for column in (self.at_us, self.cpu_us, self.since_us)
         )
-        tid, stack, cut, period_ns = (
+        tid, stack, cut, period_ns, ready_ns = (
             np.array(column, np.int64)
-            for column in (self.tid, self.stack, self.cut, self.period_ns)
+            for column in (self.tid, self.stack, self.cut, self.period_ns, self.ready_ns)
         )
-        columns = (at_ns + base_ns, tid, stack, cpu_ns, since_ns, cut, period_ns)
+        columns = (at_ns + base_ns, tid, stack, cpu_ns, since_ns, cut, period_ns, ready_ns)
         return _in_order(StackSamples(pid, tree, *columns))
 
 
@@ -273,6 +278,7 @@ class StackReader:
             raise ValueError("as many times as samples")
         at = [*accumulate(since, initial=profile.at_us)]
         late = data.get("late") or [0] * len(stacks)
+        ready_us = data.get("ready", NOT_KNOWN)
         # Before anything is taken in: a list of texts would be found here.
         whole = np.array([since, cpu, cut, late], np.int64).reshape(4, len(stacks))
         periods = (1 + whole[3]) * profile.period_ns
@@ -282,6 +288,7 @@ class StackReader:
             or (whole[[0, 3]] < 0).any()
             or (whole[3] > MOST_LATE).any()
             or at[-1] >= MOST_US
+            or not NOT_KNOWN <= ready_us < MOST_US
         ):
             raise ValueError("times that cannot be")
         profile.at_us = at[-1]
@@ -292,6 +299,8 @@ class StackReader:
         to.since_us += since
         to.cut += cut
         to.period_ns += periods.tolist()
+        each_ns = NOT_KNOWN if ready_us < 0 else ready_us * 1000 // max(1, len(stacks))
+        to.ready_ns += [each_ns] * len(stacks)
 
     def _called(self, frame: _CallFrame) -> tuple[Function, int]:
         """Return the function and the line of a frame; its name is written with its place."""

@@ -105,11 +105,13 @@ class ShownStacks:
             start = {**head, "data": {**head["data"], "startTime": inside[0]}}
             yield orjson.dumps({**known.profile, "args": start})
         since = [after - before for before, after in pairwise([known.told_us, *inside])]
-        columns = {
+        columns: dict[str, Any] = {
             name: [data[name][at] for at in kept]
             for name in ("cpu", "cut", "late")
             if name != "late" or name in data
         }
+        if "ready" in data:
+            columns["ready"] = data["ready"] * len(kept) // len(moved)
         samples = {"nodes": known.nodes, "samples": [profile["samples"][at] for at in kept]}
         told = {**data, "cpuProfile": samples, "timeDeltas": since, **columns}
         yield orjson.dumps({**event, "args": {**args, "data": told}})

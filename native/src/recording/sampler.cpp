@@ -1,6 +1,7 @@
 // Ticks at drawn times: a fixed period would beat against the steps of a training.
 #include "dftrace/recording/sampler.hpp"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -49,6 +51,20 @@ void wait_while(std::atomic<std::uint32_t>& word, std::uint32_t value, std::uint
 void change(std::atomic<std::uint32_t>& word) noexcept {
     word.fetch_add(1);
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// How long a thread has been ready to run without being let, since it began; below 0 where nobody knows.
+std::int64_t ready_ns_of(pid_t tid) noexcept {
+    char text[96];
+    std::snprintf(text, sizeof text, "/proc/self/task/%d/schedstat", tid);
+    const int file = open(text, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return -1;
+    const ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    text[std::max<ssize_t>(size, 0)] = 0;
+    long long ran = 0, ready = 0;
+    // A kernel that does not count says that nothing ever ran.
+    return std::sscanf(text, "%lld %lld", &ran, &ready) == 2 && ran > 0 ? ready : -1;
 }
 
 InterpreterLayout known_layout;
@@ -174,7 +190,10 @@ void Sampler::tick() {
     const auto of_thread = [&](pid_t tid) -> Sampled& {
         const auto [at, is_new] = sampled_.try_emplace(tid, reader_, places_);
         Sampled& one = at->second;
-        if (is_new) restart(one);
+        if (is_new) {
+            restart(one);
+            one.ready_ns = ready_ns_of(tid);
+        }
         if (one.profile.empty()) one.first_tick = now;
         one.round = round_;
         return one;
@@ -255,13 +274,16 @@ void Sampler::store(pid_t tid, Sampled& one) {
 
 // Nobody is waited for, as a thread of the program would where that is asked for: samples are worth less than
 // events.
-bool Sampler::store_record(pid_t tid, const Sampled& one) {
+bool Sampler::store_record(pid_t tid, Sampled& one) {
     if (own_->cursor == own_->limit) {
         UnitHeader* unit = retention_.next_unit(*own_);
         if (!unit) return false;
         own_->go_on_in(unit);
     }
-    const std::optional<std::uint32_t> chunk = blobs_.put_arguments(one.profile.chunk(), last_chunk_);
+    const std::int64_t before_ns = std::exchange(one.ready_ns, ready_ns_of(tid));
+    const bool is_known = before_ns >= 0 && one.ready_ns >= before_ns;
+    const std::int64_t ready_us = is_known ? (one.ready_ns - before_ns) / 1000 : Profile::not_known;
+    const std::optional<std::uint32_t> chunk = blobs_.put_arguments(one.profile.chunk(ready_us), last_chunk_);
     if (!chunk) return false;
     last_chunk_ = *chunk;
     const bool some = one.profile.samples() != 0;

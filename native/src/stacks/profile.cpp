@@ -142,12 +142,13 @@ void Profile::add(const StackSample& sample, std::uint64_t at_us, std::uint64_t 
     ++samples_;
 }
 
-std::string Profile::chunk() const {
+std::string Profile::chunk(std::int64_t ready_us) const {
     std::string text = ",\"data\":{\"cpuProfile\":{";
     if (!new_nodes_.empty()) text.append("\"nodes\":[").append(new_nodes_).append("],");
     text.append("\"samples\":[").append(stacks_text_).append("]},\"timeDeltas\":[").append(deltas_);
     text.append("],\"cpu\":[").append(cpu_).append("],\"cut\":[").append(cut_).append("]");
     if (some_late_) text.append(",\"late\":[").append(late_).append("]");
+    if (ready_us != not_known) text.append(",\"ready\":").append(std::to_string(ready_us));
     if (missed_) text.append(",\"missed\":").append(std::to_string(missed_));
     return text + "}";
 }

@@ -21,11 +21,13 @@ FORWARD: Called = ("Module._call_impl", "torch/nn/modules/module.py", 0, True)
 class Thread:
     """What a thread does; a sample is taken every half to one and a half periods."""
 
-    def __init__(self, lines: Lines, hz: float, seed: int, ms: float = 0.0) -> None:
-        self.lines, self.hz, self.random = lines, hz, random.Random(seed)
-        self.now = ms
+    def __init__(self, lines: Lines, hz: float, seed: int, cpu: float = 1.0) -> None:
+        self.lines, self.hz, self.random, self.cpu = lines, hz, random.Random(seed), cpu
+        self.now = 0.0
         self.stacks = MadeStacks(lines, START_NS, hz) if hz else None
-        self.next = self.tick(ms)
+        if self.stacks and cpu < 1:
+            self.stacks.ready_us = 0.0
+        self.next = self.tick(0.0)
         self.used = self.cpu_before = 0.0
 
     def tick(self, ms: float) -> float:
@@ -34,6 +36,9 @@ class Thread:
     def do(self, ms: float, *stack: Called, cpu: float = 1.0, let_run: bool = True) -> None:
         """Spends so long with such a stack, the outermost first."""
         until = self.now + ms * self.random.lognormvariate(0, 0.03)
+        if self.stacks and self.cpu < 1:
+            self.stacks.ready_us += (until - self.now) * cpu * (1 - self.cpu) * 1000
+        cpu *= self.cpu
         while self.next <= until:
             self.used += (self.next - self.now) * cpu
             self.now = self.next
@@ -64,6 +69,7 @@ class Program:
 
     steps: int = 150
     hz: float = 100
+    cpu: float = 1.0  # what the machine has of a processor for each thread
     step_ms: float = 20.0
     top: Sequence[Called] = (MODULE, MAIN)
     item: Sequence[tuple[float, float, Sequence[Called]]] = ()  # ms, cpu, stack, of each item
@@ -134,10 +140,15 @@ def write_job(folder: Path, programs: Sequence[Program], seed: int = 1) -> Path:
     world, mains, staffs = len(programs), [], []
     for rank, program in enumerate(programs):
         lines = Lines(100 + rank, rank=rank, world_size=world)
-        mains.append(Thread(lines, program.hz, seed + 100 * rank))
+        mains.append(Thread(lines, program.hz, seed + 100 * rank, program.cpu))
         staffs.append(
             [
-                Thread(Lines(200 + 10 * rank + at, ppid=100 + rank), program.hz, seed + at + 1)
+                Thread(
+                    Lines(200 + 10 * rank + at, ppid=100 + rank),
+                    program.hz,
+                    seed + at + 1,
+                    program.cpu,
+                )
                 for at in range(program.workers)
             ]
         )

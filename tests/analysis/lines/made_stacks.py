@@ -24,6 +24,7 @@ class MadeStacks:
         self.at_us = start_ns // 1000
         self.nodes: dict[tuple[Any, ...], int] = {}
         self.samples = 0
+        self.ready_us = -1.0  # for which it waited for a processor; below 0 where that is not told
         self._begin()
         data = {"startTime": self.at_us}
         self.line("Profile", start_ns, {"hhash": trace.host_hash, "hz": hz, "data": data})
@@ -71,5 +72,7 @@ class MadeStacks:
             profile = {**nodes, "samples": self.columns["samples"]}
             more = {"timeDeltas": self.columns["since"], "cpu": self.columns["cpu"]}
             data = {"cpuProfile": profile, **more, "cut": self.columns["cut"]}
+            if self.ready_us >= 0:
+                data["ready"], self.ready_us = round(self.ready_us), 0.0
             self.line("ProfileChunk", self.first_ns, {"hhash": self.trace.host_hash, "data": data})
             self._begin()

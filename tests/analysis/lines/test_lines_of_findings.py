@@ -272,6 +272,21 @@ def test_a_comparison_names_the_line_that_grew(tmp_path: Path) -> None:
         assert silent["lines"] == []
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_work_that_a_busy_machine_seldom_runs_is_not_said_to_wait(
+    workers: int, tmp_path: Path
+) -> None:
+    decode = Program(item=[(5, 1, [DECODE])], workers=workers, cpu=0.07)
+    told = {line.phase: line.text for line in why([decode.write(tmp_path / "works")]).lines}
+    assert "lies in decode (augment.py:88), called by" in told["item"]
+    # What waits for something else hardly waits for a processor.
+    reads = Program(
+        item=[(40, 0.02, [at("read_file", 30, "data.py")])], steps=40, workers=workers, cpu=0.5
+    )
+    told = {line.phase: line.text for line in why([reads.write(tmp_path / "waits")]).lines}
+    assert "lies in read_file (data.py:30), and waits there (1 % CPU)" in told["item"]
+
+
 def test_work_between_waits_is_not_said_to_wait(tmp_path: Path) -> None:
     # What a sample says of processor time holds the waiting before it, too.
     worker_waits = [(18, 0, [at("read_file", 30, "data.py")])]

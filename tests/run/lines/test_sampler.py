@@ -258,6 +258,9 @@ def test_samples_of_late_ticks_stand_for_the_time_that_passed(run_script: RunScr
         assert -before_ns < missing_ns + 0.05 * whole_ns, span.name
         assert missing_ns - 0.05 * whole_ns < rest_ns, span.name
     assert found.period_ns.max() > 100e6
+    # How long the thread waited for a processor, where the kernel tells that.
+    ran_ns = int(Path("/proc/self/schedstat").read_text("ascii").split()[0])
+    assert (found.ready_ns >= 0).any() == bool(ran_ns)
 
 
 def test_each_part_of_a_trace_tells_its_samples_by_itself(run_script: RunScript) -> None:

@@ -61,7 +61,8 @@ class Sampler {
         std::uint64_t since_tick = 0;  // it stands there
         OpenSpan* told = nullptr;      // where that is told
         std::uint64_t told_since = 0;
-        int unseen = 0;  // so many ticks since its last sample
+        int unseen = 0;             // so many ticks since its last sample
+        std::int64_t ready_ns = 0;  // what it had waited for a processor when its last chunk was stored
     };
     using Clock = std::chrono::steady_clock;
 
@@ -72,7 +73,7 @@ class Sampler {
     void tick();
     void store_all(bool now, bool last);
     void store(pid_t tid, Sampled& one);
-    bool store_record(pid_t tid, const Sampled& one);
+    bool store_record(pid_t tid, Sampled& one);
     void tell_where_it_stands(pid_t tid, Sampled& one);
     void forget(Sampled& one) noexcept;
     void restart(Sampled& one) noexcept;

@@ -46,6 +46,8 @@ class CodePlaces {
 // told once for a number of the profile.
 class Profile {
   public:
+    static constexpr std::int64_t not_known = -1;
+
     Profile(const StackReader& stacks, const CodePlaces& places) : stacks_(stacks), places_(places) {}
 
     // Nodes are told anew from here on, under this number.
@@ -65,7 +67,8 @@ class Profile {
     // When its first sample was taken, of all under its number.
     std::uint64_t start_us() const noexcept { return start_us_; }
     // Members of the arguments of a line that tells what was added since the last call.
-    std::string chunk() const;
+    // `ready_us`: how long the thread waited for a processor meanwhile.
+    std::string chunk(std::int64_t ready_us) const;
     // That line is stored, or cannot be: then its samples count as missed, and nodes have to be told anew.
     void stored() noexcept;
     void lost() noexcept;

@@ -1,0 +1,76 @@
+"""Which planted lines `dftrace why` names in trainings that really run: `make lines-table`.
+
+Prints the table: what a machine lets run differs from day to day, so no page has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from analysis.lines.planted_programs import CLEAN, PLANS, Plan  # noqa: E402
+
+from dftrace_ai.analysis.why import Verdict, why  # noqa: E402
+
+PROGRAM = Path(__file__).with_name("planted_programs.py")
+
+
+def recorded(name: str, plan: Plan, folder: Path, hz: int, seconds: float) -> Verdict:
+    """What is said of a training that ran for so long."""
+    bin_ = Path(sys.executable).parent
+    words: list[str | Path] = [PROGRAM]
+    if plan.ranks > 1:
+        launcher = ["--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
+        words = [*launcher, str(plan.ranks), "--master-port", "0", PROGRAM]
+    command = [bin_ / "dftrace", "run", "-o", folder / "t", "--set", f"lines_hz={hz}", *words]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [*command, name, str(seconds)], check=True, env=env, capture_output=True, timeout=600
+    )
+    return why([folder])
+
+
+def lines_of(verdict: Verdict) -> list[tuple[str, str]]:
+    """Of each finding its kind and what is said of the line that carries it."""
+    return [(one.kind, line.text) for one in verdict.findings for line in one.lines if line.text]
+
+
+def judged(name: str, plan: Plan, hz: int, seconds: float) -> tuple[str, str]:
+    """Whether the planted function was named, and what was said."""
+    with tempfile.TemporaryDirectory() as folder:
+        verdict = recorded(name, plan, Path(folder), hz, seconds)
+    found = lines_of(verdict)
+    said = "; ".join(f"{kind}: {text}" for kind, text in found)
+    if not plan.named:
+        return ("accused" if found else "clean"), said or verdict.verdict
+    if any(f"{plan.named} (" in text for _, text in found):
+        return "named", said
+    silences = [line.silence for one in verdict.findings for line in one.lines]
+    return ("wrong", said) if found else ("silent", f"{verdict.verdict}: {silences}")
+
+
+def main() -> None:
+    """Print a row for each training, and the sums."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hz", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("names", nargs="*")
+    asked = parser.parse_args()
+    counts: dict[str, int] = {}
+    for name, plan in {**PLANS, **CLEAN}.items():
+        if asked.names and name not in asked.names:
+            continue
+        answer, said = judged(name, plan, asked.hz, asked.seconds)
+        counts[answer] = counts.get(answer, 0) + 1
+        print(f"| {name} | {answer} | {said} |", flush=True)
+    print(", ".join(f"{count} {answer}" for answer, count in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
