@@ -79,7 +79,7 @@ svg .here { fill: none; stroke: var(--ink); stroke-width: 1.5; pointer-events: n
 SHEETS: Final = ("palette.css", "pieces.css")
 # Plain scripts in one element: each needs those before it.
 SCRIPTS: Final = ("tables.js", "page.js")
-OF_REPORT: Final = ("words.js", "tables.js", "flame.js", "page.js", "report.js")
+OF_REPORT: Final = ("words.js", "tables.js", "flame.js", "stacks.js", "page.js", "report.js")
 
 
 def _styles() -> str:

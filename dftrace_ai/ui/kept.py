@@ -41,7 +41,7 @@ HALF: Final = ".part-"
 HALVES: Final = ".*"
 
 # Of the form in which it is kept; other versions of the package may find other things, too.
-FORMAT: Final = 4
+FORMAT: Final = 5
 OLD_S: Final = 60 * 24 * 3600.0
 
 

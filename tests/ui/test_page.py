@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from analysis.lines.made_programs import Program
 from analysis.report.made_pages import inspected
 from analysis.trace_lines import small_trace
 from analysis.why.made_runs import Training
@@ -60,6 +61,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (root / "made" / "none" / "evaluating" / "t-host-900.pfw").write_text("[\n")
     (root / "bad").mkdir()
     (root / "bad" / "t-host-1.pfw.gz").write_bytes(b"no trace at all")
+    at = [(20.0, 1.0, [("grows", "train.py", 66)])]
+    Program(steps=48).write(root / "lines" / "before")
+    Program(steps=48, since=24, loop=at).write(root / "lines" / "after")
     spare = Training().write(folder / "spare", 1)
     (folder / "empty").mkdir()
 
@@ -98,6 +102,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                     "empty": empty.address,
                     "pages": pages,
                     "ranks": pages["ranks"]["hash"],
+                    "lines": f"#/compare/{quote('lines/before', safe='')}/{quote('lines/after', safe='')}",
                     "spare": [str(spare), str(root / "new" / "2026-11-27_00-00-00-new")],
                 }
             ),
@@ -237,6 +242,26 @@ def test_a_run_is_gone_through_by_finger(told: dict[str, Any]) -> None:
     assert found["swiped"][0] < found["swiped"][1]
     assert re.match(r"rank \d+ at ", found["read"])
     assert not found["small"]
+
+
+def test_lines_of_a_run_and_of_steps_are_shown_beside_those_of_others(told: dict[str, Any]) -> None:
+    lines = told["lines"]
+    assert lines["ranges"] == [str(first) for first in range(0, 48, 3)]
+    note, grows = lines["runs"]
+    assert "more than beside it" in note
+    change = re.fullmatch(
+        r"program\.grows \(train\.py:66\): ([\d.]+) ms a step, 0 ns beside it: ▲ \+([\d.]+) ms",
+        grows,
+    )
+    assert change, grows
+    assert change[1] == change[2]
+    assert float(change[1]) == pytest.approx(10, rel=0.25)
+    halves = re.search(r": ([\d.]+) ms a step, 0 ns beside it", lines["halves"][1])
+    assert halves, lines["halves"]
+    assert float(halves[1]) == pytest.approx(20, rel=0.25)
+    note, grows = lines["some"]
+    assert note == "Times are those of a step."
+    assert re.search(r": ([\d.]+) ms a step, \d\d % of all samples", grows)
 
 
 def test_scripts_are_asked_for_before_they_import_each_other() -> None:

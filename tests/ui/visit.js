@@ -3,10 +3,10 @@
 //
 //   visit.js ORDERS.json
 //
-// ORDERS is {address, empty, pages: {name: {hash, mark}}, ranks, spare: [FROM, TO], shots?}: the address
+// ORDERS is {address, empty, pages: {name: {hash, mark}}, ranks, lines, spare: [FROM, TO], shots?}: the address
 // that the command has printed, and that of a folder without runs; pages that are opened in a wide and
 // a narrow window, light and dark, and what they mark when they are drawn; the run that is walked
-// through by keys, mouse and finger; a folder that appears meanwhile as a new run; a folder for pictures.
+// through by keys, mouse and finger; two whose lines are compared; a folder that appears meanwhile as a new run; a folder for pictures.
 // Prints what was found by the name of what was done.
 
 'use strict';
@@ -398,6 +398,34 @@ async function runByFinger(tab, hash) {
   return found;
 }
 
+// What the lines of one run, and of some of its steps, take more than those of another.
+async function lines(tab, hash) {
+  const SECTION = `[...document.querySelectorAll('section')].find((one) => /^Lines/.test(one.textContent))`;
+  await tab.look({});
+  await tab.go(hash, 'compare-drawn');
+  await tab.until(`!${SECTION}.hidden`);
+  const told = async () => [await tab.ask(`${SECTION}.querySelector('.flame-note').textContent`),
+    await tab.ask(`${SECTION}.querySelector('.flame-told').textContent`)];
+  const search = async (words) => {
+    await tab.ask(`(() => { const one = ${SECTION}.querySelector('input'); one.value = '${words}';
+        one.dispatchEvent(new Event('input')); one.focus(); })()`);
+    await tab.key('Enter');
+    return told();
+  };
+  const found = {runs: await search('grows')};
+  const choose = (label, value) => tab.ask(`(() => { const one = ${SECTION}.querySelector('[aria-label="${label}"]');
+      one.selectedIndex = ${value}; one.dispatchEvent(new Event('change')); })()`);
+  found.ranges = await tab.ask(`[...${SECTION}.querySelector('[aria-label="Shown: from step"]').options].map((one) => one.text)`);
+  // Of one run alone: its second half beside the first.
+  await choose('Beside: of whom', 2);
+  await choose('Shown: from step', 8);
+  await choose('Beside: to step', 7);
+  found.halves = await search('grows');
+  await choose('Beside: of whom', 0);
+  found.some = await search('grows');
+  return found;
+}
+
 // What the policy has to refuse.
 const FORBIDDEN = `(async () => {
   const refused = [];
@@ -424,6 +452,7 @@ async function main() {
     told.run = await runByKeys(tab, orders.ranks);
     told.live = await running(tab, orders.pages.live.hash);
     told.finger = await runByFinger(tab, orders.ranks);
+    told.lines = await lines(tab, orders.lines);
     told.errors = tab.errors.slice();
     told.asked = [...tab.asked];
     told.empty = orders.empty;

@@ -162,22 +162,35 @@ class RankStacks:
         return carrier_of_excess(sampled, times, self.holders)
 
     def functions(self, used: Integers) -> FunctionTimes:
-        """Return how long the thread was in each function of the program, in steps of a mask."""
+        """Return how long a rank was in each function of the program, in steps of a mask.
+
+        In its own thread, and in those that load for it while they work on data.
+        """
         inside = (self.step >= 0) & used[np.maximum(self.step, 0)]
-        nodes, which = np.unique(self.main.stack[inside], return_inverse=True)
-        each_ns = self.main.period_ns[inside].astype(float)
-        times, ns, squares = (np.bincount(which, each_ns**power) for power in range(3))
+        own = self.main.at(inside)
         found: dict[tuple[str, str], FunctionTime] = {}
+        self._add_functions(own, found)
+        if (loading := self.of_work(*WORK, beside=True)) is not None:
+            step = self.steps.within(loading.samples.at_ns)
+            chosen = (step >= 0) & used[np.maximum(step, 0)]
+            self._add_functions(loading.samples.at(chosen), found)
+        least = LEAST_OF_RANK * len(own)
+        some = {called: of for called, of in found.items() if of.samples >= least}
+        period_ns = float(np.median(self.main.period_ns)) if len(self.main) else 0.0
+        return FunctionTimes(some, int(used.sum()), len(own), period_ns)
+
+    def _add_functions(
+        self, samples: StackSamples, found: dict[tuple[str, str], FunctionTime]
+    ) -> None:
+        nodes, which = np.unique(samples.stack, return_inverse=True)
+        each_ns = samples.period_ns.astype(float)
+        times, ns, squares = (np.bincount(which, each_ns**power) for power in range(3))
         for at, node in enumerate(nodes.tolist()):
             count = int(times[at])
             for function, (depth, line) in own_functions(self.tree, node).items():
                 called = self.tree.functions[function]
                 of = found.setdefault((called.name, called.file), FunctionTime())
                 of.add(FunctionTime(count, float(ns[at]), float(squares[at]), depth, {line: count}))
-        least = LEAST_OF_RANK * times.sum()
-        some = {called: of for called, of in found.items() if of.samples >= least}
-        period_ns = float(np.median(self.main.period_ns)) if len(self.main) else 0.0
-        return FunctionTimes(some, int(used.sum()), int(times.sum()), period_ns)
 
 
 @dataclass(repr=False)

@@ -411,6 +411,39 @@ class FlameGraph:
 
 
 @dataclass(frozen=True)
+class StepRange:
+    """Steps that follow each other.
+
+    Attributes:
+        first: number of the first of them.
+        last: of the last one.
+        steps: how many they are.
+    """
+
+    first: int
+    last: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class RankStackFigures:
+    """The stacks of a rank and of who loads for it, by part of its steps, and by ranges of steps.
+
+    Attributes:
+        rank: its number.
+        graph: those of all steps.
+        ranges: into which the steps are cut.
+        range_ns: of each frame of the graph what of `total_ns` lies in each of these; what is
+            between steps counts for the one before.
+    """
+
+    rank: int
+    graph: FlameGraph
+    ranges: list[StepRange]
+    range_ns: list[list[int]]
+
+
+@dataclass(frozen=True)
 class LoaderFigures:
     """The wait of the rank that is shown, and what its workers did meanwhile.
 
@@ -516,6 +549,7 @@ class ReportFigures:
     phases: PhaseFigures | None = None
     rank_maps: list[HeatMap] = field(default_factory=list)
     stacks: FlameGraph | None = None
+    stacks_of_ranks: list[RankStackFigures] = field(default_factory=list)
     kind: Literal["dftrace report"] = "dftrace report"
     format: Literal[2] = FORMAT
 

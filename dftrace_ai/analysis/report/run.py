@@ -18,7 +18,7 @@ from dftrace_ai.analysis.report.figures.facts import (
     losses_of,
     turns_of,
 )
-from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree, stack_graph
+from dftrace_ai.analysis.report.figures.flame import BESIDE_RANKS, FlameTree, stack_figures
 from dftrace_ai.analysis.report.figures.series import (
     CounterCharts,
     CounterSeries,
@@ -55,7 +55,7 @@ from dftrace_ai.analysis.why.verdict import verdict_of
 from dftrace_ai.wording import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.console import RenderableType
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.frames import Frame
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.series import TensorSeries
-    from dftrace_ai.analysis.report.model import FlameGraph, RankFigures
+    from dftrace_ai.analysis.report.model import FlameGraph, RankFigures, RankStackFigures
     from dftrace_ai.analysis.steps import Process, Steps
     from dftrace_ai.analysis.steps.job import JobFacts, Named, Order
     from dftrace_ai.analysis.thresholds import Limits
@@ -71,6 +71,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.judging import JudgedRank
 
 MOST_RANKS: Final = 128
+# Of ranks up to this number the stacks are there to be looked at, each with so many frames.
+RANKS_WITH_STACKS: Final = 16
+FRAMES_OF_A_RANK: Final = 300
 MOST_SUMMARY_ROWS: Final = 200
 MOST_FILES: Final = 200
 # What are the ranks' in a run of one.
@@ -314,8 +317,9 @@ class Run:
         late = {one.rank for found in self.why.findings for one in found.late_ranks}
         ranks = with_the_odd(gathered.ranks, late)
         shown_ranks = sorted(ranks, key=lambda one: (not one.odd, -one.own_ns))[:MOST_RANKS]
-        steps = phases = None
+        steps = phases = stacks = None
         if shown is not None:
+            stacks = stack_figures(shown.rank, shown.steps)
             steps = step_figures(shown)
             phases = phase_figures(shown.steps, steps, first_ns, last_ns)
         return ReportFigures(
@@ -334,7 +338,8 @@ class Run:
             ranks=sorted(shown_ranks, key=lambda one: one.rank),
             ranks_left_out=len(ranks) - len(shown_ranks),
             slowest=gathered.slowest.figures,
-            stacks=None if shown is None else stack_graph(shown.rank, shown.steps),
+            stacks=None if stacks is None else stacks.graph,
+            stacks_of_ranks=_of_ranks(stacks, gathered.stacks),
             flame=_one_or_several(gathered.flame.graph(), len(gathered.judged)),
             loader=None if shown is None else loader_figures(shown, first_ns),
             counters=charts,
@@ -399,6 +404,7 @@ class Gathered:
         self.tensors = TensorPoints()
         self.processes = FirstProcesses()
         self.slowest = SlowestSteps()
+        self.stacks: dict[int, RankStackFigures] = {}
         self._limits = limits
         self._ranks: dict[Order, tuple[tuple[Named, ...], RankFigures]] = {}
 
@@ -418,6 +424,7 @@ class Gathered:
         if self.last is not None:
             self._ranks[member.order] = member.named, rank_figures(self.last)
             self.slowest.add(self.last)
+            self._add_stacks(member, self.last.steps)
 
     def merge(self, other: Gathered) -> None:
         """Take in what another has."""
@@ -429,7 +436,16 @@ class Gathered:
         self.tensors.merge(other.tensors)
         self.processes.merge(other.processes)
         self.slowest.merge(other.slowest)
+        self.stacks |= other.stacks
         self._ranks |= other._ranks
+
+    def _add_stacks(self, rank: Rank, steps: Steps) -> None:
+        number = rank.process.number
+        if number >= RANKS_WITH_STACKS:
+            return
+        stacks = stack_figures(rank, steps, FRAMES_OF_A_RANK)
+        if stacks is not None:
+            self.stacks[number] = stacks
 
     @property
     def ranks(self) -> list[RankFigures]:
@@ -455,6 +471,15 @@ def gathered_of(members: Iterable[Rank | Process], limits: Limits) -> Gathered:
         del member
     gathered.last = None
     return gathered
+
+
+def _of_ranks(
+    shown: RankStackFigures | None, ranks: Mapping[int, RankStackFigures]
+) -> list[RankStackFigures]:
+    """Return the stacks of ranks that can be looked at, that of the shown one first."""
+    if shown is None:
+        return []
+    return [shown, *(one for number, one in sorted(ranks.items()) if number != shown.rank)]
 
 
 def _one_or_several(flame: FlameGraph, ranks: int) -> FlameGraph:

@@ -213,6 +213,8 @@ def line_of_late_rank(
         f"on rank {number}{only}: {place} {time_text(more.own_ns)} a step, {theirs} on the others"
     )
     of = own.functions[more.name, more.file]
-    share = of.samples / own.samples, *wilson(of.samples, own.samples)
+    # Workers may be in it for longer than the thread that trains takes for its steps.
+    hits = min(of.samples, own.samples)
+    share = hits / own.samples, *wilson(hits, own.samples)
     carrier = Carrier(more.name, more.file, more.line, *share, own.samples)
     return (FindingLine(f"steps of rank {number}", text, carrier),), following

@@ -11,7 +11,8 @@
 //
 // `frames` are those of the JSON of `dftrace report`: {cat, name, parent, count, total_ns, self_ns, part},
 // parents before their children, `part` being what `--part-NAME` of the palette colours. A frame without
-// a category holds others and is no span. What is inside of a frame is drawn below it.
+// a category holds others and is no span. What is inside of a frame is drawn below it. `told`, `timed` and
+// `colour` of a frame stand in place of what is told of it, written into it, and of the colour of its part.
 //
 // Keys, while the picture has the focus: Down to the greatest child, Up to the parent, Left and Right to
 // siblings, Home and End to the first and last of them, Enter or Space zooms, Escape zooms out by one,
@@ -187,6 +188,7 @@
     wordsOf(node) {
       const {top} = this, time = dftrace.timeText;
       if (node === top) return `${fullName(top)}: ${time(top.total_ns)} together`;
+      if (node.told) return node.told;
       const of = (around) => around.total_ns ?
           `${dftrace.shareText(node.total_ns / around.total_ns)} of ${fullName(around)}` : '';
       const shares = [of(top), node.up.total_ns !== top.total_ns && of(node.up)].filter(Boolean);
@@ -319,8 +321,8 @@
       for (const box of this.boxes) {
         const {node, x} = box, y = box.row * ROW;
         const aside = box.around || (wanted && !node.matches && node.cat);
-        const fill = aside ? colour('shade') : colour(`part-${node.part || 'other'}`) ||
-            colour('part-other');
+        const own = node.colour || `part-${node.part || 'other'}`;
+        const fill = aside ? colour('shade') : colour(own) || colour('part-other');
         const least = node.matches ? 2 : 0.6;
         pen.fillStyle = fill;
         pen.fillRect(x, y, Math.max(least, box.width - (box.width > 2 ? 0.7 : 0)), ROW - 1);
@@ -349,7 +351,7 @@
     write(pen, node, x, y, width) {
       const share = this.top.total_ns ? node.total_ns / this.top.total_ns : 0;
       const timed = width >= TIMED_WIDTH ?
-          `${node.name}  ${dftrace.timeText(node.total_ns)}, ${dftrace.shareText(share)}` : node.name;
+          `${node.name}  ${node.timed ?? `${dftrace.timeText(node.total_ns)}, ${dftrace.shareText(share)}`}` : node.name;
       const room = width - 7;
       let words = pen.measureText(timed).width <= room ? timed : node.name;
       if (pen.measureText(words).width > room) {

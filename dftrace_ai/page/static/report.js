@@ -97,7 +97,8 @@
     const holder = document.createElement('div');
     lines.before(holder);
     lines.classList.add('paper');
-    dftrace.lines = dftrace.flameGraph(holder, figures.stacks.frames, {all: 'all samples', noun: 'sample'});
+    const sources = figures.stacks_of_ranks.map((one) => ({...one, name: `rank ${one.rank}`}));
+    dftrace.lines = dftrace.stackGraph(holder, sources, {label: 'Lines of the program'});
   }
 
   // On paper all of them are seen.

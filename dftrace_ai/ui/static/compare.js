@@ -1,5 +1,7 @@
 // Runs beside the first of them: how much longer a step takes, in what, and whether it may be chance.
 
+import './flame.js';
+import './stacks.js';
 import {Answered, ask, byId, fill, h, svg} from './dom.js';
 import {count, counted, learnParts, named, signed, time, unbroken, value} from './figures.js';
 import {Plot, lackOfPlots, lineSample, loadPlots} from './plots.js';
@@ -8,6 +10,7 @@ import {byAxis} from './tracks.js';
 
 const WIDTH = 300, HEIGHT = 24;
 const FIRST_SHOWN = 8;
+const AGAIN_MS = 1000, MOST_ASKED = 60;
 const SEVERITY = {slower: 'critical', faster: 'none', none: 'none', abstained: 'note'};
 const TAGS = {slower: '■ B is slower', faster: '✓ B is faster', none: '✓ no difference is sure', abstained: '● no verdict'};
 const KINDS = {new: 'only in B', gone: 'only in A', unsure: 'may be chance', same: 'no change that is sure', small: 'very little'};
@@ -42,7 +45,7 @@ export async function open(page, given) {
   learnParts(runs[0].parts);
   const [diff] = diffs;
   fill(main, ids.length > 2 ? beside(runs, diffs) :
-      [headline(ids[0], ids[1], diff), distributions(page, diff), changes(diff)], differing(runs));
+      [headline(ids[0], ids[1], diff), distributions(page, diff), changes(diff), lines(page, runs)], differing(runs));
   await metrics(page, runs, plots);
   performance.mark('compare-drawn');
 }
@@ -95,6 +98,35 @@ function beside(runs, diffs) {
       h('thead', {}, h('tr', {}, h('th', {}, 'run'), h('th', {className: 'r'}, 'a step'), h('th', {className: 'r'}, 'change'),
           h('th', {}, h('span', {className: 'heard'}, 'interval')), h('th', {}, 'verdict'))),
       h('tbody', {}, runs.map(row)))));
+}
+
+// What the lines of B take more than those of A, where both have samples; a run may still be read.
+function lines(page, runs) {
+  const holder = h('div');
+  const section = h('section', {hidden: true}, h('h2', {}, 'Lines of the program ',
+      h('small', {}, 'by samples of stacks')), holder);
+  const draw = (read) => {
+    const sources = read.flatMap((run, at) => (run.figures?.stacks_of_ranks ?? [])
+        .filter((one) => one.graph.frames.length).map((one) => ({...one, name: `${LETTERS[at]}, rank ${one.rank}`, run: at})));
+    const [a, b] = [0, 1].map((at) => sources.findIndex((one) => one.run === at));
+    if (page.left || a < 0 || b < 0) return;
+    section.hidden = false;
+    const graph = window.dftrace.stackGraph(holder, sources, {label: 'Lines of the program'});
+    graph.choose(b, a);
+    page.ended.signal.addEventListener('abort', () => graph.end());
+  };
+  whenRead(page, runs).then(draw, () => {});
+  return section;
+}
+
+async function whenRead(page, runs) {
+  const {signal} = page.ended;
+  let read = runs;
+  for (let left = MOST_ASKED; left && !page.left && !read.every((run) => run.figures); left--) {
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+    read = await Promise.all(read.map((run) => run.figures ? run : ask('run', {id: run.id}, signal)));
+  }
+  return read;
 }
 
 function distributions(page, {distributions: both, step}) {

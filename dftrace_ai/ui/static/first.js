@@ -3,8 +3,8 @@
 
 const MODULES = {
   run: ['run.js', 'live.js', 'pictures.js', 'plots.js', 'ranks.js', 'spent.js', 'steps.js', 'strip.js', 'tensors.js',
-    'tracks.js', 'verdict.js', 'flame.js', 'tables.js'],
-  compare: ['compare.js', 'plots.js', 'steps.js', 'tracks.js'],
+    'tracks.js', 'verdict.js', 'flame.js', 'stacks.js', 'tables.js'],
+  compare: ['compare.js', 'flame.js', 'stacks.js', 'plots.js', 'steps.js', 'tracks.js'],
 };
 const PLOTS = [['script', 'uplot.js'], ['style', 'uplot.css']];
 

@@ -1,6 +1,7 @@
 // Where the time goes: the flame graph, and below it spans by name.
 
 import './flame.js';
+import './stacks.js';
 import './tables.js';
 import {fill, h} from './dom.js';
 import {count, micros, share} from './figures.js';
@@ -28,14 +29,16 @@ export class Spent {
   }
 
   take(told) {
-    const {flame, stacks, summary} = told.figures;
+    const {flame, stacks_of_ranks: stacks, summary} = told.figures;
     this.element.firstChild.hidden = !flame.frames.length;
     if (this.graph) this.graph.update(flame.frames);
     else if (flame.frames.length) this.graph = window.dftrace.flameGraph(this.flame, flame.frames, {all: 'all tracks'});
-    this.ofLines.hidden = !stacks?.frames.length;
-    if (this.graphOfLines && stacks) this.graphOfLines.update(stacks.frames);
-    else if (stacks?.frames.length) {
-      this.graphOfLines = window.dftrace.flameGraph(this.lines, stacks.frames, {all: 'all samples', noun: 'sample'});
+    const sources = (stacks ?? []).filter((one) => one.graph.frames.length)
+        .map((one) => ({...one, name: `rank ${one.rank}`}));
+    this.ofLines.hidden = !sources.length;
+    if (this.graphOfLines && sources.length) this.graphOfLines.update(sources);
+    else if (sources.length) {
+      this.graphOfLines = window.dftrace.stackGraph(this.lines, sources, {label: 'Lines of the program'});
     }
     this.spans = [...summary.spans].sort((a, b) => b.self_us - a.self_us);
     this.names.hidden = !this.spans.length;

@@ -225,6 +225,20 @@ def test_what_a_late_rank_does_longer_is_named(helper: list[Called], tmp_path: P
     assert not any(one.kind == "late-rank" and one.lines for one in clean.findings)
 
 
+def test_what_the_workers_of_a_late_rank_do_longer_is_named(tmp_path: Path) -> None:
+    programs = [
+        Program(steps=80, workers=1, item=[(0.5, 1, [at("crop", 31, "data.py")])]) for _ in range(3)
+    ]
+    programs[1].item = [*programs[1].item, (5, 1, [at("encode", 42, "data.py")])]
+    verdict = why([write_job(tmp_path, programs)])
+    assert verdict.verdict == "late-rank"
+    line = one_line(verdict, "late-rank")
+    told = r"on rank 1 only: encode \(data\.py:42\) (\d\d\.\d|\d\d) ms a step, 0 on the others"
+    found = re.fullmatch(told, line.text)
+    assert found, line.text
+    assert float(found[1]) == pytest.approx(40, rel=0.2)
+
+
 def test_the_command_tells_all_phases_in_words_and_json(tmp_path: Path) -> None:
     CASES["a callback"].program.write(tmp_path)
     done = invoke("why", tmp_path, "--lines")

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from analysis.lines.made_programs import Program
+import pytest
+from analysis.lines.made_programs import Program, write_job
 from safety.commands import invoke
 
 DECODE = ("decode", "pkg/augment.py", 88)
@@ -60,6 +61,15 @@ def test_each_phase_has_the_stacks_of_its_samples(tmp_path: Path) -> None:
     for number, frame in enumerate(frames):
         inside = sum(one["total_ns"] for one in frames if one["parent"] == number)
         assert frame["total_ns"] == inside + frame["self_ns"]
+    # By ranges of steps, too: all together they are the whole.
+    (shown,) = figures["stacks_of_ranks"]
+    assert [frame["name"] for frame in shown["graph"]["frames"]] == [
+        frame["name"] for frame in frames
+    ]
+    assert [sum(times) for times in shown["range_ns"]] == [frame["total_ns"] for frame in frames]
+    ranges = shown["ranges"]
+    assert sum(one["steps"] for one in ranges) == 60
+    assert [one["first"] for one in ranges[1:]] == [one["last"] + 1 for one in ranges[:-1]]
     # As `dftrace sql` counts them.
     (row,) = json.loads(
         invoke(
@@ -75,9 +85,25 @@ def test_each_phase_has_the_stacks_of_its_samples(tmp_path: Path) -> None:
     assert "of item lies in decode (augment.py:88)" in page
 
 
+def test_each_rank_has_its_stacks_by_ranges_of_steps(tmp_path: Path) -> None:
+    programs = [Program(steps=32, loop=[(10, 1, [NORM])]) for _ in range(3)]
+    programs[1] = Program(steps=32, since=16, loop=[(30, 1, [DECODE])])
+    figures, _ = report(write_job(tmp_path / "job", programs), tmp_path / "report.html")
+    ranks = figures["stacks_of_ranks"]
+    assert sorted(one["rank"] for one in ranks) == [0, 1, 2]
+    assert ranks[0]["graph"] == figures["stacks"]
+    slow = next(one for one in ranks if one["rank"] == 1)
+    names = [frame["name"] for frame in slow["graph"]["frames"]]
+    times = slow["range_ns"][names.index("decode (augment.py:88)")]
+    assert len(times) == 16
+    assert not any(times[:8])
+    assert sum(times[8:]) / 16 == pytest.approx(30e6, rel=0.15)
+
+
 def test_without_samples_there_is_none(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     Program(steps=60, hz=0).write(folder)
     figures, page = report(folder, tmp_path / "report.html")
     assert figures["stacks"] is None
+    assert figures["stacks_of_ranks"] == []
     assert 'id="plot-lines"' not in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 from zlib import crc32
 
@@ -13,9 +14,9 @@ from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, briefly_named, rows_of
-from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
+from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph, RankStackFigures, StepRange
 from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
-from dftrace_ai.analysis.steps.spans import column_of
+from dftrace_ai.analysis.steps.spans import column_of, places
 from dftrace_ai.analysis.steps.timeline import PART_CODE
 from dftrace_ai.analysis.track_order import FIRST_LANE
 from dftrace_ai.analysis.tracks import may_be_frames, parents_of, places_of, track_order
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role
 
 MOST_FRAMES: Final = 1500
+RANGES: Final = 16
+"""Of steps, into which samples are told."""
 
 # The part of a step that a role has the colour of, where it is called otherwise.
 PARTS: Final[dict[Role, str]] = {
@@ -83,6 +86,10 @@ class _Path:
     total: int = 0
     own: int = 0
     part: str | None = None  # where it is not known by its names
+    range_ns: Integers | None = None  # of samples, by ranges of steps
+
+    def add_ranges(self, range_ns: Integers) -> None:
+        self.range_ns = range_ns if self.range_ns is None else self.range_ns + range_ns
 
 
 def _together(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
@@ -170,7 +177,7 @@ class _Spans:
         return around
 
 
-def stack_graph(rank: Rank, steps: Steps) -> FlameGraph | None:
+def stack_figures(rank: Rank, steps: Steps, most: int = MOST_FRAMES) -> RankStackFigures | None:
     """Return the stacks of a rank and its workers by part of the steps; None without samples."""
     if not has_samples(rank.process.spans.columns):
         return None
@@ -180,17 +187,26 @@ def stack_graph(rank: Rank, steps: Steps) -> FlameGraph | None:
     stacks = RankStacks.of(rank, steps)
     if stacks is None:
         return None
+    cuts = np.linspace(0, len(steps), min(RANGES, len(steps)) + 1).astype(int)
     tree = FlameTree()
     for phase, sampled in stacks.phases(once=True):
         part = phase if phase in PART_CODE else "data"
-        tree.add_samples(part, phase_name(phase), sampled)
-    return replace(tree.graph(), counts="sample")
+        tree.add_samples(part, phase_name(phase), sampled, steps.start_ns[cuts[1:-1]])
+    numbers = steps.number
+    ranges = [
+        StepRange(int(numbers[first]), int(numbers[last - 1]), int(last - first))
+        for first, last in pairwise(cuts.tolist())
+    ]
+    graph = replace(tree.graph(most), counts="sample")
+    return RankStackFigures(rank.process.number, graph, ranges, tree.range_ns)
 
 
 class FlameTree:
     """The paths of some processes; those of others are merged into it in any order."""
 
     def __init__(self) -> None:
+        # Of the frames of the last graph, where they are of samples.
+        self.range_ns: list[list[int]] = []
         self._paths: list[_Path] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
 
@@ -285,15 +301,21 @@ class FlameTree:
         self._paths[number].seen = min(self._paths[number].seen, seen)
         return number
 
-    def add_samples(self, part: str, name: str, sampled: Sampled) -> None:
-        """Add the stacks of a phase below a frame that is called so; the part is its colour."""
+    def add_samples(self, part: str, name: str, sampled: Sampled, cuts_ns: Integers) -> None:
+        """Add the stacks of a phase below a frame that is called so; the part is its colour.
+
+        Their times are told by the ranges between some cuts, too.
+        """
         tree = sampled.samples.tree
         root = self._path(-1, "", name, (NO_TURN, len(self._paths)))
         nodes, which = np.unique(sampled.samples.stack, return_inverse=True)
-        times = np.bincount(which), np.bincount(which, sampled.samples.period_ns)
-        columns = (each.astype(np.int64).tolist() for each in (nodes, *times))
-        for node, count, ns in zip(*columns, strict=True):
-            at, in_library = root, False
+        ranges = np.zeros((len(nodes), len(cuts_ns) + 1), np.int64)
+        within = places(cuts_ns, sampled.samples.at_ns, right=True)
+        np.add.at(ranges, (which, within), sampled.samples.period_ns)
+        columns = nodes.tolist(), np.bincount(which).tolist(), ranges
+        for node, count, range_ns in zip(*columns, strict=True):
+            at, in_library, ns = root, False, int(range_ns.sum())
+            self._paths[root].add_ranges(range_ns)
             for frame in tree.stack(node):
                 function = tree.functions[frame.function]
                 # Of libraries that call each other the first is what the program has called.
@@ -305,10 +327,11 @@ class FlameTree:
                     path.part = part
                     path.count += count
                     path.total += ns
+                    path.add_ranges(range_ns)
                 in_library = function.is_library
             self._paths[at].own += ns
 
-    def graph(self) -> FlameGraph:
+    def graph(self, most: int = MOST_FRAMES) -> FlameGraph:
         """Return the paths with most time, from the outermost inwards."""
         paths = self._paths
         inside = [0] * len(paths)
@@ -319,7 +342,8 @@ class FlameTree:
             path.total if path.parent >= 0 else own for path, own in zip(paths, inside, strict=True)
         ]
         sizes = sorted(totals, reverse=True)
-        least = sizes[MOST_FRAMES] + 1 if len(sizes) > MOST_FRAMES else 0
+        least = sizes[most] + 1 if len(sizes) > most else 0
+        self.range_ns = []
         kept = {at for at, path in enumerate(paths) if totals[at] >= least or path.parent < 0}
         children: dict[int, list[int]] = {}
         for at in kept:
@@ -333,6 +357,8 @@ class FlameTree:
             for at in inner:
                 numbers[at] = len(frames)
                 path = paths[at]
+                if path.range_ns is not None:
+                    self.range_ns.append(path.range_ns.tolist())
                 frames.append(
                     FlameFrame(
                         briefly_named(path.cat),
