@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from dftrace_ai.analysis.reading.scanning import TraceBlocks, new_scanner
+from dftrace_ai.analysis.steps.spans import column_of
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ OWN_CODE: Final = 0
 
 NO_STACK: Final = -1
 NOT_KNOWN: Final = -1
+
+AT_ONCE: Final = 65_536
+"""Samples that are held as numbers of Python's."""
 
 MOST_FRAMES: Final = 1000
 """Of a stack, as the recorder keeps them; stacks as deep as a file likes would take all memory."""
@@ -128,6 +132,9 @@ class StackSamples:
         return StackSamples(self.pid, self.tree, *(column[which] for column in self.columns))
 
 
+CALL_FRAME: Final = ("functionName", "url", "scriptId", "lineNumber")
+
+
 class _CallFrame(TypedDict):
     functionName: str
     url: str
@@ -171,12 +178,11 @@ class _Profile:
     at_us: int
     period_ns: int
     nodes: dict[int, int] = field(default_factory=dict)
-    depth: dict[int, int] = field(default_factory=dict)  # of a node, by its number in the tree
 
 
 @dataclass(repr=False)
 class _Columns:
-    """What lines of samples hold, of one process."""
+    """What lines of samples hold, of one process: as numbers of Python's until they are many."""
 
     at_us: list[int] = field(default_factory=list)
     tid: list[int] = field(default_factory=list)
@@ -186,16 +192,26 @@ class _Columns:
     cut: list[int] = field(default_factory=list)
     period_ns: list[int] = field(default_factory=list)
     ready_ns: list[int] = field(default_factory=list)
+    packed: list[list[Integers]] = field(default_factory=list)
+
+    def pack(self) -> None:
+        """Make arrays of the lists, which take a tenth of the memory."""
+        times = self.at_us, self.cpu_us, self.since_us, self.period_ns, self.ready_ns
+        lists = (*times, self.tid, self.stack, self.cut)
+        self.packed.append([np.array(one, np.int64) for one in lists])
+        for one in lists:
+            one.clear()
 
     def whole(self, pid: int, base_ns: int, tree: StackTree) -> StackSamples:
-        at_ns, cpu_ns, since_ns = (
-            np.array(column, np.int64) * 1000 for column in (self.at_us, self.cpu_us, self.since_us)
-        )
-        tid, stack, cut, period_ns, ready_ns = (
-            np.array(column, np.int64)
-            for column in (self.tid, self.stack, self.cut, self.period_ns, self.ready_ns)
-        )
-        columns = (at_ns + base_ns, tid, stack, cpu_ns, since_ns, cut, period_ns, ready_ns)
+        self.pack()
+        columns = [column_of([*pieces]) for pieces in zip(*self.packed, strict=True)]
+        self.packed = []
+        at_ns, cpu_ns, since_ns, period_ns, ready_ns, tid, stack, cut = columns
+        at_ns *= 1000
+        at_ns += base_ns
+        cpu_ns *= 1000
+        since_ns *= 1000
+        columns = [at_ns, tid, stack, cpu_ns, since_ns, cut, period_ns, ready_ns]
         return _in_order(StackSamples(pid, tree, *columns))
 
 
@@ -219,6 +235,8 @@ class StackReader:
         self.tree = StackTree()
         self.notes: list[str] = []
         self._functions: dict[tuple[str, str, int], Function] = {}
+        self._told: dict[tuple[object, ...], int] = {}  # nodes, by what lines say of them
+        self._depth: dict[int, int] = {}  # of nodes
 
     def read(self, traces: Sequence[Trace]) -> Iterator[StackSamples]:
         """Yield the samples of each process of some traces, in the order of their numbers.
@@ -257,7 +275,7 @@ class StackReader:
         self.notes += blocks.notes
         if odd:
             self.notes.append(f"{trace}: {counted(odd, 'line')} of samples that cannot be read")
-        return {pid: columns for pid, columns in found.items() if columns.at_us}
+        return {pid: one for pid, one in found.items() if one.at_us or one.packed}
 
     def _add(self, data: _Data, profile: _Profile, tid: int, to: _Columns) -> None:
         cpu_profile = data["cpuProfile"]
@@ -265,32 +283,36 @@ class StackReader:
         for node in cpu_profile.get("nodes", ()):
             parent = node.get("parent")
             outer = NO_STACK if parent is None else nodes[parent]
-            depth = profile.depth.get(outer, 0) + 1
-            if depth > MOST_FRAMES:
-                raise ValueError("more frames than a stack has")
-            function, line = self._called(node["callFrame"])
-            made = nodes[node["id"]] = self.tree.node(outer, function, line)
-            profile.depth[made] = depth
+            frame = node["callFrame"]
+            told = (outer, *map(frame.__getitem__, CALL_FRAME))
+            # Each profile tells its nodes anew.
+            made = self._told.get(told)
+            if made is None:
+                made = self._told[told] = self._node(outer, frame)
+            nodes[node["id"]] = made
         stacks = [nodes[number] for number in cpu_profile["samples"]]
         since = data["timeDeltas"]
         cpu, cut = data["cpu"], data["cut"]
         if not len(stacks) == len(since) == len(cpu) == len(cut):
             raise ValueError("as many times as samples")
         at = [*accumulate(since, initial=profile.at_us)]
-        late = data.get("late") or [0] * len(stacks)
-        ready_us = data.get("ready", NOT_KNOWN)
-        # Before anything is taken in: a list of texts would be found here.
-        whole = np.array([since, cpu, cut, late], np.int64).reshape(4, len(stacks))
-        periods = (1 + whole[3]) * profile.period_ns
-        if (
-            (whole < -1).any()
-            or (whole >= MOST_US).any()
-            or (whole[[0, 3]] < 0).any()
-            or (whole[3] > MOST_LATE).any()
+        late, ready_us = data.get("late"), data.get("ready", NOT_KNOWN)
+        # Before anything is taken in: a list of texts has no sum.
+        whole = sum(cpu) + sum(cut)
+        if stacks and (
+            max(whole, ready_us, *cpu) >= MOST_US
+            or min(since) < 0
+            or min(cpu) < NOT_KNOWN
+            or min(cut) < NOT_KNOWN
+            or ready_us < NOT_KNOWN
             or at[-1] >= MOST_US
-            or not NOT_KNOWN <= ready_us < MOST_US
         ):
             raise ValueError("times that cannot be")
+        periods = [profile.period_ns] * len(stacks)
+        if late:
+            if len(late) != len(stacks) or min(late) < 0 or max(late) > MOST_LATE:
+                raise ValueError("times that cannot be")
+            periods = [(1 + int(one)) * profile.period_ns for one in late]
         profile.at_us = at[-1]
         to.at_us += at[1:]
         to.tid += [tid] * len(stacks)
@@ -298,9 +320,19 @@ class StackReader:
         to.cpu_us += cpu
         to.since_us += since
         to.cut += cut
-        to.period_ns += periods.tolist()
+        to.period_ns += periods
         each_ns = NOT_KNOWN if ready_us < 0 else ready_us * 1000 // max(1, len(stacks))
         to.ready_ns += [each_ns] * len(stacks)
+        if len(to.at_us) >= AT_ONCE:
+            to.pack()
+
+    def _node(self, outer: int, frame: _CallFrame) -> int:
+        depth = self._depth.get(outer, 0) + 1
+        if depth > MOST_FRAMES:
+            raise ValueError("more frames than a stack has")
+        made = self.tree.node(outer, *self._called(frame))
+        self._depth[made] = depth
+        return made
 
     def _called(self, frame: _CallFrame) -> tuple[Function, int]:
         """Return the function and the line of a frame; its name is written with its place."""
