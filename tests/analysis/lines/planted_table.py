@@ -27,7 +27,7 @@ def recorded(name: str, plan: Plan, folder: Path, hz: int, seconds: float) -> Ve
     words: list[str | Path] = [PROGRAM]
     if plan.ranks > 1:
         launcher = ["--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
-        words = [*launcher, str(plan.ranks), "--master-port", "0", PROGRAM]
+        words = [*launcher, str(plan.ranks), "--standalone", PROGRAM]
     command = [bin_ / "dftrace", "run", "-o", folder / "t", "--set", f"lines_hz={hz}", *words]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(
