@@ -95,7 +95,8 @@ PyObject* start(PyObject*, PyObject* dict) {
     try {
         const TraceSettings settings = settings_from(dict);
         InterpreterLayout layout;
-        if (!settings.lines_roots.empty() && !dftrace_interpreter_layout(&layout)) set_interpreter_layout(layout);
+        if (!settings.lines_roots.empty() && !dftrace_interpreter_layout(&layout))
+            set_interpreter_layout(layout);
         make_codec(settings.compression, settings.compression_level);  // refuses a level that does not exist
         return PyLong_FromUnsignedLongLong(start_run(settings));
     } catch (const std::logic_error& error) {
