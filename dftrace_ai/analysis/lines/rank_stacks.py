@@ -12,6 +12,7 @@ import numpy as np
 from dftrace_ai.analysis.lines.carrying import (
     HOLDS_ALL,
     MODULE,
+    Carrier,
     Sampled,
     Times,
     carrier_of,
@@ -28,7 +29,7 @@ from dftrace_ai.analysis.steps.timeline import PART_CODE, PARTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.lines.carrying import Carrier, NotRun, Silence
+    from dftrace_ai.analysis.lines.carrying import NotRun, Silence
     from dftrace_ai.analysis.lines.stack_samples import StackSamples, StackTree
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 WORK: Final[tuple[Role, ...]] = ("item", "collate", "io", "data")
 """Roles of work on data; reading files lies within items, as a rule."""
+
+WAITS_IN_LOOP: Final = "the loop waits for data there, as it does wherever data comes late"
 
 OUTSIDE: Final = -1
 """The part of samples that lie in no step, and in no span."""
@@ -154,12 +157,25 @@ class RankStacks:
         """Return the line that carries samples, see `carrier_of`."""
         return "no samples" if sampled is None else carrier_of(sampled, self.holders)
 
+    def carrier_of_wait(self, steps: Integers) -> Carrier | Silence:
+        """Return the line that carries the wait for data in steps of a mask.
+
+        That of the loop says no more than that it waits.
+        """
+        found = self.carrier(self.of_parts("wait", "data", steps=steps))
+        return found if isinstance(found, str) or not found.is_line else WAITS_IN_LOOP
+
     def carrier_of_more(self, slow: Integers, usual: Integers) -> Carrier | NotRun | Silence:
         """Return the line that has most of what slow steps take more; both are masks."""
         inside = self.step >= 0
         sampled = Sampled(self.main.at(inside), self.step[inside], len(self.main))
         times = Times(slow, usual, self.steps.time_ns)
-        return carrier_of_excess(sampled, times, self.holders)
+        found = carrier_of_excess(sampled, times, self.holders)
+        if not isinstance(found, Carrier) or not found.is_line:
+            return found
+        part = self.part[inside][slow[sampled.group]]
+        waits = np.isin(part, [PART_CODE["wait"], PART_CODE["data"]])
+        return WAITS_IN_LOOP if 2 * int(waits.sum()) > len(waits) else found
 
     def functions(self, used: Integers) -> FunctionTimes:
         """Return how long a rank was in each function of the program, in steps of a mask.

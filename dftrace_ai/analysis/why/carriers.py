@@ -114,9 +114,7 @@ def _of_input(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Foun
         # Reading files lies within items, as a rule.
         sampled, name = max(some, key=lambda one: len(one[0].samples))
         return _Found(stacks.carrier(sampled), name)
-    return _Found(
-        stacks.carrier(stacks.of_parts("wait", "data", steps=evidence.used)), phase_name("wait")
-    )
+    return _Found(stacks.carrier_of_wait(evidence.used), phase_name("wait"))
 
 
 def _by_more(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Found | None:

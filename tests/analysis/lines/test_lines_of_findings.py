@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
-from analysis.lines.made_programs import MODULE, Program, write_job
+from analysis.lines.made_programs import MODULE, Program, Thread, write_job
 from analysis.lines.made_stacks import Called
 from safety.commands import invoke
 
@@ -185,6 +185,23 @@ def test_nothing_is_named_where_nothing_is_sure(name: str, tmp_path: Path) -> No
     assert silence in line.silence
     assert "lies in" not in "\n".join(verdict_lines(verdict))
     assert f"  lines     {line.phase}: {line.silence}" in phase_lines(verdict)[0]
+
+
+class Waiting(Program):
+    """A training that waits for a loader whose work nobody sees."""
+
+    def load(self, main: Thread, staff: list[Thread], number: int) -> None:
+        poll = ("poll", "multiprocessing/connection.py", 0, True)
+        with main.span("dataloader", "fetch.iter", step=number):
+            main.do(60 if number >= 80 else 30, *self.top, poll, cpu=0)
+
+
+def test_the_line_of_the_loop_is_not_accused_of_a_wait_for_data(tmp_path: Path) -> None:
+    verdict = why([Waiting().write(tmp_path)])
+    assert verdict.verdict == "input-bound"
+    lines = [line for one in verdict.findings for line in one.lines]
+    assert {line.text for line in lines} == {""}
+    assert any("the loop waits for data there" in line.silence for line in lines)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
