@@ -100,10 +100,8 @@ def _check_place(target: Path, inputs: Sequence[Path], *, directory: bool, force
         raise DftraceError(f"{name}: cannot be written: {_reason(error)}") from error
     if not force:
         raise DftraceError(f"{name}: is there already; --force replaces it")
-    if target.is_dir() != directory:
-        what = "is a file" if directory else "is a directory"
-        other = "a directory" if directory else "a file in it"
-        raise DftraceError(f"{name}: {what}; name {other}")
+    if not directory and target.is_dir() and not any(target.glob("*")):
+        raise DftraceError(f"{name}: is a directory; name a file in it")
     real = os.path.realpath(target)
     if any(Path(os.path.realpath(path)).is_relative_to(real) for path in inputs):
         raise DftraceError(f"{name}: holds what is converted; choose another place")
