@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -152,6 +151,8 @@ def job_name(environ: Mapping[str, str]) -> JobName | None:
 
 def _launching_process(found: RankInfo) -> str:
     """Return the boot, number and start of the process that has made this one a rank."""
+    from pathlib import Path
+
     variable = next(name for launcher, name, *_ in _LAUNCHERS if launcher == found.launcher)
     own = f"{variable}={found.rank}".encode()
     pid = os.getppid()
@@ -169,4 +170,6 @@ def _launching_process(found: RankInfo) -> str:
 
 def _state(pid: int) -> list[str]:
     """Return what the system tells of a process behind its name, which may hold anything."""
+    from pathlib import Path
+
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
