@@ -35,6 +35,36 @@ def set_flags(
     /,
 ) -> bytes: ...
 def places(moments: NDArray[Any], asked: NDArray[Any], right: bool, /) -> bytes: ...
+def covered(
+    stretches: tuple[NDArray[Any], NDArray[Any]], lows: NDArray[Any], highs: NDArray[Any], /
+) -> bytes: ...
+def thread_pieces(
+    spans: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    counts: NDArray[Any],
+    table: tuple[NDArray[Any], int, int, int],
+    near: int,
+    /,
+) -> tuple[bytes, bytes, bytes, bytes]: ...
+def outermost_work(
+    spans: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    kinds: NDArray[Any],
+    table: tuple[NDArray[Any], int, int, int],
+    /,
+) -> tuple[bytes, bytes]: ...
+def cut_pieces(
+    starts: NDArray[Any], ends: NDArray[Any], cuts: NDArray[Any], /
+) -> tuple[bytes, bytes, bytes]: ...
+def time_order(
+    order: NDArray[Any], starts: NDArray[Any], ends: NDArray[Any], numbers: NDArray[Any], /
+) -> bytes: ...
+def event_reach(
+    phases: NDArray[Any],
+    starts: NDArray[Any],
+    lengths: NDArray[Any],
+    without: int,
+    latest: int,
+    /,
+) -> tuple[int, int] | None: ...
 def counted_pairs(first: NDArray[Any], second: NDArray[Any], /) -> list[tuple[int, int, int]]: ...
 def nest(starts: NDArray[Any], ends: NDArray[Any], near: int, /) -> bool: ...
 def broken_silences(

@@ -10,6 +10,7 @@ import numpy as np
 from dftrace_ai.analysis.ranks.groups import GroupsOfJob
 from dftrace_ai.analysis.ranks.ordering import some_of
 from dftrace_ai.analysis.ranks.partials import UNTOLD, CallRows
+from dftrace_ai.analysis.steps.spans import places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,18 +123,14 @@ class RanksInOrder:
         self, block: Block, first: int, end: int
     ) -> tuple[Integers, Integers, slice | Integers]:
         """Return where calls of ranks in order begin in their table, how many, and their rows."""
-        steps, table = block.tables.steps, block.tables.calls
+        table = block.tables.calls
         low, high = table.edges[:-1], table.edges[1:]
         if first or end < len(block.numbers):
-            # Ranks one after the other on one axis. What lies in no step follows the one before it.
-            far = int(steps.counts.max()) + 1
-            ranks = np.arange(len(low)) * far
-            reached = table.rows.step + np.repeat(ranks, table.counts)
-            reached = np.maximum.accumulate(reached)
+            ranks, reached = block.reached
             if first:
-                low = np.searchsorted(reached, ranks + block.rows[:, first])
+                low = places(reached, ranks + block.rows[:, first])
             if end < len(block.numbers):
-                high = np.searchsorted(reached, ranks + block.rows[:, end])
+                high = places(reached, ranks + block.rows[:, end])
         order = np.array(self.order)
         begins, counts = low[order], (high - low)[order]
         if counts.sum() == len(table.rows.step) and (np.diff(order) == 1).all():

@@ -81,6 +81,15 @@ class Block:
         at: Integers = self.rows + self.tables.steps.edges[:-1, None]
         return at
 
+    @cached_property
+    def reached(self) -> tuple[Integers, Integers]:
+        """Where the steps of each rank begin on one axis, and up to where on it each call is."""
+        steps, calls = self.tables.steps, self.tables.calls
+        ranks = np.arange(len(self.ranks)) * (int(steps.counts.max()) + 1)
+        # What lies in no step follows the one before it.
+        step = calls.rows.step + np.repeat(ranks, calls.counts)
+        return ranks, np.maximum.accumulate(step)
+
     @property
     def time_ns(self) -> Integers:
         """What each step took each rank, ``(ranks, steps)``, without evaluation inside of it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import orjson
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.ranks.partials import (
     GARBAGE,
     NO_WAIT_NS,
@@ -24,18 +25,19 @@ from dftrace_ai.analysis.ranks.partials import (
     StepRows,
     StepsChunk,
 )
-from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, calls_of
+from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, CallSpans
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
 from dftrace_ai.analysis.steps.profiled import NAMES, profiled_calls
+from dftrace_ai.analysis.steps.roles import ROLES
 from dftrace_ai.analysis.steps.spans import FAR, places, rising, union, without
 from dftrace_ai.analysis.steps.timeline import (
-    NO_CODE,
     PART_CODE,
-    WITHIN,
+    PART_TABLE,
     ThreadLine,
     covered_within,
     joined,
+    thread_columns,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ WORK: Final[tuple[Role, ...]] = (
     *("wait", "item", "collate", "io", "data", "transfer"),
     *("forward", "backward", "optimizer", "compute", "checkpoint"),
 )
+
+# By codes of roles: 1 what is work, 2 what is other work.
+_KINDS: Final = np.array([1 if role in WORK else 2 * (role == "other") for role in ROLES], np.uint8)
 
 # What a header says of a layout, and how many dimensions are believed.
 DIMENSION: Final = re.compile(r"\s*([^=,\s]{1,64})\s*=\s*(\d{1,9})\s*", re.ASCII)
@@ -69,7 +74,7 @@ MOST_STAGES: Final = 2**20
 
 def partial_of(process: Process, steps: BlockedSteps | None, place: Place) -> RankPartial:
     """Return what a rank says for the whole job; `steps` as of `measure_blocked` or `measure`."""
-    peak = max((level for _, level in levels_of(process.samples, *RESIDENT)), default=UNTOLD)
+    peak = int(levels_of(process.samples, *RESIDENT)[1].max(initial=UNTOLD))
     if steps is None:
         return RankPartial(place, (), (), None, {}, 0, peak)
     names = _Names()
@@ -163,17 +168,14 @@ def _calls(
     """Return calls, their rows among the spans, groups that they were made in, and the stage."""
     if process.source == "kineto":
         return *_profiled(process, steps, names), UNTOLD
-    rows = np.flatnonzero(process.spans.has("comm", "gpu_comm"))
-    spans = process.spans.at(rows)
-    waits = spans.called(None, WAIT)
-    rows, spans = rows[~waits], spans.at(~waits)
-    told = calls_of(spans)
+    found = steps.calls or CallSpans.of(process.spans)
+    found = found.only(~found.spans.called(None, WAIT))
     # What the host enqueued is the same call as the interval of the stream beside it.
-    on_gpu = spans.has("gpu_comm")
-    twice = np.isin(spans.id, told.numbers["p_idx"][on_gpu]) & told.ends("enqueued") & ~on_gpu
-    if twice.any():
-        rows, spans = rows[~twice], spans.at(~twice)
-        told = calls_of(spans)
+    on_gpu, told = found.spans.has("gpu_comm"), found.told
+    if on_gpu.any():
+        twice = np.isin(found.spans.id, told.numbers["p_idx"][on_gpu])
+        found = found.only(~(twice & told.ends("enqueued") & ~on_gpu))
+    rows, spans, told = found
     group, groups = _groups(process, spans, told.group, told.texts)
     until = np.where(told.until < 0, UNTIL["end"], UNTIL["none"])
     for name in ("waited", "enqueued"):
@@ -324,13 +326,8 @@ def _spans(steps: BlockedSteps, silences: SilenceRows, names: _Names, near_ns: i
     """Return work by the innermost span of another part, cut where steps begin and end."""
     spans, start, end = _innermost(steps, near_ns)
     cuts = rising(steps.start_ns, steps.end_ns, *steps.gaps, *steps.evaluation)
-    first = places(cuts, start, right=True)
-    count = places(cuts, end) - first + 1
-    piece = np.repeat(np.arange(len(spans)), count)
-    number = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
-    low = np.where(number > 0, _at(cuts, first[piece] + number - 1), start[piece])
-    last = number == count[piece] - 1
-    high = np.where(last, end[piece], _at(cuts, first[piece] + number))
+    pieces = _reader.cut_pieces(start, end, cuts)
+    piece, low, high = (np.frombuffer(one, np.int64) for one in pieces)
     step = steps.within(low)
     step[is_within(steps.gaps, low) | is_within(steps.evaluation, low)] = UNTOLD
     blocked = covered_within(silences.start_ns, silences.end_ns, low, high)
@@ -343,31 +340,16 @@ def _innermost(steps: BlockedSteps, near_ns: int) -> tuple[Spans, Integers, Inte
     A span around work of another part, as an optimizer's around the forward and backward of its
     closure, has what is left. What is other work lies in the work around it.
     """
-    thread = steps.thread.at(steps.thread.end_ns > steps.thread.start_ns)
-    work = np.flatnonzero(thread.has(*WORK))
-    outermost = work[_is_outermost(thread, work)]
-    others = np.flatnonzero(thread.has("other"))
-    around = places(thread.start_ns[outermost], thread.start_ns[others], right=True) - 1
-    inside = np.append(thread.end_ns[outermost], 0)[around] > thread.start_ns[others]
-    chosen = np.sort(np.concatenate([work, others[~inside]]))
-    begins = _is_outermost(thread, chosen)
-    outer, inner = chosen[begins], chosen[~begins]
-    around = places(outer, inner) - 1
-    part = WITHIN[NO_CODE, thread.role[outer[around]]]
-    apart = (WITHIN[part, thread.role[inner]] != part) | (part == PART_CODE["other"])
-    if not apart.any():
-        spans = thread.at(outer)
-        return spans, spans.start_ns, spans.end_ns
-    mixed = np.bincount(around[apart], minlength=len(outer)) > 0
-    several = np.sort(np.concatenate([outer[mixed], inner[mixed[around]]]))
-    line = joined(ThreadLine.of(thread.at(several), near_ns, ()).lines())
-    whole = outer[~mixed]
-    start, end = (
-        np.concatenate(pair)
-        for pair in ((thread.start_ns[whole], line.start_ns), (thread.end_ns[whole], line.end_ns))
-    )
+    thread = steps.thread
+    found = _reader.outermost_work(thread_columns(thread), _KINDS, PART_TABLE)
+    whole, mixed = (np.frombuffer(one, np.int64) for one in found)
+    start, end = thread.start_ns[whole], thread.end_ns[whole]
+    if not len(mixed):
+        return thread.at(whole), start, end
+    line = joined(ThreadLine.of(thread.at(mixed), near_ns, ()).lines())
+    start, end = np.concatenate([start, line.start_ns]), np.concatenate([end, line.end_ns])
     order = np.argsort(start, kind="stable")
-    owner = np.concatenate([whole, several[line.span]])[order]
+    owner = np.concatenate([whole, mixed[line.span]])[order]
     return thread.at(owner), start[order], end[order]
 
 
@@ -377,11 +359,6 @@ def _passes(steps: BlockedSteps) -> int:
     forward = both.at(_is_outermost(both, np.arange(len(both)))).of("forward")
     step = steps.within(forward.start_ns)
     return int(np.median(np.bincount(step[step != UNTOLD], minlength=len(steps))))
-
-
-def _at(cuts: Integers, index: Integers) -> Integers:
-    found: Integers = cuts[np.clip(index, 0, len(cuts) - 1)]
-    return found
 
 
 def _is_outermost(spans: Spans, rows: Integers) -> Integers:

@@ -15,7 +15,7 @@ import numpy as np
 from dftrace_ai._reader import broken_silences
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
-from dftrace_ai.analysis.steps.calls import LATE_NS, calls_of
+from dftrace_ai.analysis.steps.calls import LATE_NS
 from dftrace_ai.analysis.steps.profiled import begin_with, profiled_calls
 from dftrace_ai.analysis.steps.spans import common, places, rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.calls import CallSpans
     from dftrace_ai.analysis.steps.detection import FoundSteps
     from dftrace_ai.analysis.steps.spans import Spans
 
@@ -84,25 +85,28 @@ class Standstill(NamedTuple):
         )
 
 
-def standstill(spans: Spans, thread: Spans, tid: int, main: int, *, profiled: bool) -> Standstill:
-    """Return when a thread stood still for collectives; `main` is the process' main thread.
+def standstill(calls: CallSpans, thread: Spans, tid: int, main: int) -> Standstill:
+    """Return when a thread stood still for collectives; `main` is the process' main thread."""
+    spans = calls.spans
+    calls = calls.only(spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid))
+    if not len(calls.rows):
+        return Standstill(spans.start_ns[:0], spans.end_ns[:0], calls.rows)
+    ends = np.sort(thread.end_ns, kind="stable")
+    beside, launches = _calls(calls, thread, tid, main)
+    return _stood(beside, calls.rows, (thread.start_ns, ends, launches))
 
-    Of a profile it does for what threads of gloo do; what a GPU does is on its tracks.
+
+def profiled_standstill(spans: Spans, thread: Spans, tid: int) -> Standstill:
+    """Return the same of a profile: it stood still for what threads of gloo do.
+
+    What a GPU does is on its tracks.
     """
-    if profiled:
-        rows, calls = _of_threads(spans, tid)
-        # An operation of torch ends because it has computed. How late anybody goes on behind a
-        # call, and how late its end is seen, is the machine's to say.
-        computes = begin_with(thread, "aten::") if len(rows) else np.zeros(len(thread), bool)
-        ends = np.sort(thread.end_ns[~computes]), np.sort(thread.end_ns[computes])
-        return _stood(calls, rows, (thread.start_ns, *ends), LATE_NS)
-    beside = spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid)
-    rows = np.flatnonzero(beside).astype(np.int32 if len(spans) < 2**31 else np.int64)
-    del beside
-    if not len(rows):
-        return Standstill(spans.start_ns[:0], spans.end_ns[:0], rows)
-    calls, launches = _calls(spans.at(rows), thread, tid, main)
-    return _stood(calls, rows, (thread.start_ns, np.sort(thread.end_ns), launches))
+    rows, calls = _of_threads(spans, tid)
+    # An operation of torch ends because it has computed. How late anybody goes on behind a
+    # call, and how late its end is seen, is the machine's to say.
+    computes = begin_with(thread, "aten::") if len(rows) else np.zeros(len(thread), bool)
+    ends = np.sort(thread.end_ns[~computes]), np.sort(thread.end_ns[computes])
+    return _stood(calls, rows, (thread.start_ns, *ends), LATE_NS)
 
 
 def _of_threads(spans: Spans, tid: int) -> tuple[Integers, _Calls]:
@@ -138,9 +142,9 @@ def _stood(
     return Standstill(low, high, rows[row[which]])
 
 
-def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
+def _calls(calls: CallSpans, thread: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
     """Return the calls, and when the thread made any."""
-    told = calls_of(beside)
+    _, beside, told = calls
     untold = told.waited_ns == NO_NUMBER
     by = told.numbers["waited_by"]
     own = (np.where(by == NO_NUMBER, main, by) == tid) | untold
@@ -150,19 +154,23 @@ def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, I
         by_id = np.argsort(thread.id, kind="stable")
         around = told.numbers["p_idx"][told.looked]
         until[told.looked] = _ends_of(thread, by_id, around)
-    calls = _Calls(
+    found = _Calls(
         *(beside.start_ns, beside.end_ns, told.late_ns),
         *(np.where(waits == NO_NUMBER, UNKNOWN, waits), told.looked, until),
         np.arange(len(beside), dtype=np.int32),
     )
-    return calls, beside.start_ns if own.all() else beside.start_ns[own]
+    return found, beside.start_ns if own.all() else beside.start_ns[own]
 
 
 def _ends_of(thread: Spans, by_id: Integers, ids: Integers) -> Integers:
     """Return when spans of a thread ended, by their numbers; `LATEST_NS` for those of others."""
     if not len(by_id):
         return np.full(len(ids), LATEST_NS)
-    at = by_id[np.minimum(np.searchsorted(thread.id, ids, sorter=by_id), len(by_id) - 1)]
+    ordered = thread.id[by_id]
+    # Of what is greater than numbers of 64 bits with a sign there are few.
+    brief = ordered.dtype != np.uint64
+    at = places(ordered, ids) if brief else np.searchsorted(ordered, ids)
+    at = by_id[np.minimum(at, len(by_id) - 1)]
     return np.where((thread.id[at] == ids) & (ids > 0), thread.end_ns[at], LATEST_NS)
 
 

@@ -86,6 +86,39 @@ class Calls(NamedTuple):
         asked = np.array([*(text in until for text in self.texts), False])
         return asked[self.until]
 
+    def only(self, which: Integers) -> Calls:
+        """Return some of them, by a mask."""
+        return self._replace(
+            numbers={name: column[which] for name, column in self.numbers.items()},
+            waited_ns=self.waited_ns[which],
+            late_ns=self.late_ns[which],
+            looked=self.looked[which],
+            group=self.group[which],
+            until=self.until[which],
+        )
+
+
+class CallSpans(NamedTuple):
+    """Collectives and messages among the spans of a process, and what they tell of themselves."""
+
+    rows: Integers  # their indices, which rise
+    spans: Spans
+    told: Calls
+
+    @classmethod
+    def of(cls, spans: Spans) -> CallSpans:
+        """Return those of a process."""
+        kind = np.int32 if len(spans) < 2**31 else np.int64
+        rows = np.flatnonzero(spans.has("comm", "gpu_comm")).astype(kind)
+        some = spans.at(rows)
+        return cls(rows, some, calls_of(some))
+
+    def only(self, which: Integers) -> CallSpans:
+        """Return some of them, by a mask; of all nothing is copied."""
+        if which.all():
+            return self
+        return CallSpans(self.rows[which], self.spans.at(which), self.told.only(which))
+
 
 def calls_of(spans: Spans) -> Calls:
     """Return what spans of collectives and messages tell of themselves."""

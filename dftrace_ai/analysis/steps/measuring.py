@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
+from dftrace_ai.analysis.steps.blocking import feeders_of, profiled_standstill, standstill
+from dftrace_ai.analysis.steps.calls import CallSpans
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.spans import brief, common, places, union, without
-from dftrace_ai.analysis.steps.timeline import PARTS, Layer, ThreadLine, covered_within, joined
+from dftrace_ai.analysis.steps.timeline import (
+    PART_CODE,
+    PARTS,
+    Layer,
+    ThreadLine,
+    Timeline,
+    covered_within,
+    joined,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.blocking import Feeders, Standstill
     from dftrace_ai.analysis.steps.detection import FoundBy, FoundSteps
-    from dftrace_ai.analysis.steps.processes import Process, Sample
+    from dftrace_ai.analysis.steps.processes import Process
     from dftrace_ai.analysis.steps.roles import Role
+    from dftrace_ai.analysis.steps.samples import Samples
     from dftrace_ai.analysis.steps.spans import Spans
-    from dftrace_ai.analysis.steps.timeline import Part, Timeline
+    from dftrace_ai.analysis.steps.timeline import Part
     from dftrace_ai.trace_format.json_types import JsonObject
 
     _Stretches = tuple[Integers, Integers]  # starts and ends
@@ -95,34 +105,29 @@ def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMark
     )
 
 
-def levels_of(samples: Sequence[Sample], counter: str, series: str) -> list[tuple[int, int]]:
-    """Return a moment and the sum of the series that begin so, of each sample of a counter."""
-    levels: dict[int, int | None] = {}  # those with the same values have the same
-    found = []
-    for sample in samples:
-        if sample.name != counter:
-            continue
-        key = id(sample.values)
-        if key not in levels:
-            levels[key] = _level_of(sample.values, series)
-        if (level := levels[key]) is not None:
-            found.append((sample.at_ns, level))
-    return found
+def levels_of(samples: Samples, counter: str, series: str) -> tuple[Integers, Integers]:
+    """Return when a counter was sampled, and each time the sum of the series that begin so."""
+    at_ns, value = samples.of(counter)
+    levels = np.full(len(samples.values), UNKNOWN)
+    for one in np.flatnonzero(np.bincount(value)).tolist():
+        levels[one] = _level_of(samples.values[one], series)
+    level = levels[value]
+    return at_ns[level != UNKNOWN], level[level != UNKNOWN]
 
 
-def _level_of(values: JsonObject, series: str) -> int | None:
+def _level_of(values: JsonObject, series: str) -> int:
     some = [
         int(value)
         for name, value in values.items()
         if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
     ]
-    return min(sum(some), int(MOST)) if some else None
+    return min(sum(some), int(MOST)) if some else UNKNOWN
 
 
-def _sampled(levels: list[tuple[int, int]], start_ns: Integers, end_ns: Integers) -> Integers:
-    if not levels:
+def _sampled(levels: tuple[Integers, Integers], start_ns: Integers, end_ns: Integers) -> Integers:
+    at, level = levels
+    if not len(at):
         return np.broadcast_to(np.int64(UNKNOWN), len(start_ns))
-    at, level = np.array(levels, np.int64).T
     first = np.searchsorted(at, start_ns)
     behind = np.searchsorted(at, end_ns, side="right")
     last = np.where(behind > 0, level[np.maximum(behind - 1, 0)], UNKNOWN)
@@ -258,6 +263,7 @@ class BlockedSteps:
         thread: its spans, to which the timeline's indices lead.
         tid: its number.
         standstill: when it stood still for collectives and messages, and for which.
+        calls: these and all others, where they are held.
     """
 
     found_by: FoundBy
@@ -272,6 +278,7 @@ class BlockedSteps:
     thread: Spans
     tid: int
     standstill: Standstill
+    calls: CallSpans | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -369,9 +376,13 @@ def measure_blocked(process: Process) -> BlockedSteps | None:
     begun = _Begun.of(process)
     if begun is None:
         return None
+    if not begun.on_gpu.any() and not begun.thread.has(*_OVER_COMM).any():
+        sums = _stood_alone(begun.found, begun.stood)
+        return BlockedSteps(**begun.told(sums), calls=begun.calls)
     layers = _layers(process, begun.beside, begun.stood, None)
     line = ThreadLine.of(begun.thread, process.near_ns, layers, absorbing=True)
-    return BlockedSteps(**begun.told(_sums(begun.found, line, {}, hold="comm")))
+    sums = _sums(begun.found, line, {}, hold="comm")
+    return BlockedSteps(**begun.told(sums), calls=begun.calls)
 
 
 class _Begun(NamedTuple):
@@ -383,6 +394,7 @@ class _Begun(NamedTuple):
     beside: Integers  # which spans are not of the thread, a mask
     on_gpu: Integers  # which are of a GPU, a mask
     stood: Standstill
+    calls: CallSpans | None  # None of a profile
 
     @classmethod
     def of(cls, process: Process) -> _Begun | None:
@@ -395,9 +407,14 @@ class _Begun(NamedTuple):
         on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
         own = (spans.tid == tid) & ~on_gpu
         thread = spans.at(own)
-        profiled = process.source == "kineto"
-        stood = standstill(spans, thread, tid, process.pid, profiled=profiled)
-        return cls(found, tid, thread, ~own, on_gpu, stood)
+        if process.source == "kineto":
+            return cls(
+                *(found, tid, thread, ~own, on_gpu),
+                *(profiled_standstill(spans, thread, tid), None),
+            )
+        calls = CallSpans.of(spans)
+        stood = standstill(calls, thread, tid, process.pid)
+        return cls(found, tid, thread, ~own, on_gpu, stood, calls)
 
     def told(self, sums: _Sums) -> dict[str, Any]:
         """Return the fields of `BlockedSteps`."""
@@ -480,6 +497,19 @@ def _sums(
         for part, stretch in others.items()
     }
     return _Sums(time, parts, hidden, timeline)
+
+
+# Spans of the thread that keep time from what it stood still for, or add to it.
+_OVER_COMM: Final[tuple[Role, ...]] = ("evaluation", "checkpoint", "comm", "transfer")
+
+
+def _stood_alone(found: FoundSteps, stood: Standstill) -> _Sums:
+    """Return what `_sums` does with hold="comm", of a thread without `_OVER_COMM`, and no GPU."""
+    comm = brief(_within(found, stood.start_ns, stood.end_ns))
+    codes = np.full(len(stood.start_ns), PART_CODE["comm"], np.uint8)
+    none = np.broadcast_to(np.int32(-1), len(codes))
+    timeline = Timeline.between(stood.start_ns, stood.end_ns, codes, none)
+    return _Sums(_length(found), {"comm": comm}, {}, timeline)
 
 
 def _lies_in_step(found: FoundSteps, line: Timeline) -> Integers:

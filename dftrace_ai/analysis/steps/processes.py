@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dftrace_ai._reader import counted_pairs
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import TraceSet
-from dftrace_ai.analysis.reading.argument_members import ARGUMENTS
 from dftrace_ai.analysis.reading.clock_faults import (
     APART_NS,
     LATEST_NS,
@@ -22,10 +21,11 @@ from dftrace_ai.analysis.reading.clock_faults import (
     is_believable,
     set_back,
 )
-from dftrace_ai.analysis.reading.event_columns import decoded, event_columns
+from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
-from dftrace_ai.analysis.steps.calls import OF_FILE, OF_SAMPLES
+from dftrace_ai.analysis.steps.calls import OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
+from dftrace_ai.analysis.steps.samples import joined_samples, samples_of
 from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, brief, span_columns, spans_of
 from dftrace_ai.wording import counted
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import EventColumns, EventNames, Integers
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.steps.roles import Role, Source
+    from dftrace_ai.analysis.steps.samples import Samples
     from dftrace_ai.analysis.steps.spans import SpanColumns, Spans
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 # Neighbours that touch may overlap by so much once their times are rounded.
 NEAR_NS: Final = 2
@@ -50,14 +50,6 @@ NONFINITE: Final = "nonfinite"
 
 STEP_ROLES: Final = ("step", "block", "wait", "optimizer")
 WORK_ROLES: Final[tuple[Role, ...]] = ("step", "forward", "backward", "optimizer", "compute")
-
-
-class Sample(NamedTuple):
-    """The numbers of a counter at a moment."""
-
-    at_ns: int
-    name: str
-    values: JsonObject
 
 
 class Moment(NamedTuple):
@@ -93,7 +85,7 @@ class Process:
     owner: Owner
     source: Source
     spans: Spans
-    samples: tuple[Sample, ...]
+    samples: Samples
     unfinished: int
     dropped: int
     waits: int
@@ -145,7 +137,7 @@ class _Part:
     source: Source
     pid: int
     spans: SpanColumns
-    samples: tuple[Sample, ...]
+    samples: Samples
     nonfinite: tuple[Moment, ...]
     unfinished: int
     clock: SetBack
@@ -188,7 +180,7 @@ def read_processes(
 
 def _believed(columns: EventColumns) -> tuple[EventColumns, FileTimes]:
     """Return events, those whose times cannot be without one, and from when to when they are."""
-    reach = joined(_reach_of(columns, rows) for rows in _pieces(columns)) or NOWHERE
+    reach = _reach_of(columns)
     if is_believable(reach):
         return columns, FileTimes(columns.trace, reach)
     counts = TimeCounts(columns.trace)
@@ -203,15 +195,14 @@ def _pieces(columns: EventColumns) -> Iterator[slice]:
         yield slice(begin, begin + ROWS_AT_ONCE)
 
 
-def _reach_of(columns: EventColumns, rows: slice) -> Reach:
-    start, dur = columns.start_ns[rows], columns.dur_ns[rows]
-    timed = (start != -1) & (columns.ph[rows] != ord("M"))
-    if not timed.any():
-        return NOWHERE
-    start = start[timed]
+def _reach_of(columns: EventColumns) -> Reach:
+    phases = np.ascontiguousarray(columns.ph)
+    starts, lengths = (
+        np.ascontiguousarray(one, np.int64) for one in (columns.start_ns, columns.dur_ns)
+    )
     # What is longer than all times would not be in 64 bits.
-    length = dur[timed].clip(0, LATEST_NS)
-    return Reach(int(start.min()), int((start.clip(None, LATEST_NS) + length).max()))
+    found = _reader.event_reach(phases, starts, lengths, ord("M"), LATEST_NS)
+    return NOWHERE if found is None else Reach(*found)
 
 
 def _clock(columns: EventColumns) -> SetBack:
@@ -263,7 +254,7 @@ def _part(
     unfinished = int((open_ones if mask is None else open_ones & mask).sum())
     del open_ones
     pid = 0 if source == "kineto" else int(columns.pid[first])
-    samples, nonfinite = tuple(_samples(columns, mask)), tuple(_nonfinite(columns, mask))
+    samples, nonfinite = samples_of(columns, mask), tuple(_nonfinite(columns, mask))
     names, held = columns.names, columns if events else None
     taken.append(columns)
     del columns
@@ -310,14 +301,13 @@ def _process(parts: Sequence[_Part]) -> Process:
     pauses = _pauses(parts) if first.owner.is_known else NO_PAUSES
     spans = spans_of([part.names for part in parts], [part.spans for part in parts])
     footers = [part.names.trace.end.footer for part in parts]
-    samples = [sample for part in parts for sample in part.samples]
     return Process(
         pid=first.pid,
         place=(first.number, first.pid),
         owner=first.owner,
         source=first.source,
         spans=_with_marks_at_home(spans),
-        samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
+        samples=joined_samples([part.samples for part in parts]),
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         clock=max(part.clock for part in parts),
         pauses=pauses,
@@ -361,20 +351,6 @@ def _near_ns(spans: Spans) -> int:
     return NEAR_WHOLE_US_NS if whole else NEAR_NS
 
 
-def _samples(columns: EventColumns, mask: Integers | None) -> Iterable[Sample]:
-    sampled = columns.arguments.members[OF_FILE.index(OF_SAMPLES)]
-    rows = sampled.rows
-    chosen = columns.start_ns[rows] >= 0
-    if mask is not None:
-        chosen &= mask[rows]
-    rows, texts = rows[chosen], sampled.columns[ARGUMENTS][chosen].tolist()
-    # Many are written alike: these have one and the same values.
-    values = {text: decoded(sampled.texts[text]) for text in set(texts)}
-    names = [columns.labels[label].name for label in columns.label[rows].tolist()]
-    for at_ns, name, text in zip(columns.start_ns[rows].tolist(), names, texts, strict=True):
-        yield Sample(at_ns, name, values[text])
-
-
 def _nonfinite(columns: EventColumns, mask: Integers | None) -> Iterable[Moment]:
     wanted = np.array([label.cat == NONFINITE for label in columns.labels], bool)
     if not wanted.any():
@@ -414,7 +390,7 @@ _NO_WORK: Final = (*_MARKS, CODE["transparent"], CODE["garbage"])
 
 def _by_thread_and_role(spans: Spans) -> _Counts:
     tids = np.ascontiguousarray(spans.tid, np.int64)
-    found = counted_pairs(tids, np.ascontiguousarray(spans.role))
+    found = _reader.counted_pairs(tids, np.ascontiguousarray(spans.role))
     return {(tid, role): count for tid, role, count in found}
 
 

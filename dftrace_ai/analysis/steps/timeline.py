@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
@@ -14,7 +13,6 @@ from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
 from dftrace_ai.analysis.steps.spans import (
     ROWS_AT_ONCE,
-    in_pieces,
     places,
     rising,
     stretches,
@@ -81,7 +79,8 @@ def part_within(outer: Part, role: Role) -> Part:
 WITHIN: Final = np.array(
     [[PART_CODE[part_within(outer, role)] for role in ROLES] for outer in PARTS], np.uint8
 )
-_WITHIN: Final[list[list[int]]] = WITHIN.tolist()
+# As the native reader takes it.
+PART_TABLE: Final = (WITHIN, len(ROLES), OTHER_CODE, CODE["other"])
 
 
 @dataclass(frozen=True, repr=False)
@@ -249,11 +248,19 @@ class ThreadLine:
 
 def _line_of(spans: Spans, here: slice, counts: Integers, near_ns: int) -> Timeline:
     """Return to which part each moment of some spans belongs: that of the innermost one."""
-    some = spans.at(here)
+    some = thread_columns(spans.at(here))
+    start, end, part, span = _reader.thread_pieces(some, counts[here], PART_TABLE, near_ns)
     kind = np.int32 if len(spans) < 2**30 else np.int64
-    rows = np.flatnonzero(counts[here]).astype(kind)
-    line = _nested(some, rows, near_ns) or _stacked(some, rows, near_ns)
-    return replace(line, span=line.span + kind(here.start))
+    return Timeline.between(
+        *(np.frombuffer(start, np.int64), np.frombuffer(end, np.int64)),
+        *(np.frombuffer(part, np.uint8), np.frombuffer(span, np.int32) + kind(here.start)),
+    )
+
+
+def thread_columns(spans: Spans) -> tuple[Integers, Integers, Integers]:
+    """Return start, end and role of spans as the native reader takes them."""
+    times = (np.ascontiguousarray(one, np.int64) for one in (spans.start_ns, spans.end_ns))
+    return (*times, np.ascontiguousarray(spans.role))  # type: ignore[return-value]
 
 
 def _has_time(spans: Spans) -> Integers:
@@ -304,116 +311,10 @@ class _Column:
         return self._values
 
 
-def _stacked(spans: Spans, rows: Integers, near_ns: int) -> Timeline:
-    """Return the timeline of spans that may overlap, or end with those around them."""
-    starts, ends, parts, owners = (array("q") for _ in range(4))
-    # End, part and index of the spans that are open.
-    stack: list[tuple[int, int, int]] = []
-    now = 0
-
-    def give(until: int) -> None:
-        nonlocal now
-        if until <= now:
-            return
-        if stack and stack[-1][1] != NO_CODE:
-            _, part, owner = stack[-1]
-            if ends and (ends[-1], parts[-1], owners[-1]) == (now, part, owner):
-                ends[-1] = until
-            else:
-                starts.append(now)
-                ends.append(until)
-                parts.append(part)
-                owners.append(owner)
-        now = until
-
-    columns = (np.arange(len(spans)), spans.start_ns, spans.end_ns, spans.role)
-    for index, start, end, role in in_pieces(rows, *columns):
-        while stack and (stack[-1][0] <= start + near_ns or end > stack[-1][0] + near_ns):
-            give(min(stack[-1][0], start))
-            stack.pop()
-        give(start)
-        part = _WITHIN[stack[-1][1] if stack else NO_CODE][role]
-        # A span that only holds others leaves the time to the one around it. What is other work
-        # is known by its names alone.
-        named = part == OTHER_CODE and role == CODE["other"]
-        owner = stack[-1][2] if stack and stack[-1][1] == part and not named else index
-        stack.append((min(end, stack[-1][0]) if stack else end, part, owner))
-    while stack:
-        give(stack[-1][0])
-        stack.pop()
-    return Timeline.between(
-        *(np.array(starts, np.int64), np.array(ends, np.int64)),
-        *(np.array(parts, np.uint8), np.array(owners, rows.dtype)),
-    )
-
-
-def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
-    """Return the timeline of spans of which none cuts another; None where one does, or nearly."""
-    kind = rows.dtype
-    start, end, role = spans.start_ns[rows], spans.end_ns[rows], spans.role[rows]
-    count, ends = len(rows), np.sort(end)
-    row = np.arange(count, dtype=kind)
-    depth = row - places(ends, start, right=True).astype(kind)
-    behind = places(start, end).astype(kind)
-    # More are open at its end than were at its start: one that began inside of it.
-    if (behind - places(ends, end, right=True) > depth).any():
-        return None
-    del ends
-    parent = np.full(count, -1, kind)
-    part, owner = np.empty(count, np.uint8), rows.copy()
-    # Few levels are sorted faster as short numbers.
-    brief = depth.astype(np.uint16) if depth.max(initial=0) < 2**16 else depth
-    by_depth = np.argsort(brief, kind="stable").astype(kind)
-    levels = np.split(by_depth, np.flatnonzero(np.diff(brief[by_depth])) + 1) if count else []
-    for level, here in enumerate(levels):
-        if level == 0:
-            part[here] = WITHIN[NO_CODE][role[here]]
-            continue
-        outer = levels[level - 1][places(levels[level - 1], here) - 1]
-        if (end[outer] <= start[here] + near_ns).any():
-            return None
-        parent[here] = outer
-        part[here] = WITHIN[part[outer], role[here]]
-        named = (part[here] == OTHER_CODE) & (role[here] == CODE["other"])
-        inherits = (part[here] == part[outer]) & ~named
-        owner[here] = np.where(inherits, owner[outer], owner[here])
-    # As one comes by them: each where it begins, and what is around it where it ends.
-    begins = 2 * row - depth
-    ended = begins + 2 * (behind - row) - 1
-    del depth, behind, brief, by_depth, levels
-    at, holder = np.empty(2 * count, np.int64), np.empty(2 * count, kind)
-    at[begins], at[ended] = start, end
-    holder[begins], holder[ended] = row, parent
-    at, until, holder = at[:-1], at[1:], holder[:-1]
-    held = np.flatnonzero((until > at) & (holder >= 0))
-    held = held[part[holder[held]] != NO_CODE]
-    part, owner = part[holder[held]], owner[holder[held]]
-    del parent, holder
-    # What goes on is one piece, whatever began and ended within it.
-    anew = np.ones(len(held), bool)
-    anew[1:] = (at[held[1:]] != until[held[:-1]]) | (owner[1:] != owner[:-1])
-    anew[1:] |= part[1:] != part[:-1]
-    first, last = held[anew], held[np.roll(anew, -1)]
-    return Timeline.between(at[first], until[last], part[anew], owner[anew])
-
-
 def covered_within(
     start_ns: Integers, end_ns: Integers, low_ns: Integers, high_ns: Integers
 ) -> Integers:
     """Return how much of intervals that are in order lies in each window, nanoseconds."""
-    inside = np.zeros(len(low_ns), np.int64)
-    if not len(start_ns):
-        return inside
-    total = np.zeros(len(start_ns) + 1, np.int64)
-    np.cumsum(end_ns - start_ns, out=total[1:])
-
-    def before(at_ns: Integers) -> Integers:
-        index = places(start_ns, at_ns, right=True)
-        beyond = np.maximum(0, end_ns[np.maximum(index - 1, 0)] - at_ns)
-        covered: Integers = total[index] - np.where(index > 0, beyond, 0)
-        return covered
-
-    for first in range(0, len(low_ns), ROWS_AT_ONCE):
-        here = slice(first, first + ROWS_AT_ONCE)
-        inside[here] = before(high_ns[here]) - before(low_ns[here])
-    return inside
+    columns = (start_ns, end_ns, low_ns, high_ns)
+    start, end, low, high = (np.ascontiguousarray(one, np.int64) for one in columns)
+    return np.frombuffer(_reader.covered((start, end), low, high), np.int64)

@@ -82,7 +82,7 @@ def signals_of(rank: Rank, steps: Steps) -> Signals:
         comm=bool(spans.has("comm", "gpu_comm").any()),
         gpu=bool(spans.has("gpu_compute", "gpu_comm", "gpu_transfer").any()),
         data=any(bool(process.spans.has(*DATA_WORK).any()) for process in processes),
-        memory=any("memory" in sample.name.lower() for sample in rank.process.samples),
+        memory=any("memory" in name.lower() for name in rank.process.samples.names),
         by_auto=_is_by_auto(steps),
     )
 

@@ -7,6 +7,7 @@
 #include "dftrace/reading/traces/moments.hpp"
 #include "dftrace/reading/traces/packed_columns.hpp"
 #include "dftrace/reading/traces/thread_spans.hpp"
+#include "reader/buffers.hpp"
 #include "reader/module.hpp"
 
 namespace dftrace::py {
@@ -15,18 +16,6 @@ namespace {
 
 // A bound for what a damaged file may ask for.
 constexpr std::size_t most_numbers = std::size_t{1} << 27;
-
-struct Buffers {
-    std::vector<Py_buffer> all;
-    ~Buffers() {
-        for (Py_buffer& one : all) PyBuffer_Release(&one);
-    }
-};
-
-template <typename Value>
-std::span<const Value> values_of(const Py_buffer& buffer) {
-    return {static_cast<const Value*>(buffer.buf), static_cast<std::size_t>(buffer.len) / sizeof(Value)};
-}
 
 // The buffers of columns of numbers of 64 bits; false with an exception set.
 bool take_columns(PyObject* given, Buffers& buffers, std::vector<std::span<const std::int64_t>>& columns) {
@@ -245,6 +234,20 @@ PyObject* places(PyObject*, PyObject* given) {
     });
 }
 
+PyObject* covered(PyObject*, PyObject* given) {
+    std::array<Py_buffer, 4> all;
+    if (!PyArg_ParseTuple(given, "(y*y*)y*y*", &all[0], &all[1], &all[2], &all[3])) return nullptr;
+    const Buffers held{{all.begin(), all.end()}};
+    if (all[0].len != all[1].len || all[2].len != all[3].len)
+        return PyErr_Format(PyExc_ValueError, "as many ends as starts are needed");
+    const auto column = [&](std::size_t at) { return values_of<std::int64_t>(all[at]); };
+    Ref made(PyBytes_FromStringAndSize(nullptr, all[2].len));
+    if (!made) return nullptr;
+    auto* const into = reinterpret_cast<std::int64_t*>(PyBytes_AS_STRING(made.get()));
+    without_gil([&] { find_covered(column(0), column(1), column(2), column(3), into); });
+    return made.release();
+}
+
 PyObject* broken_silences_of(PyObject*, PyObject* given) {
     std::array<Py_buffer, 8> all;
     long long soon = 0;
@@ -336,6 +339,8 @@ PyMethodDef functions[] = {
     {"places", places, METH_VARARGS,
      "places(moments, asked, right, /): how many of moments that rise are less than each asked for, or not "
      "greater. All of 64 bits."},
+    {"covered", or_memory_error<covered>, METH_VARARGS,
+     "covered((starts, ends), lows, highs, /): how much of stretches that are in order lies in each window."},
     {"counted_pairs", counted_pairs, METH_VARARGS,
      "counted_pairs(first, second, /): how often numbers of 64 and of 8 bits stand side by side: pairs, each "
      "with its count, in the order in which they come."},

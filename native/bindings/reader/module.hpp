@@ -24,6 +24,7 @@ int add_documents_type(PyObject* module);
 int add_capsules(PyObject* module);
 int add_columns(PyObject* module);
 int add_calls(PyObject* module);
+int add_thread_time(PyObject* module);
 
 // A row of figures behind two columns of what they are of, whose references it takes.
 PyObject* figures_row(PyObject* first, PyObject* second, const SpanFigures& of);

@@ -355,14 +355,11 @@ def test_steps_of_loops_are_what_each_moment_says(drawn: Any, beside: Any) -> No
     ]
     trace = written(program, elsewhere)
     (found,) = measured(trace)
-    # Of many spans some are looked at at a time, one after the other where they cut each other.
-    with (
-        mock.patch.object(timeline, "SPANS_AT_ONCE", 3),
-        mock.patch.object(timeline, "_nested", return_value=None),
-    ):
-        (stacked,) = measured(trace)
+    # Of many spans some are looked at at a time.
+    with mock.patch.object(timeline, "SPANS_AT_ONCE", 3):
+        (in_stretches,) = measured(trace)
     for name in ("start_ns", "end_ns", "part", "span"):
-        whole, cut = (getattr(one.timeline, name).tolist() for one in (found, stacked))
+        whole, cut = (getattr(one.timeline, name).tolist() for one in (found, in_stretches))
         assert whole == cut, name
     assert (found.found_by, found.accumulation) == ("loader blocks", 1)
     windows = zip(found.start_ns.tolist(), found.end_ns.tolist(), found.first.tolist(), strict=True)

@@ -14,12 +14,19 @@ namespace {
 
 // Members behind these are walked over without remembering what they were.
 constexpr std::size_t most_steps = 64;
+// A text that is not wanted is known again up to so many bytes.
+constexpr std::size_t most_known = 64;
 // What an entry of a dictionary takes beside its text.
 constexpr std::size_t entry_bytes = 96;
 
-bool ends_value(char c) noexcept {
-    return c == ',' || c == '}' || c == '{' || c == '[' || c == ' ' || c == '\t' || c == '\r';
-}
+// What ends a value that is no text.
+constexpr auto ends = [] {
+    std::array<bool, 256> found{};
+    for (const unsigned char c : {',', '}', '{', '[', ' ', '\t', '\r'}) found[c] = true;
+    return found;
+}();
+
+bool ends_value(char c) noexcept { return ends[static_cast<unsigned char>(c)]; }
 
 bool is_text(std::string_view value) noexcept { return !value.empty() && value.front() == '"'; }
 
@@ -92,15 +99,24 @@ bool ArgumentColumns::walk_plain(std::string_view args, Steps& steps, std::int64
         }
         const char* end = key_end;
         if (*end == '"') {
-            end =
-                static_cast<const char*>(std::memchr(end + 1, '"', static_cast<std::size_t>(stop - end) - 1));
-            if (!end++) return false;
+            const std::size_t room = static_cast<std::size_t>(stop - end);
+            // Many texts are those of the event before: the same up to the quote behind them.
+            if (step && is_text(step->text) && step->text.size() < room &&
+                std::memcmp(end, step->text.data(), step->text.size()) == 0) {
+                end += step->text.size();
+            } else {
+                end = static_cast<const char*>(std::memchr(end + 1, '"', room - 1));
+                if (!end++) return false;
+                const std::string_view value(key_end, static_cast<std::size_t>(end - key_end));
+                if (value.find('\\') != value.npos) return false;
+                if (step && step->wanted.empty())
+                    step->text = value.substr(0, value.size() <= most_known ? value.npos : 0);
+            }
         } else {
             while (end < stop && !ends_value(*end)) ++end;
         }
         if (end >= stop || (*end != ',' && *end != '}')) return false;
         const std::string_view value(key_end, static_cast<std::size_t>(end - key_end));
-        if (*key_end == '"' && value.find('\\') != value.npos) return false;
         if (!step) {
             take_member({at + 1, static_cast<std::size_t>(key_end - at) - 3}, value, into);
         } else {
@@ -143,6 +159,12 @@ std::int64_t ArgumentColumns::value_of(WantedMember::Form form, std::string_view
     std::int64_t number;
     if (form == WantedMember::Form::whole)
         return short_number(value, number) ? number : whole_value(value).value_or(no_time);
+    // As the recorder writes them: with three decimals.
+    const std::size_t point = value.size() < 4 ? 0 : value.size() - 4;
+    std::int64_t decimals;
+    if (point && value[point] == '.' && point <= 12 && short_number(value.substr(0, point), number) &&
+        short_number(value.substr(point + 1), decimals))
+        return 1000 * number + decimals;
     const bool numeric = !value.empty() && (value[0] == '-' || (value[0] >= '0' && value[0] <= '9'));
     return numeric ? ns_of_micros(value).value_or(no_time) : no_time;
 }

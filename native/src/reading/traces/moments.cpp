@@ -2,6 +2,7 @@
 #include "dftrace/reading/traces/moments.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace dftrace {
@@ -53,31 +54,84 @@ void find_places(std::span<const std::int64_t> moments, std::span<const std::int
             moments, asked, [](std::int64_t a, std::int64_t b) { return a < b; }, places);
 }
 
+void find_covered(std::span<const std::int64_t> starts, std::span<const std::int64_t> ends,
+                  std::span<const std::int64_t> lows, std::span<const std::int64_t> highs,
+                  std::int64_t* covered) {
+    std::vector<std::int64_t> until(starts.size() + 1), place(lows.size());
+    for (std::size_t at = 0; at < starts.size(); ++at) until[at + 1] = until[at] + ends[at] - starts[at];
+    // Of what is before a moment the last stretch may go on behind it.
+    const auto before = [&](std::int64_t moment, std::int64_t behind) {
+        const auto at = static_cast<std::size_t>(behind);
+        return until[at] - (at ? std::max(std::int64_t{0}, ends[at - 1] - moment) : 0);
+    };
+    find_places(starts, lows, true, place.data());
+    for (std::size_t at = 0; at < lows.size(); ++at) covered[at] = -before(lows[at], place[at]);
+    find_places(starts, highs, true, place.data());
+    for (std::size_t at = 0; at < lows.size(); ++at) covered[at] += before(highs[at], place[at]);
+}
+
 namespace {
 
-// The moments at which a thread shows itself in order, each once, and whether a span begins or ends there.
+// Stretches of time in order, without overlaps.
+struct Windows {
+    std::vector<std::int64_t> starts, ends;
+};
+
+// When calls were under way, and so long behind their ends.
+Windows windows_of(const AwaitedCalls& calls, std::int64_t soon) {
+    Windows found;
+    // They come by their start as a rule; else all are in one.
+    const bool rise = std::is_sorted(calls.start.begin(), calls.start.end());
+    for (std::size_t row = 0; row < calls.start.size(); ++row) {
+        const std::int64_t start = calls.start[row], end = calls.end[row] + soon;
+        if (found.starts.empty() || (rise && start > found.ends.back())) {
+            found.starts.push_back(start);
+            found.ends.push_back(end);
+        } else {
+            found.starts.back() = std::min(found.starts.back(), start);
+            found.ends.back() = std::max(found.ends.back(), end);
+        }
+    }
+    return found;
+}
+
+// The moments within some windows at which a thread shows itself, in order, each once, and whether a span
+// begins or ends there.
 struct Signs {
     std::vector<std::int64_t> at;
-    std::vector<bool> own;
+    std::vector<std::uint8_t> own;
 
-    explicit Signs(const SignsOfLife& of) {
+    Signs(const SignsOfLife& of, const Windows& windows) {
         constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
-        std::size_t start = 0, end = 0, other = 0;
-        at.reserve(of.starts.size() + of.ends.size() + of.others.size());
-        for (;;) {
-            const std::int64_t starts = start < of.starts.size() ? of.starts[start] : never;
-            const std::int64_t ends = end < of.ends.size() ? of.ends[end] : never;
-            const std::int64_t others = other < of.others.size() ? of.others[other] : never;
-            const std::int64_t next = std::min({starts, ends, others});
-            if (next == never) return;
-            if (at.empty() || at.back() != next) {
-                at.push_back(next);
-                own.push_back(false);
+        const std::array kinds{of.starts, of.ends, of.others};
+        std::array<std::vector<std::int64_t>, 3> first, behind;
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            first[kind].resize(windows.starts.size());
+            behind[kind].resize(windows.starts.size());
+            find_places(kinds[kind], windows.starts, false, first[kind].data());
+            find_places(kinds[kind], windows.ends, true, behind[kind].data());
+        }
+        for (std::size_t window = 0; window < windows.starts.size(); ++window) {
+            const auto cursor = [&](std::size_t kind) {
+                const auto from = kinds[kind].begin();
+                return std::span(from + first[kind][window], from + behind[kind][window]);
+            };
+            auto starts = cursor(0), ends = cursor(1), others = cursor(2);
+            for (;;) {
+                const std::int64_t start = starts.empty() ? never : starts.front(),
+                                   end = ends.empty() ? never : ends.front(),
+                                   other = others.empty() ? never : others.front();
+                const std::int64_t next = std::min({start, end, other});
+                if (next == never) break;
+                if (at.empty() || at.back() != next) {
+                    at.push_back(next);
+                    own.push_back(0);
+                }
+                own.back() |= start == next || end == next;
+                if (start == next) starts = starts.subspan(1);
+                if (end == next) ends = ends.subspan(1);
+                if (other == next) others = others.subspan(1);
             }
-            if (starts == next || ends == next) own.back() = true;
-            start += starts == next;
-            end += ends == next;
-            other += others == next;
         }
     }
 };
@@ -85,7 +139,8 @@ struct Signs {
 }  // namespace
 
 std::vector<Silence> broken_silences(const SignsOfLife& given, const AwaitedCalls& calls, std::int64_t soon) {
-    const Signs signs(given);
+    // What a thread shows at other times ends no silence of these calls.
+    const Signs signs(given, windows_of(calls, soon));
     std::vector<Silence> found;
     std::vector<std::size_t> rows;
     std::vector<std::int64_t> asked, place;

@@ -1,7 +1,10 @@
 // Neighbours are of one thread as a rule, and a process has few.
 #include "dftrace/reading/traces/thread_spans.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <unordered_map>
+#include <utility>
 
 namespace dftrace {
 
@@ -34,6 +37,39 @@ bool nest(std::span<const std::int64_t> starts, std::span<const std::int64_t> en
         open.push_back(ends[row]);
     }
     return true;
+}
+
+void order_ties(std::span<const std::int64_t> starts, std::span<const std::int64_t> ends,
+                std::span<const std::uint64_t> numbers, std::span<std::int64_t> order) {
+    const auto before = [&](std::int64_t one, std::int64_t other) {
+        const auto a = static_cast<std::size_t>(one), b = static_cast<std::size_t>(other);
+        return ends[a] != ends[b] ? ends[a] > ends[b] : numbers[a] < numbers[b];
+    };
+    const auto start_at = [&](std::size_t at) { return starts[static_cast<std::size_t>(order[at])]; };
+    for (std::size_t first = 0; first + 1 < order.size();) {
+        std::size_t behind = first + 1;
+        while (behind < order.size() && start_at(behind) == start_at(first)) ++behind;
+        if (behind - first == 2) {
+            if (before(order[first + 1], order[first])) std::swap(order[first], order[first + 1]);
+        } else if (behind - first > 2) {
+            const auto from = order.begin();
+            std::stable_sort(from + static_cast<std::ptrdiff_t>(first),
+                             from + static_cast<std::ptrdiff_t>(behind), before);
+        }
+        first = behind;
+    }
+}
+
+EventReach event_reach(std::span<const std::uint8_t> phases, std::span<const std::int64_t> starts,
+                       std::span<const std::int64_t> lengths, std::uint8_t without, std::int64_t latest) {
+    EventReach found{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
+    for (std::size_t row = 0; row < starts.size(); ++row) {
+        if (starts[row] == -1 || phases[row] == without) continue;
+        const std::int64_t length = std::clamp(lengths[row], std::int64_t{0}, latest);
+        found.first = std::min(found.first, starts[row]);
+        found.last = std::max(found.last, std::min(starts[row], latest) + length);
+    }
+    return found;
 }
 
 }  // namespace dftrace

@@ -13,6 +13,11 @@ namespace dftrace {
 void find_places(std::span<const std::int64_t> moments, std::span<const std::int64_t> asked, bool right,
                  std::int64_t* places);
 
+// How much of stretches of time, in order and without overlaps, lies in each window.
+void find_covered(std::span<const std::int64_t> starts, std::span<const std::int64_t> ends,
+                  std::span<const std::int64_t> lows, std::span<const std::int64_t> highs,
+                  std::int64_t* covered);
+
 // What a thread shows of itself: where its spans begin, and where they end, and moments of other kinds that
 // say that it went on. Each rises.
 struct SignsOfLife {
