@@ -356,7 +356,7 @@ def test_a_slow_link_among_others_is_found():
     (of_all,) = collectives_of(replace(whole, ranks=tuple(apart))).links
     assert of_all.cost == pytest.approx(link.cost / 2, rel=0.01)
     # What it costs is held against its limit.
-    for low, found in ((0.15, ["warning"]), (0.01, [])):
+    for low, found in ((0.15, ["critical"]), (0.05, ["warning"]), (0.01, [])):
         judged = Judged(job(told), lateness_of(job(told)), LIMITS)
         assert [one.severity for one in judged.findings([link._replace(low=low)])] == found
 
