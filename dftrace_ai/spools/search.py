@@ -7,8 +7,10 @@ import errno
 import os
 import re
 import stat
+import threading
 from functools import cached_property
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
@@ -27,10 +29,13 @@ from dftrace_ai.trace_format.file_names import (
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
+
+# A directory on this machine answers within microseconds, one on a network's disk within a second.
+PATIENCE_S = 5.0
 
 # The longest path that Linux takes, a newline, a line that says on which boot, and in which
 # container of the machine, the path holds, and which number the marker has as a file, on which
@@ -139,12 +144,14 @@ class OwnSpools:
 
     @cached_property
     def _of_each(self) -> dict[tuple[int, int], list[str]]:
-        found: dict[tuple[int, int], list[str]] = {}
+        spools: dict[str, list[str]] = {}
         for place in self.places:
             for path in _own_spools(place, self.prefix):
                 with contextlib.suppress(OSError, ValueError):  # as in `_belongs`
-                    info = os.stat(_native.spool_trace_directory(path))  # noqa: PTH116
-                    found.setdefault((info.st_dev, info.st_ino), []).append(path)
+                    spools.setdefault(_native.spool_trace_directory(path), []).append(path)
+        found: dict[tuple[int, int], list[str]] = {}
+        for directory, info in _those_that_answer(spools):
+            found.setdefault((info.st_dev, info.st_ino), []).extend(spools[directory])
         return found
 
     def besides(self, directory: HeldDirectory) -> list[str]:
@@ -160,6 +167,50 @@ class OwnSpools:
                     yield path
         info = os.fstat(directory.descriptor)
         yield from self._of_each.get((info.st_dev, info.st_ino), ())
+
+
+def _those_that_answer(directories: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield directories with what is known of them, but for those that do not answer.
+
+    They are of other jobs, on the disk of a server that is away, which keeps whoever asks until it
+    is back. The directory that a command is given has answered by now, and is none of these.
+    """
+    left = iter(tuple(directories))
+    awaited = set(directories)
+    answers: SimpleQueue[tuple[str, os.stat_result | None]] = SimpleQueue()
+    asked: dict[threading.Thread, str] = {}
+
+    def ask() -> None:
+        for directory in left:
+            asked[threading.current_thread()] = directory
+            info = None
+            with contextlib.suppress(OSError, ValueError):
+                info = os.stat(directory)  # noqa: PTH116
+            answers.put((directory, info))
+
+    asking = None
+    while awaited:
+        if asking is None:
+            asking = threading.Thread(target=ask, name="directories", daemon=True)
+            asking.start()
+        try:
+            directory, info = answers.get(timeout=PATIENCE_S)
+        except Empty:
+            # On a busy machine it may only wait for a processor.
+            if asking in asked and not _is_running(asking):
+                awaited.discard(asked[asking])
+                asking = None
+            continue
+        awaited.discard(directory)
+        if info is not None:
+            yield directory, info
+
+
+def _is_running(thread: threading.Thread) -> bool:
+    with contextlib.suppress(OSError):
+        told = Path(f"/proc/self/task/{thread.native_id}/stat").read_bytes()
+        return told.rpartition(b")")[2].split()[0] == b"R"
+    return False
 
 
 def spools_of(

@@ -17,7 +17,7 @@ import pytest
 from conftest import clean_environment
 from safety.commands import Done, invoke
 
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 
 T = TypeVar("T")
 

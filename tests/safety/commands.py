@@ -23,7 +23,7 @@ from dftrace_ai.cli import app
 
 # A machine for tests must survive a reader that takes what it is offered.
 MOST_ADDRESS_SPACE = 6 << 30
-LIMIT_S = 100
+LIMIT_S = 300
 
 COMMAND = [sys.executable, "-m", "dftrace_ai.cli"]
 # The same, holding no copy in memory: what archives and profiles hold goes to TMPDIR.

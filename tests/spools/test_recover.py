@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +133,32 @@ def test_a_spool_that_is_found_by_a_link_and_without_is_one(dead: tuple[Path, Pa
     assert (status, complaint) == (0, "")
     assert len(json.loads(said)["finished"]) == 1
     assert recover(folder, env=env) == (0, "nothing to recover\n", "")
+
+
+def test_another_job_on_a_file_system_that_does_not_answer_keeps_nobody(
+    dead: tuple[Path, Path], run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is away: whoever asks for a directory on it waits until it is back."""
+    folder, spool = dead
+    away = run_script(KILLED, status=-9, env={"SPOOLS": str(spool.parent)}).folder
+    is_back = threading.Event()
+    waited: list[object] = []
+    stat = os.stat
+
+    def slow_stat(path: Any, **more: Any) -> os.stat_result:
+        if path == str(away):
+            is_back.wait(60)
+            waited.append(path)
+        return stat(path, **more)
+
+    monkeypatch.setattr(search, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(os, "stat", slow_stat)
+    try:
+        found = recovery.adopt_dead(folder, spool_dir=spool.parent)
+        assert (len(found.finished), found.failed, waited) == (1, [], [])
+    finally:
+        is_back.set()
+    assert len(recovery.adopt_dead(away, spool_dir=spool.parent).finished) == 1
 
 
 def test_a_newer_spool_is_left_for_a_newer_dftrace(dead: tuple[Path, Path]) -> None:

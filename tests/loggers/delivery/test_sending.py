@@ -31,7 +31,7 @@ from dftrace_ai.loggers.records import (
     VideoRecord,
 )
 
-from .cases import HERE, SOON_S, Case, Left, run_all
+from .cases import HERE, LIMIT_S, SOON_S, Case, Left, run_all
 from .test_misbehaving_trackers import GIVEN, assert_unhurt, case
 
 AT = Point(7, "epoch", 1_700_000_000.25)
@@ -108,6 +108,7 @@ def test_who_hands_over_may_be_killed(left: dict[str, Left]) -> None:
             time.sleep(0.005)
         sender.send_signal(signal.SIGKILL)
     # Its tracker goes on with what it was given, and nobody else hands the same over meanwhile.
+    until = time.monotonic() + LIMIT_S
     while (done := invoke("runs", "--send", run_of(found))).status:
         assert "is being handed over" in done.err
         assert time.monotonic() < until
