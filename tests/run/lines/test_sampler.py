@@ -37,7 +37,7 @@ WORK = """
                 return int(facts["voluntary_ctxt_switches"])
         return 0
 
-    def burn(seconds, often=20):
+    def burn(seconds, often=40):
         until, often = time.thread_time() + seconds, often and rounds() + often
         while time.thread_time() < until:
             sum(range(50))
@@ -47,15 +47,15 @@ WORK = """
         burn(0.3)
 
     def held_in_c():
-        until, often = time.thread_time() + 0.3, rounds() + 20
+        until, often = time.thread_time() + 0.3, rounds() + 40
         while time.thread_time() < until or rounds() < often:
             sum(range(3_000_000))
 
     def wait():
-        often = rounds() + 20
+        often = rounds() + 40
         threading.Event().wait(0.3)
         while rounds() < often:
-            threading.Event().wait(0.1)
+            threading.Event().wait(1)
 
     class Batch:
         def collate(self):
@@ -139,7 +139,7 @@ def test_each_phase_is_seen_at_its_own_lines_in_each_process_and_thread(
 
     waiting = [one for one in samples_in(trace, "preprocess") if "wait" in functions(one)]
     assert len(waiting) > 10
-    assert sum(one.cpu_us == 0 for one in waiting) > 0.8 * len(waiting)
+    assert sum(one.cpu_us == 0 for one in waiting) > 0.5 * len(waiting)
     in_c = [one for one in samples_in(trace, "forward") if "held_in_c" in functions(one)]
     assert len(in_c) > 10
     assert sum(one.cpu_us for one in in_c if one.cpu_us > 0) > 100_000
