@@ -98,6 +98,8 @@ class Job:
             if not least <= getattr(self, name) <= most:
                 option = name.replace("_", "-")
                 raise ConfigError(f"--{option} takes a number from {least} to {most:,}")
+        if not 0 <= self.seed < 1 << 63:
+            raise ConfigError("--seed takes a number from 0 to 2^63 - 1")
         if self.tp > 1 and self.pp > 1:
             raise ConfigError("--tp and --pp are made one at a time")
         if self.ranks % self.tp or self.per_host % self.tp:
@@ -111,6 +113,8 @@ class Job:
                 raise ConfigError(f"--cause {cause.words} needs --pp")
             if cause.at >= known:
                 raise ConfigError(f"--cause {cause.words}: the last {of} is {known - 1}")
+            if cause.kind == "dead" and cause.size > self.steps:
+                raise ConfigError(f"--cause {cause.words}: there are {self.steps:,} steps")
         clocks = self.clocks
         if not 0 <= clocks.offset_s <= MOST_OFFSET_S / 6:
             raise ConfigError(f"--offset-s takes seconds from 0 to {MOST_OFFSET_S / 6:,.0f}")

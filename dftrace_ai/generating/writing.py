@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from concurrent.futures import ProcessPoolExecutor
+import pickle
+import subprocess
+import sys
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,10 +18,13 @@ from dftrace_ai.generating.hosts import START_NS, Host, hosts_of
 from dftrace_ai.generating.lines import events_of
 from dftrace_ai.generating.rows import Rows
 from dftrace_ai.generating.timing import Timing
+from dftrace_ai.interpreters import begun, ended
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from dftrace_ai.generating.causes import Cause
     from dftrace_ai.generating.job import Job
@@ -82,67 +86,123 @@ def generate(
     """
     folder = Path(out)
     try:
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise DftraceError(
                 f"there are files in {quoted(str(folder))}; name a folder without any"
             )
-        took_ns = _write_all(job, folder, compression, index, jobs)
-        truth = truth_of(job, hosts_of(job), took_ns)
-        text = json.dumps(asdict(truth), indent=1) + "\n"
-        (folder / TRUTH_FILE).write_text(text, encoding="utf-8")
+        try:
+            took_ns = _write_all(job, folder, compression, index, jobs)
+            truth = truth_of(job, hosts_of(job), took_ns)
+            text = json.dumps(asdict(truth), indent=1) + "\n"
+            (folder / TRUTH_FILE).write_text(text, encoding="utf-8")
+        except BaseException:
+            # A half of a job is of no use, and in the way of the next try.
+            for path in [*folder.glob("train-*"), folder / TRUTH_FILE]:
+                path.unlink(missing_ok=True)
+            if is_new:
+                folder.rmdir()
+            raise
         traces = [path for path in folder.iterdir() if path.name != TRUTH_FILE]
         return Generated(str(folder), len(traces), sum(path.stat().st_size for path in traces))
     except OSError as error:
         raise DftraceError(f"{quoted(str(folder))}: {error.strerror or error}") from error
 
 
+@dataclass(frozen=True)
+class _Share:
+    """What a process writes: the traces of some ranks."""
+
+    job: Job
+    ranks: list[int]
+    folder: Path
+    compression: str
+    index: bool
+
+    def write(self) -> int:
+        """Write them; return when the last of all ranks has ended, ns."""
+        lots = np.array_split(np.array(self.ranks), -(-len(self.ranks) // _AT_A_TIME))
+        return max(self._write(lot) for lot in lots)
+
+    def _write(self, ranks: NDArray[np.int64]) -> int:
+        """Write those that are written side by side, some steps of each at a time."""
+        job, folder, hosts, timing = self.job, self.folder, hosts_of(self.job), Timing(self.job)
+        traces = [
+            (at, Rows(job, rank, hosts[job.host_of(rank)], self.compression, worker))
+            for at, rank in enumerate(ranks.tolist())
+            for worker in (None, *range(job.workers))
+        ]
+        for _, trace in traces:
+            _append(folder / trace.name, trace.opening(), "xb")
+        last_ns = np.zeros(0, np.int64)
+        for first in range(0, job.steps, job.at_once):
+            found = timing.next(min(job.at_once, job.steps - first))
+            names = {name: at for at, name in enumerate(found)}
+            # Of each rank what it did side by side: (ranks, steps, names).
+            times = np.empty((len(ranks), len(found["end"]), len(names)), np.int64)
+            for name, at in names.items():
+                times[:, :, at] = found[name][:, ranks].T
+            for at, trace in traces:
+                _append(folder / trace.name, trace.steps(first, names, times[at]))
+            last_ns = found["end"][-1]
+        for at, trace in traces:
+            end_ns = int(last_ns[ranks[at]])
+            _append(folder / trace.name, trace.ending(end_ns, index=self.index))
+        return int(last_ns.max())
+
+
 def _write_all(job: Job, folder: Path, compression: str, index: bool, jobs: int | None) -> int:
     """Write all traces; return how long the job takes."""
     events = job.ranks * job.steps * len(events_of(job, 0, 0))
     most = jobs or (len(os.sched_getaffinity(0)) if events > _WORTH_IT else 1)
-    lots = np.array_split(
-        np.arange(job.ranks), max(min(most, job.ranks), -(-job.ranks // _AT_A_TIME))
-    )
-    told = [(job, lot.tolist(), folder, compression, index) for lot in lots]
-    if most == 1:
-        return max(_write(*one) for one in told)
-    with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
-        return max(pool.map(_write, *zip(*told, strict=True)))
-
-
-def _write(job: Job, ranks: Sequence[int], folder: Path, compression: str, index: bool) -> int:
-    """Write the traces of some ranks; return when the last of all has ended, ns."""
-    hosts, timing = hosts_of(job), Timing(job)
-    workers = [None, *range(job.workers)]
-    traces = [
-        (at, Rows(job, rank, hosts[job.host_of(rank)], compression, worker))
-        for at, rank in enumerate(ranks)
-        for worker in workers
+    shares = [
+        _Share(job, ranks.tolist(), folder.absolute(), compression, index)
+        for ranks in np.array_split(np.arange(job.ranks), min(most, job.ranks))
     ]
-    for _, trace in traces:
-        _append(folder / trace.name, trace.opening(), "xb")
-    mine, last_ns = np.array(ranks), np.zeros(0, np.int64)
-    for first in range(0, job.steps, job.at_once):
-        found = timing.next(min(job.at_once, job.steps - first))
-        names = {name: at for at, name in enumerate(found)}
-        # Of each rank what it did side by side: (ranks, steps, names).
-        times = np.empty((len(ranks), len(found["end"]), len(names)), np.int64)
-        for name, at in names.items():
-            times[:, :, at] = found[name][:, mine].T
-        for at, trace in traces:
-            _append(folder / trace.name, trace.steps(first, names, times[at]))
-        last_ns = found["end"][-1]
-    for at, trace in traces:
-        end_ns = int(last_ns[ranks[at]])
-        _append(folder / trace.name, trace.ending(end_ns, index=index))
-    return int(last_ns.max())
+    if len(shares) == 1:
+        return shares[0].write()
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for share in shares:
+            process = begun(__name__, "serve", (), subprocess.PIPE, given=subprocess.PIPE)
+            processes.append(process)
+            if process.stdin is not None:
+                pickle.dump(share, process.stdin, pickle.HIGHEST_PROTOCOL)
+                process.stdin.close()
+        return max(_answer(process) for process in processes)
+    finally:
+        for process in processes:
+            ended(process)
 
 
 def _append(path: Path, block: bytes, mode: str = "ab") -> None:
     # Not held open: there may be more of them than a process may hold.
     with path.open(mode) as file:
         file.write(block)
+
+
+def _answer(process: subprocess.Popen[bytes]) -> int:
+    """Wait for what a process says of its share."""
+    said = process.stdout.read() if process.stdout is not None else b""
+    answer = pickle.loads(said) if said else None  # noqa: S301 - of a process of ours
+    if isinstance(answer, OSError):
+        raise answer
+    if not isinstance(answer, int):
+        raise DftraceError(f"a process that wrote has ended with {process.wait()}")
+    return answer
+
+
+def serve(_: Sequence[str]) -> int:
+    """Write the share that comes on standard input, and say on standard output how it went."""
+    share: _Share = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
+    answer: int | OSError
+    try:
+        answer = share.write()
+    except OSError as error:
+        answer = error
+    pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+    return 0
 
 
 TRUTH_FILE: Final = "truth.json"

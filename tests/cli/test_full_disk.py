@@ -100,6 +100,7 @@ def in_one_line(done: Done, status: int) -> str:
     [
         "report TRACE -o FULL/out",
         "report TRACE --json --plots FULL",
+        "generate FULL/out --ranks 2 --steps 1 --jobs 2",
         *(f"convert TRACE --to {form} --out FULL/out" for form in FORMS),
     ],
 )

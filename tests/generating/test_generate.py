@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import clean_environment
 from perfetto.agreement import agree
 from perfetto.trace_file import read
-from safety.commands import answer, invoke
+from safety.commands import COMMAND, answer, invoke
+from stress.nursery import wait_until
 
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.generating import Job, JobClocks, cause_of, generate
@@ -157,6 +161,8 @@ REFUSED = {
     "--cause late:1:5": "--cause takes slow-rank:R:MS, ",
     "--tp 3": "--tp has to divide --ranks and --per-host",
     "--tp 2 --pp 2": "--tp and --pp are made one at a time",
+    "--cause dead:1:101": "--cause dead:1:101: there are 100 steps",
+    "--seed 9223372036854775808": "--seed takes a number from 0 to 2^63 - 1",
     "--step-clock 4:1:5": "the last host is 0",
     "--step-clock 1": "--step-clock takes HOST:AT_S:MS, not 1",
     "--late-host inf:5": "--late-host takes HOST:US, not inf:5",
@@ -178,3 +184,17 @@ def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
     assert (done.status, contents(tmp_path)) == (2, {"mine": b"x"})
     with pytest.raises(DftraceError, match="there are files in"):
         generate(Job(), tmp_path)
+
+
+def test_ended_by_a_key_it_leaves_no_half_job_and_nobody_who_writes(tmp_path: Path) -> None:
+    """Sent to the command alone, as by who did not start it in a terminal."""
+    out = tmp_path / "out"
+    words = ["generate", out, "--ranks", 8, "--steps", 10**6, "--jobs", 2]
+    with subprocess.Popen([*COMMAND, *map(str, words)], env=clean_environment()) as process:
+        wait_until(lambda: len(list(out.glob("train-*"))) == 8)
+        writing = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert len(writing) == 2
+    assert not out.exists()
+    assert not any(Path(f"/proc/{one}").exists() for one in writing)

@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "compat": {"_native", "config", "run", "annotation"},
     "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
     "testing": {"run", "analysis", "integrations"},
-    "generating": {"_native", "trace_format"},
+    "generating": {"_native", "interpreters", "trace_format"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "ui": {
         *("_native", "conditions", "interpreters", "page", "spare_folders", "trace_format"),

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dftrace/deflating/block_deflate.hpp"
 #include "dftrace/text/hash.hpp"
 #include "parts.hpp"
 
@@ -24,7 +25,7 @@ struct MadeObject {
 BlockCodec& codec_for(Compression compression) {
     static std::map<Compression, std::unique_ptr<BlockCodec>> made;
     auto& codec = made[compression];
-    if (!codec) codec = make_codec(compression, 0);
+    if (!codec) codec = make_codec(compression, compression == Compression::gzip ? BlockDeflate::quick_level : 0);
     return *codec;
 }
 
