@@ -100,12 +100,10 @@ class Job:
                 raise ConfigError(f"--{option} takes a number from {least} to {most:,}")
         if not 0 <= self.seed < 1 << 63:
             raise ConfigError("--seed takes a number from 0 to 2^63 - 1")
-        if self.tp > 1 and self.pp > 1:
-            raise ConfigError("--tp and --pp are made one at a time")
         if self.ranks % self.tp or self.per_host % self.tp:
             raise ConfigError("--tp has to divide --ranks and --per-host")
-        if self.ranks % self.pp:
-            raise ConfigError("--pp has to divide --ranks")
+        if self.ranks % (self.pp * self.tp):
+            raise ConfigError("--pp, times --tp, has to divide --ranks")
         for cause in self.causes:
             of = FORMS[cause.kind].of
             known = {"rank": self.ranks, "host": self.hosts, "stage": self.pp, "": 1}[of]
@@ -150,27 +148,40 @@ class Job:
         """Return the host of a rank."""
         return rank // self.per_host
 
-    def groups(self) -> list[tuple[str, str, Sequence[int]]]:
-        """Return the process groups: names, descriptions and ranks; the first has all of them."""
-        found: list[tuple[str, str, Sequence[int]]] = [("0", "default_pg", range(self.ranks))]
-        size, what = (self.tp, "mesh_tp") if self.tp > 1 else (self.a_stage, "mesh_dp")
-        if self.tp > 1 or self.pp > 1:
-            found += [
-                (str(1 + number), what, range(number * size, (number + 1) * size))
-                for number in range(self.ranks // size)
-            ]
-        return found
+    @property
+    def replicas(self) -> int:
+        """Ranks that reduce gradients among themselves."""
+        return self.ranks if self.pp == 1 else self.a_stage // self.tp
+
+    def reducing(self, rank: int) -> str:
+        """Return the group in which a rank reduces gradients: of its stage those of its slice."""
+        return "0" if self.pp == 1 else str(1 + self.stage_of(rank) * self.tp + rank % self.tp)
+
+    def sharing(self, rank: int) -> str:
+        """Return the group in which a rank shares layers."""
+        return str(1 + (self.pp * self.tp if self.pp > 1 else 0) + rank // self.tp)
+
+    def stage_of(self, rank: int) -> int:
+        """Return the stage of the pipeline that a rank is in."""
+        return rank // self.a_stage
 
     def groups_of(self, rank: int) -> list[tuple[str, str, Sequence[int]]]:
-        """Return the process groups that a rank is in."""
-        groups = self.groups()
-        size = self.tp if self.tp > 1 else self.a_stage
-        return [groups[0], *groups[1 + rank // size : 2 + rank // size]]
+        """Return names, descriptions and ranks of a rank's process groups; the first has all."""
+        found: list[tuple[str, str, Sequence[int]]] = [("0", "default_pg", range(self.ranks))]
+        if self.pp > 1:
+            first = self.stage_of(rank) * self.a_stage
+            some = range(first + rank % self.tp, first + self.a_stage, self.tp)
+            found.append((self.reducing(rank), "mesh_dp", some))
+        if self.tp > 1:
+            first = rank // self.tp * self.tp
+            found.append((self.sharing(rank), "mesh_tp", range(first, first + self.tp)))
+        return found
 
     def layout_of(self, rank: int) -> str:
         """Return the rank in each dimension, as headers have it; empty for one dimension."""
-        if self.tp > 1:
-            return f"dp={rank // self.tp},tp={rank % self.tp}"
+        found = {"dp": rank % self.a_stage // self.tp}
         if self.pp > 1:
-            return f"dp={rank % self.a_stage},pp={rank // self.a_stage}"
-        return ""
+            found["pp"] = self.stage_of(rank)
+        if self.tp > 1:
+            found["tp"] = rank % self.tp
+        return ",".join(f"{name}={at}" for name, at in found.items()) if len(found) > 1 else ""

@@ -76,7 +76,7 @@ def tracks_of(job: Job, pid: int) -> dict[int, str]:
 
 
 def _lanes(job: Job) -> int:
-    return job.buckets + (job.tp > 1 or job.pp > 1)
+    return job.buckets + (job.tp > 1) + (job.pp > 1)
 
 
 def events_of(job: Job, rank: int, pid: int) -> list[Event]:
@@ -88,15 +88,14 @@ def events_of(job: Job, rank: int, pid: int) -> list[Event]:
         args = pause.args + ',"generation":2,"collected":0'
         found.append(pause._replace(args=args, only="gc"))
     found += _passes(job, rank, pid) if job.pp > 1 else _layers(job, rank, pid)
-    if job.pp == 1 or job.a_stage > 1:
+    if job.pp == 1 or job.replicas > 1:
         parent = "" if job.pp > 1 else "compute/backward"
-        group = "0" if job.pp == 1 else str(1 + rank // job.a_stage)
         found += [
             _collective(
                 "all_reduce",
                 bucket,
                 (f"reduce {bucket}", f"reduced {bucket}"),
-                group,
+                job.reducing(rank),
                 BUCKET_BYTES,
                 Number(job.buckets, bucket),
                 parent,
@@ -131,21 +130,27 @@ def _layers(job: Job, rank: int, pid: int) -> Iterator[Event]:
     forward = "compute/forward"
     for layer in range(job.layers):
         if job.tp > 1:
-            times = (f"gather {layer}", f"gathered {layer}")
-            group, seq = str(1 + rank // job.tp), Number(job.layers, layer)
-            yield _collective("all_gather", job.buckets, times, group, LAYER_BYTES, seq, forward)
+            yield _gather(job, rank, str(layer), Number(job.layers, layer), forward)
         begin = f"layer {layer - 1}" if layer else "paused"
         yield _span(f"forward.layer{layer}", "compute", pid, begin, f"layer {layer}", forward)
     yield _span("forward", "compute", pid, "forward", "forward end")
 
 
+def _gather(job: Job, rank: int, name: str, seq: Number, parent: str = "") -> Event:
+    times, lane = (f"gather {name}", f"gathered {name}"), _lanes(job) - 1
+    return _collective("all_gather", lane, times, job.sharing(rank), LAYER_BYTES, seq, parent)
+
+
 def _passes(job: Job, rank: int, pid: int) -> Iterator[Event]:
     """Yield what a stage of a pipeline computes, and its messages."""
-    stage = rank // job.a_stage
-    for one in passes_of(stage, job.pp, job.microbatches):
+    stage = job.stage_of(rank)
+    passes = passes_of(stage, job.pp, job.microbatches)
+    for number, one in enumerate(passes):
         if 0 <= (before := one.before(stage)) < job.pp:
             times = (f"receive {one.name}", f"received {one.name}")
             yield _message("receive", job, rank, rank + (before - stage) * job.a_stage, one, times)
+        if job.tp > 1:
+            yield _gather(job, rank, one.name, Number(len(passes), number))
         times = (f"compute {one.name}", f"computed {one.name}")
         name = DIRECTIONS[one.direction]
         yield _span(name, "compute", pid, *times, microbatch=one.microbatch)
@@ -157,7 +162,7 @@ def _passes(job: Job, rank: int, pid: int) -> Iterator[Event]:
 def _message(name: str, job: Job, rank: int, peer: int, of: Pass, times: tuple[str, str]) -> Event:
     args = (
         f',"group":"0","epoch":0,"step":%d,"microbatch":{of.microbatch},"bytes":{MESSAGE_BYTES}'
-        f',"seq":%d,"tag":0,"direction":"{name}","peer":{peer},"stage_index":{rank // job.a_stage}'
+        f',"seq":%d,"tag":0,"direction":"{name}","peer":{peer},"stage_index":{job.stage_of(rank)}'
         ',"until":"waited","waited_us":%t'
     )
     numbers = (STEP, Number(job.microbatches, of.microbatch), Number(told="took"))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from dftrace_ai.generating.job import Job
@@ -48,7 +50,11 @@ def passes_of(stage: int, stages: int, microbatches: int) -> list[Pass]:
 
 
 class Pipeline:
-    """The passes of all stages of a job, in an order in which each is behind what it needs."""
+    """The passes of all stages of a job, in an order in which each is behind what it needs.
+
+    Attributes:
+        names: of its passes.
+    """
 
     def __init__(self, job: Job, links: NDArray[np.float64]) -> None:
         self._stages, self._size = job.pp, job.a_stage
@@ -65,6 +71,7 @@ class Pipeline:
                     done = passes.popleft()
                     self._order.append((stage, done))
                     there.add((done.behind(stage), done))
+        self.names = [*dict.fromkeys(one.name for _, one in self._order)]
 
     def run(
         self,
@@ -72,14 +79,15 @@ class Pipeline:
         at: NDArray[np.int64],
         took: list[NDArray[np.int64]],
         notices: list[NDArray[np.int64]],
+        shared: Callable[[str, slice, NDArray[np.int64]], NDArray[np.int64]] | None = None,
     ) -> NDArray[np.int64]:
         """Add times of passes and messages to `found`, from when each rank begins.
 
         Of each pass, by twice its microbatch and its direction, there is how long it takes and how
-        late it is seen that what it needs has arrived. Returns when ranks have computed all.
+        late it is seen that what it needs has arrived. Where ranks share what is computed, `shared`
+        says of a pass and some ranks when each has the whole. Returns when ranks have computed all.
         """
-        names = dict.fromkeys(one.name for _, one in self._order)
-        for name in names:
+        for name in self.names:
             for what in ("receive", "received", "compute", "computed", "send", "sent"):
                 found[f"{what} {name}"] = np.zeros_like(at)
         now = [at[:, self._columns(stage)] for stage in range(self._stages)]
@@ -93,6 +101,7 @@ class Pipeline:
                 found[f"received {one.name}"][:, columns] = arrived
                 begin = arrived + BETWEEN_NS
             end = begin + took[number][:, columns]
+            end = end if shared is None else shared(one.name, columns, end)
             found[f"compute {one.name}"][:, columns] = begin
             found[f"computed {one.name}"][:, columns] = end
             end = end + BETWEEN_NS

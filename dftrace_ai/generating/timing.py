@@ -14,6 +14,8 @@ from dftrace_ai.generating.draws import Draws
 from dftrace_ai.generating.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from numpy.typing import NDArray
 
     from dftrace_ai.generating.job import Job
@@ -145,12 +147,14 @@ class Timing:
                 for number in range(passes)
             ]
             notices = [self._notice(f"pass {number}", count) for number in range(passes)]
-            at = self._pipeline.run(found, at, took, notices)
+            names = self._pipeline.names
+            at = self._pipeline.run(found, at, took, notices, self._shared(found, count, names))
             parts = [np.zeros_like(at)] * job.buckets
         else:
+            shared = self._shared(found, count, map(str, range(job.layers)))
             for layer in range(job.layers):
                 at = at + self._compute(f"forward {layer}", FORWARD_NS // job.layers, planted)
-                at = self._gather(found, layer, at) if job.tp > 1 else at
+                at = at if shared is None else shared(str(layer), slice(job.ranks), at)
                 found[f"layer {layer}"] = at
             found["forward end"] = at + 900
             at = found["backward"] = at + 900 + gap
@@ -192,16 +196,31 @@ class Timing:
         even = 0.95 + 0.1 * self._draws.share(f"transfer {name}", count, 1)[:, 0]
         return np.rint(even * mean_ns).astype(np.int64)
 
-    def _gather(
-        self, found: dict[str, NDArray[np.int64]], layer: int, at: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Gather what a layer makes among ranks that share it; return when each has it."""
-        count, size = len(at), self.job.tp
-        last = np.repeat(at.reshape(count, -1, size).max(axis=2), size, axis=1)
-        left = last + np.rint(GATHER_NS * self._links).astype(np.int64)
-        found[f"gather {layer}"] = at
-        found[f"gathered {layer}"] = left = left + self._notice(f"gather {layer}", count)
-        return left
+    def _shared(
+        self, found: dict[str, NDArray[np.int64]], count: int, names: Iterable[str]
+    ) -> Callable[[str, slice, NDArray[np.int64]], NDArray[np.int64]] | None:
+        """Return what has the ranks that share a layer gather what each makes of it.
+
+        It takes what is gathered by its name, some ranks and when each comes to it, and returns
+        when they have all; None where none share any.
+        """
+        size = self.job.tp
+        if size == 1:
+            return None
+        notices = {name: self._notice(f"gather {name}", count) for name in names}
+        for name, notice in notices.items():
+            found[f"gather {name}"] = np.zeros_like(notice)
+            found[f"gathered {name}"] = np.zeros_like(notice)
+
+        def gather(name: str, ranks: slice, at: NDArray[np.int64]) -> NDArray[np.int64]:
+            last = np.repeat(at.reshape(count, -1, size).max(axis=2), size, axis=1)
+            took = np.rint(GATHER_NS * self._links[ranks]).astype(np.int64)
+            left: NDArray[np.int64] = last + took + notices[name][:, ranks]
+            found[f"gather {name}"][:, ranks] = at
+            found[f"gathered {name}"][:, ranks] = left
+            return left
+
+        return gather
 
     def _reduce(
         self,
@@ -211,22 +230,24 @@ class Timing:
         seen: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Reduce gradients, each when its part of backward is done; return when all is over."""
-        count, buckets = len(at), self.job.buckets
-        size = self.job.a_stage
-        slowest = self._links.reshape(-1, size).max(axis=1)
-        free = np.zeros((count, self.job.pp), np.int64)
+        job, count, buckets = self.job, len(at), self.job.buckets
+        # Of a pipeline each slice of a stage by itself: (stages, replicas, slices).
+        shape = (job.pp, job.replicas, -1)
+        slowest = self._links.reshape(shape).max(axis=1, keepdims=True)
+        free = np.zeros((count, *slowest.shape), np.int64)
         for bucket, took in enumerate(backward):
             at = at + took
-            came = at.reshape(count, -1, size).max(axis=2)
-            transfer = self._transfer(f"reduce {bucket}", TRANSFER_NS, count)[:, None] * slowest
+            came = at.reshape(count, *shape).max(axis=2, keepdims=True)
+            even = self._transfer(f"reduce {bucket}", TRANSFER_NS, count)
+            transfer = even[:, None, None, None] * slowest
             free = np.maximum(came, free) + np.rint(transfer).astype(np.int64)
-            over = np.repeat(free, size, axis=1)
+            over = np.repeat(free, job.replicas, axis=2).reshape(count, -1)
             last = bucket == buckets - 1 and self.job.pp == 1
             left = over + (seen if last else self._notice(f"reduce {bucket}", count))
             later = self._polled(bucket, over - at) if self.job.poll else 0
             found[f"reduce {bucket}"], found[f"reduced {bucket}"] = at, left + later
         if self.job.pp == 1:
-            only: NDArray[np.int64] = free[:, 0]
+            only: NDArray[np.int64] = free[:, 0, 0, 0]
             return only
         # Of a pipeline all ranks add up the norm of their gradients.
         at = left + _AFTER_NS

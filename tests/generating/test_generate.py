@@ -72,6 +72,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "layers": {"tp": 2},
     "zstd": {"compression": "zstd"},
     "pipeline": {"pp": 2, "microbatches": 3, "compression": "none"},
+    "both": {"tp": 2, "pp": 2, "microbatches": 3},
 }
 
 
@@ -80,7 +81,8 @@ def test_every_reader_takes_what_is_made(tmp_path: Path, layout: str) -> None:
     given = dict(LAYOUTS[layout])
     compression = given.pop("compression", "gzip")
     causes = (cause_of("gc:20:7"), cause_of("checkpoint:50:5"))
-    job = Job(ranks=4, steps=12, per_host=2, causes=causes, **given)
+    ranks = 8 if layout == "both" else 4
+    job = Job(ranks=ranks, steps=12, per_host=2, causes=causes, **given)
     generate(job, tmp_path / "out", compression=compression)
     assert invoke("validate", tmp_path / "out").status == 0
     paths = sorted((tmp_path / "out").glob("*.pfw*"))
@@ -108,6 +110,17 @@ def test_what_is_planted_is_found(tmp_path: Path, cause: str) -> None:
     kind, ranks = FOUND[cause]
     told = answer("ranks", folder)["findings"][0]
     assert (told["kind"], told["ranks"]) == (kind, ranks)
+
+
+def test_stages_whose_ranks_share_layers_say_which_rank_is_where(tmp_path: Path) -> None:
+    folder = made(tmp_path / "out", "stage:1:30", ranks=8, tp=2, pp=2, steps=60, seed=17)
+    told = answer("ranks", folder)
+    finding = told["findings"][0]
+    assert (finding["kind"], finding["ranks"]) == ("stage", [4, 5, 6, 7])
+    cost = truth(folder)["causes"][0]["cost_ns"] / truth(folder)["took_ns"]
+    assert finding["cost"] == pytest.approx(cost, rel=0.2)
+    place = next(rank for rank in told["by_rank"] if rank["rank"] == 7)["layout"]
+    assert place == {"dp": 1, "pp": 1, "tp": 1}
 
 
 @pytest.mark.parametrize("shape", [{}, {"per_host": 2, "workers": 1}, {"tp": 4}])
@@ -160,7 +173,7 @@ REFUSED = {
     "--cause stage:1:5": "--cause stage:1:5 needs --pp",
     "--cause late:1:5": "--cause takes slow-rank:R:MS, ",
     "--tp 3": "--tp has to divide --ranks and --per-host",
-    "--tp 2 --pp 2": "--tp and --pp are made one at a time",
+    "--tp 2 --pp 8": "--pp, times --tp, has to divide --ranks",
     "--cause dead:1:101": "--cause dead:1:101: there are 100 steps",
     "--seed 9223372036854775808": "--seed takes a number from 0 to 2^63 - 1",
     "--step-clock 4:1:5": "the last host is 0",
