@@ -69,6 +69,7 @@ class Call:
         state: ``scheduled``, ``started`` or ``done``; the last also where it failed.
         completed: it was seen to end well, which gloo's never are.
         created_ns: when it was called, nanoseconds since 1970; 0 where that is unknown.
+        started_ns: when it was seen to run; 0 where it was not, or that is unknown.
         where: file, line and function of the program; empty where the dump has none.
         record: how many the recorder had recorded before it.
         message: it is between some ranks of the group and not a collective of all.
@@ -86,6 +87,7 @@ class Call:
     state: str
     completed: bool
     created_ns: int
+    started_ns: int
     where: str
     record: int
     message: bool = False
@@ -290,13 +292,13 @@ class _Entries:
             return None
         description = _text(names[1])
         # gloo sets no state: `retired` alone says that it no longer waits.
-        started = _number(entry.get("time_discovered_started_ns")) > 0
+        started_ns = max(_number(entry.get("time_discovered_started_ns")), 0)
         completed = (
             entry.get("state") == "completed"
             or _number(entry.get("time_discovered_completed_ns")) > 0
         )
         done = completed or entry.get("retired") is True
-        running = started or entry.get("state") == "started"
+        running = started_ns > 0 or entry.get("state") == "started"
         call = Call(
             group=_text(names[0]),
             description="" if description == "undefined" else description,
@@ -309,6 +311,7 @@ class _Entries:
             state="done" if done else "started" if running else "scheduled",
             completed=completed,
             created_ns=max(_number(entry.get("time_created_ns")), 0),
+            started_ns=started_ns,
             where=self._place(entry.get("frames")),
             record=_number(entry.get("record_id")),
             message=op in _PEERS or entry.get("is_p2p") is True,

@@ -86,12 +86,15 @@ class Verdict:
         cause: what holds the job up; of kind ``none`` where nothing does.
         problems: what was found in each group.
         no_dump: ranks of these groups without a dump.
+        too_old: ranks whose dump was written before others came to the call that they are in, so
+            that it does not tell whether they have come, too.
         guessed: what the groups are called of which nobody says who is in them.
     """
 
     cause: Problem
     problems: tuple[Problem, ...]
     no_dump: tuple[int, ...]
+    too_old: tuple[int, ...] = ()
     guessed: tuple[str, ...] = ()
 
 
@@ -123,13 +126,15 @@ def judge(
     problems: list[Problem] = []
     waits: dict[int, set[int]] = defaultdict(set)
     places = _Places(groups_of_job)
+    too_old: set[int] = set()
     for group in groups_of_job:
-        problems += _of_collectives(group, by_rank, waits)
-        problems += _of_messages(group, by_rank, waits, places)
+        problems += _of_collectives(group, by_rank, waits, too_old, idle_s)
+        problems += _of_messages(group, by_rank, waits, places, too_old)
     absent = {rank for group in groups_of_job for rank in group.ranks} - set(by_rank)
     cause = _cause(problems, waits, by_rank, idle_s)
     guessed = dict.fromkeys(group.called for group in groups_of_job if group.guessed)
-    return Verdict(cause, tuple(problems), tuple(sorted(absent)), tuple(guessed))
+    old = tuple(sorted(too_old))
+    return Verdict(cause, tuple(problems), tuple(sorted(absent)), old, tuple(guessed))
 
 
 class _Group(NamedTuple):
@@ -197,7 +202,11 @@ def _groups(
 
 
 def _of_collectives(
-    group: _Group, by_rank: Mapping[int, Dump], waits: dict[int, set[int]]
+    group: _Group,
+    by_rank: Mapping[int, Dump],
+    waits: dict[int, set[int]],
+    too_old: set[int],
+    idle_s: float,
 ) -> list[Problem]:
     by_seq: dict[int, dict[int, Call]] = defaultdict(dict)
     newest_done: dict[int, int] = {}
@@ -225,10 +234,17 @@ def _of_collectives(
         }
         missing = group.calls.keys() - here.keys()
         if open_here and not any(
-            _is_later(by_rank[rank].written_ns, call.created_ns + PATIENCE_NS)
-            for rank, call in open_here.items()
+            _had_time(by_rank[rank], call.created_ns) for rank, call in open_here.items()
         ):
             continue
+        came_ns = min(call.created_ns for call in here.values())
+        old = {rank for rank in missing if not _had_time(by_rank[rank], came_ns)}
+        if old and open_here:
+            too_old |= old
+        if old and old == missing:
+            found = _of_old_dumps(group, old, open_here, by_rank, waits, idle_s)
+            continue
+        missing -= old
         if missing and not open_here:
             # They need not come in time for a broadcast; or all others have failed.
             failed = all(not call.completed for call in here.values())
@@ -238,7 +254,7 @@ def _of_collectives(
         # gloo tells it late, and of none that it ended well.
         is_late = len(open_here) < len(here) and not any(call.completed for call in here.values())
         if missing or (open_here and not is_late):
-            found = _of_call(group, here, open_here, missing, waits)
+            found = _of_call(group, here, open_here, missing, by_rank, waits)
             found = _timed(found, open_here, by_rank)
     return [one for one in (found or passed,) if one is not None]
 
@@ -248,6 +264,7 @@ def _of_call(
     here: Mapping[int, Call],
     open_here: Mapping[int, Call],
     missing: set[int],
+    by_rank: Mapping[int, Dump],
     waits: dict[int, set[int]],
 ) -> Problem:
     """What is wrong with a call that some are in, and who waits for whom there."""
@@ -256,8 +273,13 @@ def _of_call(
         for rank in open_here:
             waits[rank] |= missing
         return group.problem("missing", missing, head)
-    scheduled = {rank for rank, call in open_here.items() if call.state == "scheduled"}
-    if len(open_here) == len(here) and 0 < len(scheduled) < len(here):
+    started_ns = [call.started_ns for call in open_here.values() if call.state == "started"]
+    scheduled = {
+        rank
+        for rank, call in open_here.items()
+        if call.state == "scheduled" and _had_time(by_rank[rank], min(started_ns, default=0))
+    }
+    if len(open_here) == len(here) and started_ns and scheduled:
         for rank in open_here.keys() - scheduled:
             waits[rank] |= scheduled
         return group.problem("never started", scheduled, head)
@@ -270,9 +292,27 @@ def _of_call(
     return group.problem(kind, open_here, head)
 
 
-def _is_later(written_ns: int, than_ns: int) -> bool:
-    """Whether a dump was written after a moment; so it is taken where one of them is unknown."""
-    return not written_ns or not than_ns or written_ns >= than_ns
+def _of_old_dumps(
+    group: _Group,
+    old: set[int],
+    open_here: Mapping[int, Call],
+    by_rank: Mapping[int, Dump],
+    waits: dict[int, set[int]],
+    idle_s: float,
+) -> Problem | None:
+    """What is wrong with a call that others are in for long, and of some that is not known."""
+    if not open_here:
+        return None
+    for rank in open_here:
+        waits[rank] |= old
+    problem = group.problem("no dump", old, next(iter(open_here.values())))
+    problem = _timed(problem, open_here, by_rank)
+    return problem if is_long(problem, idle_s) else None
+
+
+def _had_time(dump: Dump, since_ns: int) -> bool:
+    """Whether a dump was written well after a moment; it is taken so where either is unknown."""
+    return not dump.written_ns or not since_ns or dump.written_ns >= since_ns + PATIENCE_NS
 
 
 def _timed(problem: Problem, calls: Mapping[int, Call], by_rank: Mapping[int, Dump]) -> Problem:
@@ -384,7 +424,11 @@ class _Places:
 
 
 def _of_messages(
-    group: _Group, by_rank: Mapping[int, Dump], waits: dict[int, set[int]], places: _Places
+    group: _Group,
+    by_rank: Mapping[int, Dump],
+    waits: dict[int, set[int]],
+    places: _Places,
+    too_old: set[int],
 ) -> list[Problem]:
     """What is wrong with messages: one side has come, the other has not, or not with the same."""
     found: dict[tuple[int, int], tuple[list[Call], list[Call]]] = defaultdict(lambda: ([], []))
@@ -400,7 +444,7 @@ def _of_messages(
     for pair, sides in sorted(found.items()):
         is_cut = any(by_rank[rank].wrapped for rank in pair if rank in by_rank)
         whole = places.together(pair, sides) if is_cut else sides
-        problem = _of_pair(group, pair, whole, by_rank, waits)
+        problem = _of_pair(group, pair, whole, by_rank, waits, too_old)
         problems += [problem] if problem else []
     return problems
 
@@ -411,6 +455,7 @@ def _of_pair(
     sides: tuple[list[Call], list[Call]],
     by_rank: Mapping[int, Dump],
     waits: dict[int, set[int]],
+    too_old: set[int],
 ) -> Problem | None:
     for sent, received in zip(*sides, strict=False):
         if "done" in (sent.state, received.state):
@@ -419,8 +464,10 @@ def _of_pair(
             return problem
         if sent.state != received.state:
             started, late = pair if sent.state == "started" else pair[::-1]
-            waits[started].add(late)
             call = sent if started == pair[0] else received
+            if not _had_time(by_rank[late], call.started_ns):
+                continue
+            waits[started].add(late)
             problem = group.problem("never started", [late], call)
             return _timed(problem, {started: call}, by_rank)
     for side, op, waiting, late in ((0, "recv", *pair), (1, "send", *pair[::-1])):
@@ -428,8 +475,11 @@ def _of_pair(
         if not lone:
             continue
         call = lone[0]
-        due = call.created_ns + PATIENCE_NS if call.created_ns else 0
-        if not _is_later(by_rank[waiting].written_ns, due):
+        if not _had_time(by_rank[waiting], call.created_ns):
+            continue
+        if late in by_rank and not _had_time(by_rank[late], call.created_ns):
+            too_old.add(late)
+            waits[waiting].add(late)
             continue
         waits[waiting].add(late)
         problem = group.problem("missing" if late in by_rank else "no dump", [late], call)
@@ -468,7 +518,9 @@ def _cause(
     # Of one that left a dump is known that it does not wait.
     named = roots & by_rank.keys() or roots
     if named:
-        return _of_roots(named, [one for one in problems if named & set(one.ranks)], by_rank)
+        theirs = [one for one in problems if named & set(one.ranks)]
+        # They are none only where dumps are too old to tell.
+        return _of_roots(named, theirs, by_rank) if theirs else Problem("none")
     circle = sorted(rank for rank in waits if rank in _reached(rank, waits))
     if circle:
         return _of_circle(circle, problems, by_rank)
@@ -489,7 +541,8 @@ def _of_roots(named: set[int], problems: list[Problem], by_rank: Mapping[int, Du
     waited = [one for one in problems if one.kind in ("missing", "no dump")]
     # That for which most wait tells most.
     chosen = max(started or waited, key=lambda one: len(one.waiting))
-    return _standing(replace(chosen, ranks=tuple(sorted(named))), by_rank)
+    told = {rank for one in problems for rank in one.ranks}
+    return _standing(replace(chosen, ranks=tuple(sorted(named & told))), by_rank)
 
 
 def _standing(problem: Problem, by_rank: Mapping[int, Dump]) -> Problem:

@@ -54,6 +54,7 @@ class DumpsReport:
         verdict: what holds it up; of kind ``none`` where nothing does.
         problems: what was found in each process group.
         no_dump: ranks of these groups without a dump.
+        too_old: ranks whose dump was written before others came to the call that they are in.
         guessed: what the groups are called of which nobody says who is in them, so that more
             ranks without a dump may be.
         standing: in which spans the named ranks stand, by spools and traces beside the dumps.
@@ -67,6 +68,7 @@ class DumpsReport:
     verdict: Problem
     problems: tuple[Problem, ...]
     no_dump: tuple[int, ...]
+    too_old: tuple[int, ...]
     guessed: tuple[str, ...]
     standing: tuple[Finding, ...]
     live: LiveVerdict | None
@@ -89,6 +91,7 @@ def report_of(dumps: Dumps, verdict: Verdict, own: OwnTraces) -> DumpsReport:
         verdict=verdict.cause,
         problems=verdict.problems,
         no_dump=verdict.no_dump,
+        too_old=verdict.too_old,
         guessed=verdict.guessed,
         standing=tuple(
             own.standing[rank]
@@ -114,6 +117,9 @@ def report_lines(report: DumpsReport) -> Iterator[tuple[str, str]]:
     if report.no_dump and cause.kind != "no dump":
         yield f"no dump of {_ranks(report.no_dump)}", "yellow"
         yield from ((_shown(f"  {line}"), "") for line in _stands(report, report.no_dump, {}))
+    if report.too_old and cause.kind != "no dump":
+        of = f"the dump of {_ranks(report.too_old)}"
+        yield f"{of} was written before others came to what they are in: take newer ones", "yellow"
     if report.guessed:
         names = ", ".join(report.guessed[:MOST_GROUPS_TOLD])
         if len(report.guessed) > MOST_GROUPS_TOLD:
@@ -136,7 +142,8 @@ def _sentence(cause: Problem) -> str:
     if cause.kind == "never started":
         return f"{who} {have} called {call}, and what is before it has not ended{told}"
     if cause.kind == "no dump":
-        return f"{who} {have} left no dump, and all others are in {call}{_for(cause)}"
+        since = " since the others came" if cause.found else ""
+        return f"{who} {have} left no dump{since}, and all others are in {call}{_for(cause)}"
     if cause.kind == "wrong order":
         return f"{_ranks((*cause.ranks, *cause.waiting))} wait for each other: {_places(cause)}"
     if cause.kind == "not done everywhere":

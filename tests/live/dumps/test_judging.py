@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from safety.commands import invoke
 from sampling import times
 
 from dftrace_ai.live.dumps import judge, read_dumps
-from live.dumps.made_dumps import PLANTS, Planted, planted, write, write_json
+from live.dumps.made_dumps import NOW, NS, PLANTS, Planted, planted, write, write_json
 
 
 def is_right(job: Planted, folder: Path) -> bool:
@@ -77,3 +79,47 @@ def test_times_of_files_that_were_lost_hide_nothing(tmp_path: Path) -> None:
 def test_ranks_that_are_a_moment_apart_hang_in_nothing(tmp_path: Path) -> None:
     job = planted(1)
     assert judge(read_dumps([write(job.dumps, tmp_path / "fr", after_s=0.2)])).cause.kind == "none"
+
+
+def aged(folder: Path, rank: int, by_s: float) -> Path:
+    """Dumps of which that of a rank was written so much earlier than the others."""
+    for path in folder.iterdir():
+        if path.name.endswith(f"_{rank}"):
+            written = path.stat().st_mtime_ns - round(by_s * NS)
+            os.utime(path, ns=(written, written))
+    return folder
+
+
+def test_a_rank_whose_dump_is_older_than_a_call_is_not_missing_there(tmp_path: Path) -> None:
+    """As in a job that goes on, whose dumps are asked for host after host."""
+    job = planted(1)
+    assert job.kind == "missing"
+    for rank, dump in job.dumps.items():
+        for entry in dump["entries"]:
+            if rank != job.rank and entry["state"] != "completed":
+                entry["time_created_ns"] += 20 * NS
+    # Written 10 s after the others came, and then 15 s before they did.
+    folder = write(job.dumps, tmp_path / "fr", after_s=30.0)
+    found = judge(read_dumps([folder]))
+    assert (found.cause.ranks, found.too_old) == ((job.rank,), ())
+    found = judge(read_dumps([aged(folder, job.rank, 25.0)]))
+    assert (found.cause.kind, found.too_old) == ("none", (job.rank,))
+    said = invoke("stuck", folder)
+    assert (said.status, f"the dump of rank {job.rank} was written before" in said.out) == (0, True)
+    # But where they have waited for long, nobody else can be it.
+    found = judge(read_dumps([folder]), idle_s=20.0)
+    assert (found.cause.kind, found.cause.ranks) == ("no dump", (job.rank,))
+    said = invoke("stuck", folder, "--idle", 20)
+    assert f"rank {job.rank} has left no dump since the others came" in said.out
+
+
+def test_what_runs_since_a_moment_elsewhere_may_wait_for_its_turn(tmp_path: Path) -> None:
+    job = next(job for job in map(planted, range(6, 300, 10)) if job.kind == "never started")
+    folder = write(job.dumps, tmp_path / "fr")
+    assert judge(read_dumps([folder])).cause.kind == "never started"
+    for dump in job.dumps.values():
+        for entry in dump["entries"]:
+            if entry["state"] == "started":
+                entry["time_discovered_started_ns"] = NOW + 61 * NS - 1000
+    found = judge(read_dumps([write(job.dumps, tmp_path / "later")]))
+    assert found.cause.kind != "never started"
