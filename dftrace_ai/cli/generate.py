@@ -49,7 +49,8 @@ def command(
             metavar="CAUSE",
             help="What is planted: slow-rank:R:MS, slow-host:H:PCT, loader:R:MS, rotating:MS, "
             "gc:MS:EVERY, checkpoint:MS:EVERY, link:H:PCT, stage:S:PCT, sequence:PCT, memory:R, "
-            "dead:R:STEP, late-start:R:S. May be given again.",
+            "dead:R:STEP, late-start:R:S; a job that hangs, with dumps: flight:WHAT:R:STEP, where "
+            "WHAT is missing, op, size, dtype or unstarted. May be given again.",
         ),
     ] = None,
     offset_s: Annotated[
@@ -109,6 +110,11 @@ def command(
         typer.echo(
             f"{counted(made.files, 'trace')} of {counted(ranks, 'rank')} in {shown(out)}, "
             f"{made.bytes:,} bytes; truth.json there tells what is true of them"
+        )
+    if made.dumps and not json:
+        typer.echo(
+            f"the job hangs: {counted(made.dumps, 'dump')} of the flight recorder beside the "
+            f"traces, for dftrace stuck {shown(out)}"
         )
 
 

@@ -21,6 +21,11 @@ CauseKind = Literal[
     "memory",
     "dead",
     "late-start",
+    "flight:missing",
+    "flight:op",
+    "flight:size",
+    "flight:dtype",
+    "flight:unstarted",
 ]
 
 
@@ -44,6 +49,11 @@ FORMS: Final[dict[CauseKind, _Form]] = {
     "memory": _Form("R", "rank"),
     "dead": _Form("R:STEP", "rank"),
     "late-start": _Form("R:S", "rank"),
+    "flight:missing": _Form("R:STEP", "rank"),
+    "flight:op": _Form("R:STEP", "rank"),
+    "flight:size": _Form("R:STEP", "rank"),
+    "flight:dtype": _Form("R:STEP", "rank"),
+    "flight:unstarted": _Form("R:STEP", "rank"),
 }
 MOST: Final = 1_000_000
 
@@ -55,7 +65,8 @@ class Cause:
     Attributes:
         kind: what it is.
         at: the rank, host or stage that it is of; 0 where it is of none.
-        size: milliseconds, of `late-start` seconds, of shares percent, of `dead` the step.
+        size: milliseconds, of `late-start` seconds, of shares percent, of `dead` and hangs the
+            step.
         every: of what comes now and then, once in so many steps.
     """
 
@@ -84,6 +95,11 @@ class Cause:
         return round(self.size * (1e9 if self.kind == "late-start" else 1e6))
 
     @property
+    def hangs(self) -> bool:
+        """Whether the job hangs by it, and leaves dumps."""
+        return self.kind.startswith("flight:")
+
+    @property
     def factor(self) -> float:
         """The size as what times are multiplied by, of kinds whose size is a share."""
         return 1 + self.size / 100
@@ -96,6 +112,8 @@ def cause_of(words: str) -> Cause:
         ConfigError: this is none.
     """
     kind, *numbers = words.split(":")
+    if kind == "flight" and numbers:
+        kind += f":{numbers.pop(0)}"
     known = next((one for one in get_args(CauseKind) if one == kind), None)
     if known is None:
         raise ConfigError(

@@ -111,8 +111,12 @@ class Job:
                 raise ConfigError(f"--cause {cause.words} needs --pp")
             if cause.at >= known:
                 raise ConfigError(f"--cause {cause.words}: the last {of} is {known - 1}")
-            if cause.kind == "dead" and cause.size > self.steps:
+            if cause.size >= self.steps + (cause.kind == "dead") and (
+                cause.hangs or cause.kind == "dead"
+            ):
                 raise ConfigError(f"--cause {cause.words}: there are {self.steps:,} steps")
+            if cause.hangs and (self.ranks == 1 or cause != self.hang):
+                raise ConfigError(f"--cause {cause.words}: a job of two ranks and more hangs once")
         clocks = self.clocks
         if not 0 <= clocks.offset_s <= MOST_OFFSET_S / 6:
             raise ConfigError(f"--offset-s takes seconds from 0 to {MOST_OFFSET_S / 6:,.0f}")
@@ -123,6 +127,11 @@ class Job:
             raise ConfigError(f"--step-clock and --late-host: the last host is {self.hosts - 1}")
         if any(abs(jump.by_ns) > MOST_OFFSET_S * 1e9 for jump in clocks.jumps):
             raise ConfigError("--step-clock sets a clock by a day at most")
+
+    @property
+    def hang(self) -> Cause | None:
+        """What the job hangs by; None where it ends."""
+        return next((cause for cause in self.causes if cause.hangs), None)
 
     @property
     def hosts(self) -> int:

@@ -77,7 +77,11 @@ class Rows:
         self._tracks = {pid: "MainThread"} if worker is not None else tracks_of(job, pid)
         self._events = events_of(job, rank, pid) if worker is None else loads_of(pid)
         self._dead = min(
-            (cause.size for cause in job.causes if cause.kind == "dead" and cause.at == rank),
+            (
+                cause.size
+                for cause in job.causes
+                if cause.hangs or (cause.kind == "dead" and cause.at == rank)
+            ),
             default=None,
         )
         self._plan(self._events)

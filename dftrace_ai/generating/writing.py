@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.generating.causes import FORMS
+from dftrace_ai.generating.hanging import DUMP_NAME, write_dumps
 from dftrace_ai.generating.hosts import START_NS, Host, hosts_of
 from dftrace_ai.generating.lines import events_of
 from dftrace_ai.generating.rows import Rows
@@ -44,6 +46,7 @@ class Generated:
         out: the folder.
         files: traces in it.
         bytes: of the files.
+        dumps: of the flight recorder, where the job hangs.
         format: version of this form; it grows when a member goes or means something else.
         kind: ``dftrace generate``, by which its JSON is known.
     """
@@ -51,6 +54,7 @@ class Generated:
     out: str
     files: int
     bytes: int
+    dumps: int = 0
     format: Literal[1] = 1
     kind: Literal["dftrace generate"] = "dftrace generate"
 
@@ -94,18 +98,23 @@ def generate(
             )
         try:
             took_ns = _write_all(job, folder, compression, index, jobs)
+            dumps = write_dumps(job, hosts_of(job), folder)
             truth = truth_of(job, hosts_of(job), took_ns)
             text = json.dumps(asdict(truth), indent=1) + "\n"
             (folder / TRUTH_FILE).write_text(text, encoding="utf-8")
         except BaseException:
             # A half of a job is of no use, and in the way of the next try.
-            for path in [*folder.glob("train-*"), folder / TRUTH_FILE]:
+            for path in [
+                *folder.glob("train-*"),
+                *folder.glob(f"{DUMP_NAME}*"),
+                folder / TRUTH_FILE,
+            ]:
                 path.unlink(missing_ok=True)
             if is_new:
                 folder.rmdir()
             raise
-        traces = [path for path in folder.iterdir() if path.name != TRUTH_FILE]
-        return Generated(str(folder), len(traces), sum(path.stat().st_size for path in traces))
+        sizes = [path.stat().st_size for path in folder.glob("train-*")]
+        return Generated(str(folder), len(sizes), sum(sizes), dumps)
     except OSError as error:
         raise DftraceError(f"{quoted(str(folder))}: {error.strerror or error}") from error
 
@@ -273,14 +282,14 @@ def _of_cause(job: Job, at: int, took_ns: int) -> TruthOfCause:
     steps = job.steps
     if cause.kind == "checkpoint":
         steps //= cause.every
-    elif cause.kind == "dead":
+    elif cause.hangs or cause.kind == "dead":
         steps = max(job.steps - int(cause.size), 0)
     elif cause.kind == "late-start":
         steps = 1
     turns = Timing(job).turns(job.steps).tolist() if cause.kind == "rotating" else []
     without = replace(job, causes=(*job.causes[:at], *job.causes[at + 1 :]))
     # What is odd in a trace alone costs nothing.
-    costs = cause.kind not in {"memory", "dead"}
+    costs = not cause.hangs and cause.kind not in {"memory", "dead"}
     cost_ns = took_ns - time_of(without) if costs else 0
     return TruthOfCause(cause.words, _ranks_of(job, cause), steps, tuple(turns), cost_ns)
 
@@ -291,6 +300,4 @@ def _ranks_of(job: Job, cause: Cause) -> tuple[int, ...]:
         return tuple(ranks[ranks // job.per_host == cause.at].tolist())
     if cause.kind == "stage":
         return tuple(ranks[ranks // job.a_stage == cause.at].tolist())
-    return (
-        (cause.at,) if cause.kind in {"slow-rank", "loader", "memory", "dead", "late-start"} else ()
-    )
+    return (cause.at,) if FORMS[cause.kind].of == "rank" else ()
