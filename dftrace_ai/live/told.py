@@ -44,6 +44,9 @@ MOST_BYTES: Final = 2048
 SILENT_S: Final = 30.0
 SILENT_TIMES: Final = 6
 
+# 2000-01-01: where times are earlier the file system keeps none, and the clock of the host says.
+EARLIEST_NS: Final = 946_684_800 * NS
+
 Pid = Annotated[int, Limits(ge=0, lt=2**32)]
 ErrorNumber = Annotated[int, Limits(ge=0, lt=2**12)]
 
@@ -230,7 +233,9 @@ def read_live_file(path: Path, owner: int = -1) -> ReadFile | None:
             raise
         if owner not in {-1, info.st_uid}:
             raise ValueError("belongs to another user than its marker")
-        return ReadFile(_parsed(text), info.st_mtime_ns)
+        told = _parsed(text)
+        time_ns = info.st_mtime_ns
+        return ReadFile(told, time_ns if time_ns >= EARLIEST_NS else told.wall_ns)
     return None
 
 

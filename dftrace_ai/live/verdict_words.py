@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import heapq
+from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.live.wording import age_text, processes_text, ranges_text
 from dftrace_ai.trace_format.names_and_phases import without_loop_part
@@ -200,13 +201,34 @@ def _fine(job: JobVerdict) -> str:
     return f"nothing is stuck: {processes_text(job.alive)}, no span {quiet}"
 
 
+# Of so many hosts each has a line.
+MOST_HOSTS: Final = 8
+
+
 def told_lines(told: Iterable[ToldHost]) -> Iterator[str]:
-    """Return a line for each host whose processes are known by what they have written."""
-    for one in told:
-        named = _ranks_named(one.ranks)
-        count = processes_text(one.processes)
+    """Return a line for each host whose processes are known by what they have written.
+
+    Of many hosts those have one that wrote longest ago, and the others one together.
+    """
+    hosts = list(told)
+    oldest = heapq.nlargest(MOST_HOSTS, hosts, key=lambda one: one.oldest_s)
+    shown = [one for one in hosts if one in oldest]
+    for one in shown:
         age = _span_text((one.newest_s, one.oldest_s))
-        yield f"by files beside the traces: {count}{named}: on host {_shown(one.host)}, {age} ago"
+        where = f"on host {_shown(one.host)}"
+        yield f"{_by_files(one.processes, one.ranks)}: {where}, {age} ago"
+    others = [one for one in hosts if one not in oldest]
+    if others:
+        ranks = sorted({rank for one in others for rank in one.ranks})
+        newest_s = min(one.newest_s for one in others)
+        age = _span_text((newest_s, max(one.oldest_s for one in others)))
+        where = f"on {counted(len(others), 'more host')}, {age} ago"
+        rule = "shown are those that told longest ago; --json has all"
+        yield f"{_by_files(sum(one.processes for one in others), ranks)}: {where}; {rule}"
+
+
+def _by_files(processes: int, ranks: Sequence[int]) -> str:
+    return f"by files beside the traces: {processes_text(processes)}{_ranks_named(ranks)}"
 
 
 def _ranks_named(ranks: Sequence[int]) -> str:
@@ -221,11 +243,18 @@ def hidden_lines(hidden: Iterable[HiddenProcess]) -> Iterator[str]:
     hosts: dict[str, list[HiddenProcess]] = {}
     for process in hidden:
         hosts.setdefault(process.host, []).append(process)
-    for host, processes in sorted(hosts.items()):
-        ranks = [process.rank for process in processes if process.rank is not None]
-        named = _ranks_named(ranks)
-        count = processes_text(len(processes))
-        yield f"not visible from here: {count}{named}: run on host {_shown(host)}"
+    most = sorted(hosts, key=lambda host: -len(hosts[host]))[:MOST_HOSTS]
+    for host in sorted(most):
+        yield f"{_not_visible(hosts[host])}: run on host {_shown(host)}"
+    others = [process for host in hosts if host not in most for process in hosts[host]]
+    if others:
+        where = f"run on {counted(len(hosts) - len(most), 'more host')}"
+        yield f"{_not_visible(others)}: {where}; shown are those with most; --json has all"
+
+
+def _not_visible(processes: Sequence[HiddenProcess]) -> str:
+    ranks = sorted(process.rank for process in processes if process.rank is not None)
+    return f"not visible from here: {processes_text(len(processes))}{_ranks_named(ranks)}"
 
 
 def problem_lines(problems: Iterable[str]) -> Iterator[str]:

@@ -371,3 +371,30 @@ def test_a_file_without_a_marker_is_nobodys(tmp_path: Path) -> None:
     with suppress(FileNotFoundError):
         (tmp_path / "t-node7-2.spool-at").unlink()
     assert [process.rank for process in snapshot([tmp_path]).processes] == [0]
+
+
+def test_many_hosts_are_told_in_few_lines(tmp_path: Path) -> None:
+    """Those that told longest ago each by its own, the others together."""
+    for process in range(40):
+        boot = f"{process:08d}-0000-0000-0000-000000000000"
+        path = put(tmp_path, process, boot=boot, host=f"node{process}", world_size=40)
+        if process in {7, 31}:
+            grown_older(path, 20)
+    told = dftrace("stuck", tmp_path, "--idle", 10).out.splitlines()
+    lines = [line for line in told if line.startswith("by files beside the traces: ")]
+    assert len(lines) == 9
+    assert {"on host node7", "on host node31"} <= {
+        line.split(": ")[-1].split(",")[0] for line in lines
+    }
+    assert lines[-1].startswith("by files beside the traces: 32 processes of ranks ")
+    assert "on 32 more hosts, " in lines[-1]
+
+
+def test_a_file_system_that_keeps_no_times_makes_nobody_silent(tmp_path: Path) -> None:
+    """A file of 1970, or before, is as old as its host says."""
+    for process in range(3):
+        path = put(tmp_path, process, wall_ns=time.time_ns(), world_size=3)
+        os.utime(path, ns=(0, -(10**18) if process else 0))
+    verdict = find_stuck(snapshot([tmp_path]), 30)
+    assert [one.what for one in verdict.jobs[0].findings] == ["stuck"] * 3
+    assert all(host.oldest_s < 60 for host in verdict.told)
