@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dftrace_ai.cli.reading import folders_here
-from dftrace_ai.cli.shared_options import json_option
+from dftrace_ai.cli.shared_options import json_option, on_this_machine
 from dftrace_ai.cli.terminal import shown, shown_progress, write_json
 
 NOT_ALL_RECOVERED = 1
@@ -21,6 +21,7 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="[DIR]...",
+            callback=on_this_machine,
             help="Directories to search for traces, to any depth. Without any: all runs below the "
             "current directory.",
         ),
@@ -68,7 +69,8 @@ def command(
         for path in found.finished:
             typer.echo(f"{'was complete' if path in whole else 'recovered'} {shown(path)}")
         for path in found.alive:
-            typer.echo(f"runs, left alone: {shown(path)}")
+            where = "runs" if os.path.lexists(path) else "of another host"
+            typer.echo(f"{where}, left alone: {shown(path)}")
         for line in found.damaged:
             typer.echo(f"damaged, left out: {shown(line)}", err=True)
         for line in found.failed:

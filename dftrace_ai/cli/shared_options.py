@@ -25,6 +25,15 @@ class Severity(str, Enum):
     critical = "critical"
 
 
+def on_this_machine(paths: list[Path] | Path | None) -> list[Path] | Path | None:
+    """Return paths that a command was given as those of files here; an address is refused."""
+    from dftrace_ai.analysis.reading.remote import local_path
+
+    if isinstance(paths, list):
+        return [local_path(path) for path in paths]
+    return paths if paths is None else local_path(paths)
+
+
 def threshold_option(example: str, names: str, others: str) -> Any:
     """Return the option `--threshold` of a command, with an example and the names that it takes."""
     return typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.reading import tell_watched, watched_here
-from dftrace_ai.cli.shared_options import Json, Run  # noqa: TC001 - typer evaluates the annotations
+from dftrace_ai.cli.shared_options import Json, Run, on_this_machine
 from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.errors import DftraceError
 
@@ -26,6 +26,7 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="[PATHS]...",
+            callback=on_this_machine,
             help="Directories in which processes write traces, snapshots of other hosts, made "
             "there by `dftrace top --once --json`, and dumps of PyTorch's flight recorder, or "
             "directories with such. Without any: all below the current directory.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.reading import tell_watched, watched_here
-from dftrace_ai.cli.shared_options import Run, json_option
+from dftrace_ai.cli.shared_options import Run, json_option, on_this_machine
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,7 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="[DIR]...",
+            callback=on_this_machine,
             help="Directories in which processes write traces; also saved snapshots. Without any: "
             "all below the current directory.",
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
+from dftrace_ai.cli.shared_options import on_this_machine
 from dftrace_ai.cli.terminal import complain, json_line
 from dftrace_ai.errors import DftraceError, needs_numpy
 
@@ -21,7 +22,9 @@ def command(
     directory: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="All runs below it; without one below the current directory."
+            metavar="[DIR]",
+            callback=on_this_machine,
+            help="All runs below it; without one below the current directory.",
         ),
     ] = None,
     browser: Browser = True,

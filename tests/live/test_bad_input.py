@@ -217,3 +217,17 @@ def test_traces_of_a_job_that_died_tell_where_it_stood(left: Path) -> None:
     assert "nothing runs here: 1 trace" in first
     assert second.startswith("rank 0 died in compute.forward, last sign of life ")
     assert second.endswith(" ago (train > forward)")
+
+
+@pytest.mark.parametrize("command", ["stuck", "top --once", "recover", "ui --no-browser"])
+def test_an_address_of_a_store_is_no_directory_here(command: str) -> None:
+    done = dftrace(*command.split(), "s3://bucket/run")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        "dftrace: s3://bucket/run: only directories of this machine can be looked at here\n"
+    )
+
+
+def test_a_directory_by_its_address(left: Path) -> None:
+    told = dftrace("top", "--once", left.as_uri())
+    assert (told.status, "compute.forward" in told.out) == (0, True), told.err

@@ -81,6 +81,18 @@ def remote_path(path: str | os.PathLike[str]) -> Path | None:
     return Path("/", rest) if scheme == "file" else RemotePath(f"{scheme}://{rest}")
 
 
+def local_path(path: Path) -> Path:
+    """Return a path of this machine, also where ``file://`` stands before it.
+
+    Raises:
+        TraceError: it is the address of a store.
+    """
+    found = remote_path(path)
+    if isinstance(found, RemotePath):
+        raise TraceError(f"{found}: only directories of this machine can be looked at here")
+    return found or path
+
+
 def files_at(path: RemotePath, suffixes: tuple[str, ...] = ("",)) -> list[RemotePath]:
     """Return the files that a place stands for: itself, those of a pattern, or those below it.
 

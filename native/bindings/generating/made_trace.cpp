@@ -25,7 +25,8 @@ struct MadeObject {
 BlockCodec& codec_for(Compression compression) {
     static std::map<Compression, std::unique_ptr<BlockCodec>> made;
     auto& codec = made[compression];
-    if (!codec) codec = make_codec(compression, compression == Compression::gzip ? BlockDeflate::quick_level : 0);
+    if (!codec)
+        codec = make_codec(compression, compression == Compression::gzip ? BlockDeflate::quick_level : 0);
     return *codec;
 }
 

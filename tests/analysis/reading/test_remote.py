@@ -63,6 +63,9 @@ class Answering(BaseHTTPRequestHandler):
         if store.how == "refuses":
             self.send_error(403)
             return
+        if store.how in {"500", "503"}:
+            self.send_error(int(store.how))
+            return
         links = "".join(f'<a href="{path.name}">x</a>' for path in store.folder.iterdir())
         path = store.folder / name
         if name and not path.exists():
@@ -158,6 +161,8 @@ def test_what_a_store_does_not_give_is_said(store: Store, monkeypatch: pytest.Mo
     for how, words in (
         ("cuts", "cannot be read"),
         ("refuses", "403"),
+        ("500", "500, message='Internal Server Error'"),
+        ("503", "503, message='Service Unavailable'"),
         ("silent", "nothing came for"),
     ):
         store.how = how
