@@ -388,7 +388,7 @@ class _Reading:
 
     def _beside(self, owner: Owner) -> Kept | None:
         try:
-            return read_kept(owner.files, self._place(owner))
+            return read_kept(owner.files, self._place(owner), self._spill)
         except IndexFileError:
             return None  # it is made again
 

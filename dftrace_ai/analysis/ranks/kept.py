@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import replace
 from functools import reduce
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -24,14 +25,15 @@ from dftrace_ai.analysis.ranks.partials import Group, RankPartial
 from dftrace_ai.analysis.reading.index_file import (
     IndexFileError,
     TracedFile,
+    are_known,
     as_json,
     check_place,
-    identity_of,
     index_path,
     opened_beside,
     write_beside,
 )
 from dftrace_ai.analysis.reading.reach import Reach
+from dftrace_ai.analysis.reading.remote import RemotePath
 from dftrace_ai.analysis.steps.detection import FoundBy
 from dftrace_ai.trace_format.file_names import RANK_FILE_SUFFIX
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.ranks.packing import Spill
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading import Trace
 
@@ -93,8 +96,10 @@ def write_kept(
     write_beside(path, [begin, head, *content], mode)
 
 
-def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
+def read_kept(parts: Sequence[Trace], place: Place, spill: Spill) -> Kept | None:
     """Return what is kept beside traces; None without it, or for what was made of other files.
+
+    What lies in a store is taken as a whole, into `spill`.
 
     What is not to be believed is an IndexFileError.
     """
@@ -109,6 +114,7 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
         if not begin.startswith(MARK) or not length.strip().isdigit():
             raise IndexFileError("is damaged")
         head = file.read(min(int(length), MOST_HEAD_BYTES))
+        stored = file.read() if isinstance(path, RemotePath) else None
         size = os.fstat(file.fileno()).st_size - len(begin) - len(head)
         if sha256(head).hexdigest().encode() != digest:
             raise IndexFileError("is damaged")
@@ -117,18 +123,22 @@ def read_kept(parts: Sequence[Trace], place: Place) -> Kept | None:
             files = [TracedFile(*one) for one in said["files"]]
             reaches = _reaches_of(said["reaches"], len(files))
             partial = _taken_apart(said, path, len(begin) + len(head), size, place)
-            content = iter(lambda: file.read(READ_BYTES), b"")
+            content = [stored] if stored is not None else iter(lambda: file.read(READ_BYTES), b"")
             is_whole = partial is None or said["check"] == _check_of(content)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise IndexFileError("is damaged") from error
         # The trace lies beside it: what is damaged is made again, and not told in the middle.
         if not is_whole:
             raise IndexFileError("is damaged")
-    if files != [identity_of(trace) for trace in parts]:
+    if not are_known(files, parts):
         raise IndexFileError("was made before the trace changed")
     chunks = None if partial is None else partial.chunks
     if isinstance(chunks, PackedChunks) and chunks.rows > MOST_ROWS_A_BYTE * traced:
         raise IndexFileError("has more than there is in the trace")
+    if isinstance(chunks, PackedChunks) and partial is not None and stored is not None:
+        told = chunks.told.copy()
+        told[:, 0] -= len(begin) + len(head)
+        partial = replace(partial, chunks=spill.taken(stored, replace(chunks, told=told)))
     return Kept(partial, reaches)
 
 

@@ -218,14 +218,17 @@ class Spill:
     def packed(self, partial: RankPartial) -> RankPartial:
         """Return a rank whose chunks are packed."""
         content, chunks = pack(partial)
-        whole = b"".join(content)
+        return replace(partial, chunks=self.taken(b"".join(content), chunks))
+
+    def taken(self, content: bytes, chunks: PackedChunks) -> PackedChunks:
+        """Return chunks that lie in some bytes, which are kept from now on."""
         with self._lock:
-            if self._in_memory + len(whole) <= MOST_IN_MEMORY:
-                self._in_memory += len(whole)
-                return replace(partial, chunks=chunks)
+            if self._in_memory + len(content) <= MOST_IN_MEMORY:
+                self._in_memory += len(content)
+                return replace(chunks, source=InMemory(content))
             told = chunks.told.copy()
-            told[:, 0] += self._add(whole)
-        return replace(partial, chunks=replace(chunks, source=self, told=told))
+            told[:, 0] += self._add(content)
+        return replace(chunks, source=self, told=told)
 
     def _add(self, content: bytes) -> int:
         try:

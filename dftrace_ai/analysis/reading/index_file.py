@@ -17,6 +17,7 @@ import orjson
 
 from dftrace_ai.analysis.reading.clock_faults import NEVER, SetBack
 from dftrace_ai.analysis.reading.reach import Reach
+from dftrace_ai.analysis.reading.remote import RemotePath, is_listed, opened_remote
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
 from dftrace_ai.analysis.reading.trace_file import open_regular
 from dftrace_ai.errors import DftraceError, TraceError, readable
@@ -96,14 +97,34 @@ def index_path(parts: Sequence[Trace], suffix: str = INDEX_FILE_SUFFIX) -> Path:
 
 
 def identity_of(trace: Trace) -> TracedFile:
-    """Return by what a trace is known again."""
+    """Return by what a trace is known again; of one in a store its length and its ends."""
     path = trace.path
+    if isinstance(path, RemotePath):
+        with opened_remote(path) as stored:
+            size = path.stat().st_size
+            ends = sha256(stored.read(END_BYTES))
+            stored.seek(max(0, size - END_BYTES))
+            ends.update(stored.read(END_BYTES))
+        return TracedFile(path.name, size, 0, 0, 0, ends.hexdigest())
     with readable(path), open_regular(path) as file:
         status = os.fstat(file.fileno())
         ends = sha256(_read(file, 0, END_BYTES))
         ends.update(_read(file, max(0, status.st_size - END_BYTES), END_BYTES))
     times = status.st_mtime_ns, status.st_ctime_ns
     return TracedFile(path.name, status.st_size, *times, status.st_ino, ends.hexdigest())
+
+
+def are_known(files: Sequence[TracedFile], parts: Sequence[Trace]) -> bool:
+    """Whether traces are the files that something was made of."""
+    if len(files) != len(parts):
+        return False
+    for file, trace in zip(files, parts, strict=True):
+        known = file
+        if trace.file.is_remote:
+            known = file._replace(modified_ns=0, changed_ns=0, inode=0)
+        if known != identity_of(trace):
+            return False
+    return True
 
 
 def _read(file: BinaryIO, place: int, most: int) -> bytes:
@@ -131,7 +152,7 @@ def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
         raise IndexFileError("is damaged") from error
     if [file.name for file in files] != [trace.path.name for trace in parts]:
         return None
-    if files != [identity_of(trace) for trace in parts]:
+    if not are_known(files, parts):
         raise IndexFileError("was made before the trace changed; `dftrace index` makes it again")
     return figures
 
@@ -146,8 +167,12 @@ def opened_beside(
         return None
     except OSError as error:
         raise IndexFileError(f"cannot be read: {error.strerror}") from error
+    except TraceError as error:
+        raise IndexFileError(str(error).removeprefix(f"{path}: ")) from error
     if file is None:
         raise IndexFileError("is no index")
+    if isinstance(path, RemotePath):
+        return file  # whoever writes to the store has written the traces
     status = os.fstat(file.fileno())
     owners = {os.geteuid(), 0, *(trace.file.content.stat().st_uid for trace in parts)}
     if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
@@ -225,6 +250,10 @@ def _is_ours(path: Path, marks: tuple[bytes, ...]) -> bool:
 
 def _opened(path: Path, most_bytes: int) -> BinaryIO | None:
     """Open a regular file that may be an index; None for anything else."""
+    if isinstance(path, RemotePath):
+        if not is_listed(path):
+            raise FileNotFoundError(path)
+        return opened_remote(path) if path.stat().st_size <= most_bytes else None
     number = os.open(path, FLAGS)
     status = os.fstat(number)
     if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:

@@ -67,8 +67,9 @@ class RemotePath(PosixPath):
         return self
 
 
-# The sizes of the files that were found, by their places.
+# The sizes of the files that were found, by their places, and all that a folder was said to have.
 _known: dict[str, int] = {}
+_listed: set[str] = set()
 
 
 def remote_path(path: str | os.PathLike[str]) -> Path | None:
@@ -110,6 +111,7 @@ def files_at(path: RemotePath, suffixes: tuple[str, ...] = ("",)) -> list[Remote
         if not text.endswith(suffixes):
             # A page of links is a file as well.
             below = store.find(text, detail=True)
+            _listed.update(_whole(name, scheme) for name in below)
             there = {name: about for name, about in below.items() if name.endswith(suffixes)}
             if there:
                 return there
@@ -117,7 +119,7 @@ def files_at(path: RemotePath, suffixes: tuple[str, ...] = ("",)) -> list[Remote
 
     found: list[RemotePath] = []
     for name, about in sorted(_answer(text, listed).items()):
-        whole = RemotePath(name if "://" in name else f"{scheme}://{name.lstrip('/')}")
+        whole = RemotePath(_whole(name, scheme))
         if about.get("type") != "file":
             continue
         size = about.get("size")
@@ -130,6 +132,15 @@ def files_at(path: RemotePath, suffixes: tuple[str, ...] = ("",)) -> list[Remote
     if not found:
         raise TraceError(f"{text}: no such file, and none below it is called a trace")
     return found
+
+
+def _whole(name: str, scheme: str) -> str:
+    return name if "://" in name else f"{scheme}://{name.lstrip('/')}"
+
+
+def is_listed(path: RemotePath) -> bool:
+    """Whether a folder that was looked at has a file; nothing is asked for it."""
+    return str(path) in _listed
 
 
 def _store_of(text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from analysis.trace_lines import TraceLines
 from safety.commands import invoke
 
 from dftrace_ai.analysis import ranks, why
-from dftrace_ai.analysis.reading import open_traces, remote
+from dftrace_ai.analysis.reading import index_file, open_traces, remote, trace_file
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.errors import DftraceError, TraceError
 
@@ -101,6 +102,7 @@ def serving(job: Path) -> Iterator[Store]:
 def store(serving: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(remote, "_kept", type(remote._kept)())
     monkeypatch.setattr(remote, "_known", {})
+    monkeypatch.setattr(remote, "_listed", set())
     serving.how = ""
     serving.ranges.clear()
     return serving
@@ -120,6 +122,39 @@ def test_stores_give_the_figures_of_files(store: Store, job: Path):
             assert told(call([place]), folder) == told(call([job]), f"{job}/")
     one = next(job.glob("*-100.pfw.gz"))
     assert reported([f"memory://traces/{one.name}"]).events == reported([one]).events
+
+
+def test_what_is_kept_beside_traces_is_read_from_stores(
+    store: Store, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """By whoever opens a folder, and believed while lengths and ends are the same."""
+    folder = Path(shutil.copytree(job, tmp_path / "job"))
+    assert invoke("index", folder).status == 0
+    monkeypatch.setattr(store, "folder", folder)
+    memory = fsspec.filesystem("memory")
+    for path in folder.iterdir():
+        memory.pipe(f"/indexed/{path.name}", path.read_bytes())
+    found: list[Path] = []
+    opened = remote.opened_remote
+
+    def opening(path: remote.RemotePath) -> Any:
+        found.append(path)
+        return opened(path)
+
+    for module in (index_file, trace_file):
+        monkeypatch.setattr(module, "opened_remote", opening)
+    for place in (f"{store.url}/", "memory://indexed/"):
+        found.clear()
+        assert told(reported([place]), place) == told(reported([job]), f"{job}/")
+        assert {path.suffix for path in found} >= {".dfindex"}
+        assert told(ranks([place]), place) == told(ranks([job]), f"{job}/")
+        assert ".dfrank" in {path.suffix for path in found}
+    # One that changes is not believed any more.
+    trace = next(folder.glob("*-100.pfw.gz"))
+    memory.pipe(f"/indexed/{trace.name}", trace.read_bytes()[:-20])
+    remote._known.clear()
+    remote._kept.clear()
+    assert "was made before the trace changed" in invoke("summary", "memory://indexed/").err
 
 
 def test_a_command_takes_the_address_of_a_store(store: Store):
