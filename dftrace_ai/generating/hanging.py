@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.generating.lines import events_of
 from dftrace_ai.generating.timing import Timing
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.generating.hosts import Host
     from dftrace_ai.generating.job import Job
     from dftrace_ai.generating.lines import Event
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 DUMP_NAME: Final = "nccl_trace_rank_"
 VERSION, LIBRARY_VERSION = "2.10", "2.27.3"
@@ -39,15 +40,13 @@ class _Call(NamedTuple):
     """A collective or message that a rank calls in each step."""
 
     event: Event
-    facts: dict[str, Any]  # its arguments
+    group: str
+    bytes: int
+    peer: int | None
 
     @property
     def is_message(self) -> bool:
-        return "peer" in self.facts
-
-    @property
-    def group(self) -> str:
-        return str(self.facts["group"])
+        return self.peer is not None
 
 
 def write_dumps(job: Job, hosts: list[Host], folder: Path) -> int:
@@ -96,7 +95,8 @@ def calls_of(job: Job, rank: int) -> list[_Call]:
     for event in events_of(job, rank, rank):
         if event.cat == "comm":
             members = event.args[1:].replace("%d", "0").replace("%t", "0")
-            found.append(_Call(event, json.loads(f"{{{members}}}")))
+            said = json.loads(f"{{{members}}}")
+            found.append(_Call(event, said["group"], said["bytes"], said.get("peer")))
     return found
 
 
@@ -107,7 +107,7 @@ def _entries(
     shown: dict[str, NDArray[np.int64]],
     step: int,
     cause: Cause,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Yield what the ring of a rank holds, from the steps before the hang up to where it stands."""
     steps = len(shown[calls[0].event.begin])
     names = {name: what for name, what, _ in job.groups_of(rank)}
@@ -164,14 +164,14 @@ def _states(
             yield call, "scheduled" if is_late else "started"
 
 
-def _tensors(job: Job, rank: int, call: _Call, size: int, kind: str) -> dict[str, Any]:
+def _tensors(job: Job, rank: int, call: _Call, size: int, kind: str) -> JsonObject:
     """Return what is called, and with what; `kind` makes that odd."""
     op = _OPS.get(call.event.name, call.event.name)
     name = "broadcast" if kind == "flight:op" else op
     if call.is_message:
-        ranks = f"{rank}->{call.facts['peer']}", f"{rank}<-{call.facts['peer']}"
+        ranks = f"{rank}->{call.peer}", f"{rank}<-{call.peer}"
         name += f" {ranks[op == 'recv']}"
-    numel = call.facts["bytes"] // _BYTES_OF_NUMBER * (2 if kind == "flight:size" else 1)
+    numel = call.bytes // _BYTES_OF_NUMBER * (2 if kind == "flight:size" else 1)
     into = [] if op == "recv" else [[numel]]
     out = [] if op == "send" else [[numel * size if op == "_all_gather_base" else numel]]
     dtype = "BFloat16" if kind == "flight:dtype" else "Float"
@@ -184,7 +184,7 @@ def _tensors(job: Job, rank: int, call: _Call, size: int, kind: str) -> dict[str
     }
 
 
-def _frames(call: _Call) -> list[dict[str, Any]]:
+def _frames(call: _Call) -> list[JsonObject]:
     """Return where it was called."""
     line = {"all_gather": 41, "all_reduce": 57, "send": 33, "receive": 31}[call.event.name]
     library = "/opt/torch/distributed/distributed_c10d.py"

@@ -124,17 +124,25 @@ def judge(
     by_rank = dumps.by_rank
     groups_of_job = _groups(by_rank, groups or {}, world_size)
     problems: list[Problem] = []
-    waits: dict[int, set[int]] = defaultdict(set)
+    looked = _Looked(by_rank, idle_s, defaultdict(set), set())
     places = _Places(groups_of_job)
-    too_old: set[int] = set()
     for group in groups_of_job:
-        problems += _of_collectives(group, by_rank, waits, too_old, idle_s)
-        problems += _of_messages(group, by_rank, waits, places, too_old)
+        problems += _of_collectives(group, looked)
+        problems += _of_messages(group, looked, places)
     absent = {rank for group in groups_of_job for rank in group.ranks} - set(by_rank)
-    cause = _cause(problems, waits, by_rank, idle_s)
+    cause = _cause(problems, looked.waits, by_rank, idle_s)
     guessed = dict.fromkeys(group.called for group in groups_of_job if group.guessed)
-    old = tuple(sorted(too_old))
+    old = tuple(sorted(looked.too_old))
     return Verdict(cause, tuple(problems), tuple(sorted(absent)), old, tuple(guessed))
+
+
+class _Looked(NamedTuple):
+    """The dumps, and what comes of looking at group after group."""
+
+    by_rank: Mapping[int, Dump]
+    idle_s: float
+    waits: dict[int, set[int]]  # for whom each rank waits
+    too_old: set[int]
 
 
 class _Group(NamedTuple):
@@ -201,13 +209,8 @@ def _groups(
     return groups
 
 
-def _of_collectives(
-    group: _Group,
-    by_rank: Mapping[int, Dump],
-    waits: dict[int, set[int]],
-    too_old: set[int],
-    idle_s: float,
-) -> list[Problem]:
+def _of_collectives(group: _Group, looked: _Looked) -> list[Problem]:
+    by_rank = looked.by_rank
     by_seq: dict[int, dict[int, Call]] = defaultdict(dict)
     newest_done: dict[int, int] = {}
     for rank, calls in group.calls.items():
@@ -240,9 +243,9 @@ def _of_collectives(
         came_ns = min(call.created_ns for call in here.values())
         old = {rank for rank in missing if not _had_time(by_rank[rank], came_ns)}
         if old and open_here:
-            too_old |= old
+            looked.too_old.update(old)
         if old and old == missing:
-            found = _of_old_dumps(group, old, open_here, by_rank, waits, idle_s)
+            found = _of_old_dumps(group, old, open_here, looked)
             continue
         missing -= old
         if missing and not open_here:
@@ -254,7 +257,7 @@ def _of_collectives(
         # gloo tells it late, and of none that it ended well.
         is_late = len(open_here) < len(here) and not any(call.completed for call in here.values())
         if missing or (open_here and not is_late):
-            found = _of_call(group, here, open_here, missing, by_rank, waits)
+            found = _of_call(group, here, open_here, missing, looked)
             found = _timed(found, open_here, by_rank)
     return [one for one in (found or passed,) if one is not None]
 
@@ -264,50 +267,44 @@ def _of_call(
     here: Mapping[int, Call],
     open_here: Mapping[int, Call],
     missing: set[int],
-    by_rank: Mapping[int, Dump],
-    waits: dict[int, set[int]],
+    looked: _Looked,
 ) -> Problem:
     """What is wrong with a call that some are in, and who waits for whom there."""
     head = next(iter(open_here.values()))
     if missing:
         for rank in open_here:
-            waits[rank] |= missing
+            looked.waits[rank] |= missing
         return group.problem("missing", missing, head)
     started_ns = [call.started_ns for call in open_here.values() if call.state == "started"]
     scheduled = {
         rank
         for rank, call in open_here.items()
-        if call.state == "scheduled" and _had_time(by_rank[rank], min(started_ns, default=0))
+        if call.state == "scheduled" and _had_time(looked.by_rank[rank], min(started_ns, default=0))
     }
     if len(open_here) == len(here) and started_ns and scheduled:
         for rank in open_here.keys() - scheduled:
-            waits[rank] |= scheduled
+            looked.waits[rank] |= scheduled
         return group.problem("never started", scheduled, head)
     absent = set(group.ranks) - group.calls.keys()
     if absent and len(open_here) == len(here):
         for rank in open_here:
-            waits[rank] |= absent
+            looked.waits[rank] |= absent
         return group.problem("no dump", absent, head)
     kind: Kind = "not done everywhere" if len(open_here) < len(here) else "under way"
     return group.problem(kind, open_here, head)
 
 
 def _of_old_dumps(
-    group: _Group,
-    old: set[int],
-    open_here: Mapping[int, Call],
-    by_rank: Mapping[int, Dump],
-    waits: dict[int, set[int]],
-    idle_s: float,
+    group: _Group, old: set[int], open_here: Mapping[int, Call], looked: _Looked
 ) -> Problem | None:
     """What is wrong with a call that others are in for long, and of some that is not known."""
     if not open_here:
         return None
     for rank in open_here:
-        waits[rank] |= old
+        looked.waits[rank] |= old
     problem = group.problem("no dump", old, next(iter(open_here.values())))
-    problem = _timed(problem, open_here, by_rank)
-    return problem if is_long(problem, idle_s) else None
+    problem = _timed(problem, open_here, looked.by_rank)
+    return problem if is_long(problem, looked.idle_s) else None
 
 
 def _had_time(dump: Dump, since_ns: int) -> bool:
@@ -423,14 +420,9 @@ class _Places:
         )
 
 
-def _of_messages(
-    group: _Group,
-    by_rank: Mapping[int, Dump],
-    waits: dict[int, set[int]],
-    places: _Places,
-    too_old: set[int],
-) -> list[Problem]:
+def _of_messages(group: _Group, looked: _Looked, places: _Places) -> list[Problem]:
     """What is wrong with messages: one side has come, the other has not, or not with the same."""
+    by_rank = looked.by_rank
     found: dict[tuple[int, int], tuple[list[Call], list[Call]]] = defaultdict(lambda: ([], []))
     for rank, calls in group.calls.items():
         for call in calls:
@@ -444,7 +436,7 @@ def _of_messages(
     for pair, sides in sorted(found.items()):
         is_cut = any(by_rank[rank].wrapped for rank in pair if rank in by_rank)
         whole = places.together(pair, sides) if is_cut else sides
-        problem = _of_pair(group, pair, whole, by_rank, waits, too_old)
+        problem = _of_pair(group, pair, whole, looked)
         problems += [problem] if problem else []
     return problems
 
@@ -453,10 +445,9 @@ def _of_pair(
     group: _Group,
     pair: tuple[int, int],
     sides: tuple[list[Call], list[Call]],
-    by_rank: Mapping[int, Dump],
-    waits: dict[int, set[int]],
-    too_old: set[int],
+    looked: _Looked,
 ) -> Problem | None:
+    by_rank = looked.by_rank
     for sent, received in zip(*sides, strict=False):
         if "done" in (sent.state, received.state):
             continue
@@ -467,7 +458,7 @@ def _of_pair(
             call = sent if started == pair[0] else received
             if not _had_time(by_rank[late], call.started_ns):
                 continue
-            waits[started].add(late)
+            looked.waits[started].add(late)
             problem = group.problem("never started", [late], call)
             return _timed(problem, {started: call}, by_rank)
     for side, op, waiting, late in ((0, "recv", *pair), (1, "send", *pair[::-1])):
@@ -478,10 +469,10 @@ def _of_pair(
         if not _had_time(by_rank[waiting], call.created_ns):
             continue
         if late in by_rank and not _had_time(by_rank[late], call.created_ns):
-            too_old.add(late)
-            waits[waiting].add(late)
+            looked.too_old.add(late)
+            looked.waits[waiting].add(late)
             continue
-        waits[waiting].add(late)
+        looked.waits[waiting].add(late)
         problem = group.problem("missing" if late in by_rank else "no dump", [late], call)
         return _timed(replace(problem, op=op), {waiting: call}, by_rank)
     return None
