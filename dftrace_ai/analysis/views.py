@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dftrace_ai.analysis.steps.measuring import STEP_PARTS, UNKNOWN
+from dftrace_ai.analysis.steps.marks import UNKNOWN
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 
 UNREAD: Final = "dftrace: not read: "
 """What a query that comes upon a table that was not filled ends with; never shown."""

@@ -72,7 +72,7 @@ class StepColumns:
     end_ns: Values
     time_ns: Values
     number: Values
-    parts: dict[Part, Values]
+    parts: Mapping[Part, Values]
 
 
 def write_table(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dftrace_ai.analysis.diff.model import Kind, Measure
-    from dftrace_ai.analysis.diff.sampling import Path, Place, SampledRun
+    from dftrace_ai.analysis.diff.sampled_run import Path, Place, SampledRun
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
     from dftrace_ai.analysis.robust_statistics import Difference
     from dftrace_ai.analysis.steps import Part

@@ -5,24 +5,27 @@ Apart from `comparing`: runs are read here, one at a time; what was sampled is c
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.diff.model import RunFacts
+from dftrace_ai.analysis.diff.sampled_run import Cells, EachStep, Place, SampledRun, narrow
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.steps import Process, measure
 from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.measuring import steady_of
 from dftrace_ai.analysis.steps.roles import GPU_ROLES, KINETO_STEP
-from dftrace_ai.analysis.steps.spans import brief, union
+from dftrace_ai.analysis.steps.spans import brief, rows_of, stretches, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.tracks import own_ns, parents_of, places_of, track_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -31,24 +34,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.steps.spans import Spans
 
-Path: TypeAlias = tuple[Label, ...]
-"""What spans and those around them are called, from the outside in."""
-
-
-class Place(NamedTuple):
-    """A place in the tree of spans."""
-
-    path: Path  # what its spans and those around them are called
-    # They are of other threads and processes than the thread that trains, so that their time is not
-    # the step's.
-    beside: bool
-
-    @property
-    def label(self) -> Label:
-        """What its spans are called."""
-        return self.path[-1]
-
-
 IN_NO_SPAN: Final = Label("none", "not annotated")
 """The time of a step in which the thread that trains was in no span at all."""
 
@@ -56,98 +41,6 @@ IN_NO_SPAN: Final = Label("none", "not annotated")
 SPANS_AT_ONCE: Final = 65_536
 # Who makes a name for every step makes millions; the places with most time are compared.
 MOST_PATHS: Final = 5_000
-
-
-@dataclass(frozen=True, repr=False)
-class SampledRun:
-    """The judged steps of a run, and what each place in its tree took in each of them."""
-
-    facts: RunFacts  # what it is
-    step_ns: Integers  # what each judged step took; of ranks with as many steps the mean
-    parts: dict[Part, float]  # what each part of a judged step took on average
-    places: tuple[Place, ...]  # the places, by their numbers
-    labels: frozenset[Label]  # names that are in the run, in judged steps or not
-    left_out: int  # places beyond those with most time, which are in no row
-    _cells: tuple[_Cells, ...]
-    # How often threads that train were in each function of the program, by samples of stacks.
-    functions: FunctionTimes | None = None
-
-    def __len__(self) -> int:
-        return len(self.step_ns)
-
-    def is_same(self, other: SampledRun) -> bool:
-        """Return whether it is the same run: no other has the same times everywhere."""
-        same = self.places == other.places and self.parts == other.parts
-        return same and np.array_equal(self.step_ns, other.step_ns)
-
-    def own(self, places: Iterable[int]) -> Integers:
-        """Return what some places took, without what lies inside of them, by step, nanoseconds."""
-        return self._sum(places, "own")
-
-    def whole(self, places: Iterable[int]) -> Integers:
-        """Return what some places took, with all that lies inside of them, by step."""
-        return self._sum(places, "whole")
-
-    def count(self, places: Iterable[int]) -> Integers:
-        """Return how many spans of some places there are, by step."""
-        return self._sum(places, "spans")
-
-    def _sum(self, places: Iterable[int], name: Literal["own", "whole", "spans"]) -> Integers:
-        total = np.zeros(len(self), float)
-        for place in places:
-            for cells in self._cells:
-                rows = cells.of(place)
-                values: Integers = getattr(cells, name)
-                total[cells.step[rows]] += values[rows] / cells.ranks
-        return total
-
-
-class _Cells(NamedTuple):
-    """What places took in steps, those left out in which they have no span: by place and step.
-
-    Of some ranks together, in the narrowest whole numbers that hold them.
-    """
-
-    ranks: int
-    place: Integers
-    step: Integers
-    own: Integers
-    whole: Integers
-    spans: Integers
-
-    @classmethod
-    def summed(cls, rows: Sequence[Integers], ranks: int) -> _Cells:
-        """Add up rows of places and steps, what they took, and how many spans these are."""
-        place, step, *values = rows
-        order = np.lexsort((step, place))
-        place, step = place[order], step[order]
-        anew = (place[1:] != place[:-1]) | (step[1:] != step[:-1])
-        first = np.flatnonzero(np.append(True, anew)[: len(place)])
-        sums = [
-            np.add.reduceat(each[order], first, dtype=np.int64) if len(first) else each[:0]
-            for each in values
-        ]
-        return cls(ranks, _narrow(place[first]), step[first], *map(_narrow, sums))
-
-    def of(self, place: int) -> slice:
-        """Return which of them are of a place."""
-        if place > np.iinfo(self.place.dtype).max:
-            return slice(0)
-        # As a number of theirs: else all of them would be made such as this one is.
-        number = self.place.dtype.type(place)
-        return slice(
-            *(int(np.searchsorted(self.place, number, side)) for side in ("left", "right"))
-        )
-
-    def at(self, which: Integers, place: Integers, step: Integers) -> _Cells:
-        """Return some of them, by other numbers of their places and steps."""
-        some = (_narrow(place[self.place[which]]), step[self.step[which]])
-        return _Cells(self.ranks, *some, self.own[which], self.whole[which], self.spans[which])
-
-
-def _narrow(values: Integers) -> Integers:
-    """Return whole numbers above 0 in the narrowest kind that holds them."""
-    return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
 NEVER: Final = int(np.iinfo(np.int64).max)
@@ -228,8 +121,8 @@ class _Alike(NamedTuple):
     found_by: str
     steady: Integers
     step_ns: Integers
-    parts: dict[Part, Integers]
-    cells: tuple[_Cells, ...]
+    parts: Mapping[Part, Integers]
+    cells: tuple[Cells, ...]
 
     def merged(self, other: _Alike) -> _Alike:
         first = min(self, other, key=lambda one: one.first)
@@ -245,7 +138,7 @@ class _Alike(NamedTuple):
                 part: brief(np.add(ns, other.parts[part], dtype=float))
                 for part, ns in self.parts.items()
             },
-            (_Cells.summed(list(columns), self.ranks + other.ranks),),
+            (Cells.summed(list(columns), self.ranks + other.ranks),),
         )
 
     @property
@@ -297,7 +190,7 @@ class Sampling:
     def _take(self, tree: _Tree, by_length: dict[int, _Alike]) -> None:
         numbers = self._tree.taken_in(tree)
         for length, alike in by_length.items():
-            cells = (each._replace(place=_narrow(numbers[each.place])) for each in alike.cells)
+            cells = (each._replace(place=narrow(numbers[each.place])) for each in alike.cells)
             moved = alike._replace(cells=tuple(cells))
             known = self._by_length.get(length)
             self._by_length[length] = known.merged(moved) if known else moved
@@ -309,19 +202,27 @@ class Sampling:
         numbers[order] = np.arange(len(order), dtype=np.int32)
         groups = sorted(self._by_length.values(), key=lambda alike: alike.first)
         step_ns: list[Integers] = []
-        cells: list[_Cells] = []
+        cells: list[Cells] = []
         judged_of: list[Integers] = []
+        often: defaultdict[int, list[EachStep]] = defaultdict(list)
         begin = 0
         for alike in groups:
             # Ranks are slow together: a step of all of them is one sample.
-            judged, ranks = np.flatnonzero(alike.steady), alike.ranks
+            judged, ranks = rows_of(alike.steady), alike.ranks
             column = np.full(len(alike.steady), -1, np.int32)
-            column[judged] = begin + np.arange(len(judged))
+            column[judged] = begin + np.arange(len(judged), dtype=np.int32)
+            most = _in_most_steps(alike) if len(order) <= MOST_PATHS and len(judged) else ()
+            for place in most:
+                one = EachStep.of(place, alike.cells, column, begin)
+                often[int(numbers[place])].append(one)
             begin += len(judged)
             for each in alike.cells:
-                rows = np.flatnonzero(column[each.step] >= 0).astype(np.int32)
-                rows = rows[np.argsort(numbers[each.place[rows]], kind="stable")]
-                cells.append(each.at(rows, numbers, column))
+                rows = column[each.step] >= 0
+                for place in most:
+                    rows &= each.place != place
+                few = rows_of(rows)
+                few = few[np.argsort(numbers[each.place[few]], kind="stable")]
+                cells.append(each.at(few, numbers, column))
             step_ns.append(alike.step_ns[judged] / ranks)
             judged_of.append(judged)
         kept, left_out = _with_most_time(cells, len(order))
@@ -342,8 +243,19 @@ class Sampling:
             labels=frozenset(self._labels),
             left_out=left_out,
             _cells=kept,
+            _often=dict(often),
             functions=_together(self._functions),
         )
+
+
+def _in_most_steps(alike: _Alike) -> list[int]:
+    """Return the places that are in more than half of the steps of some ranks."""
+    counts = np.zeros(1 + max(int(each.place.max(initial=0)) for each in alike.cells), np.int64)
+    for each in alike.cells:
+        found = np.bincount(each.place)
+        counts[: len(found)] += found
+    often: list[int] = np.flatnonzero(2 * counts > len(alike.steady)).tolist()
+    return often
 
 
 def _together(found: Sequence[FunctionTimes]) -> FunctionTimes | None:
@@ -361,7 +273,7 @@ def _mean_of(part: Part, groups: Sequence[_Alike], judged: Sequence[Integers]) -
     return float(np.concatenate(pieces).mean())
 
 
-def _with_most_time(groups: Sequence[_Cells], places: int) -> tuple[tuple[_Cells, ...], int]:
+def _with_most_time(groups: Sequence[Cells], places: int) -> tuple[tuple[Cells, ...], int]:
     """Return the cells of the places with most time; say how many places are left out."""
     if places <= MOST_PATHS:
         return tuple(groups), 0
@@ -372,15 +284,14 @@ def _with_most_time(groups: Sequence[_Cells], places: int) -> tuple[tuple[_Cells
     kept[np.argsort(-total, kind="stable")[:MOST_PATHS]] = True
     left_out = int((total[~kept] > 0).sum())
     return tuple(
-        _Cells(cells.ranks, *(column[kept[cells.place]] for column in cells[1:]))
-        for cells in groups
+        Cells(cells.ranks, *(column[kept[cells.place]] for column in cells[1:])) for cells in groups
     ), left_out
 
 
-def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> tuple[_Cells, ...]:
+def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> tuple[Cells, ...]:
     """Return what the places of a rank took, its workers' too, by step: pieces to be added up."""
     # What the spans of the thread that trains leave of each step.
-    rest = _narrow(_rest_of(steps))
+    rest = narrow(_rest_of(steps))
     pieces = [
         cells
         for one in (rank.process, *rank.workers)
@@ -388,7 +299,7 @@ def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> tupl
     ]
     number = tree.number(ROOT, IN_NO_SPAN, _Seen(rank.order, len(tree.places)))
     pieces.append(
-        _Cells(
+        Cells(
             1,
             np.broadcast_to(np.min_scalar_type(number).type(number), len(rest)),
             np.arange(len(rest), dtype=np.int32),
@@ -400,18 +311,28 @@ def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> tupl
 
 def _rest_of(steps: Steps) -> Integers:
     stood, thread = steps.standstill, steps.thread
-    held: list[tuple[Integers, Integers]] = []
+    counts = np.zeros(len(thread), bool)
     for first in range(0, len(thread), SPANS_AT_ONCE):
         here = slice(first, first + SPANS_AT_ONCE)
         start, end = thread.start_ns[here], thread.end_ns[here]
-        some = _step_of(steps, start, end, np.ones(len(start), bool)) >= 0
-        held.append(union(start[some], end[some]))
-    # What stands still for others is theirs, in a span or in none.
-    taken = union(
-        np.concatenate([*(start for start, _ in held), stood.start_ns]),
-        np.concatenate([*(end for _, end in held), stood.end_ns]),
-    )
-    covered = covered_within(*taken, steps.start_ns, steps.end_ns)
+        counts[here] = _step_of(steps, start, end, np.ones(len(start), bool)) >= 0
+    cut = stretches(thread, SPANS_AT_ONCE, counts)
+    begins = [-1, *(int(thread.start_ns[here.start]) for here in cut[1:]), NEVER]
+    covered = np.zeros(len(steps), np.int64)
+    for here, (low, high) in zip(cut, pairwise(begins), strict=True):
+        some = counts[here]
+        start, end = thread.start_ns[here][some], thread.end_ns[here][some]
+        # What stands still for others is theirs, in a span or in none.
+        before = np.searchsorted(stood.end_ns, low, side="right")
+        beside = slice(before, np.searchsorted(stood.start_ns, high))
+        taken = union(
+            np.append(start, np.maximum(stood.start_ns[beside], low)),
+            np.append(end, np.minimum(stood.end_ns[beside], high)),
+        )
+        if len(taken[0]):
+            before = np.searchsorted(steps.end_ns, taken[0][0], side="right")
+            near = slice(before, np.searchsorted(steps.start_ns, taken[1][-1]))
+            covered[near] += covered_within(*taken, steps.start_ns[near], steps.end_ns[near])
     rest: Integers = np.maximum(steps.time_ns - covered, 0)
     return rest
 
@@ -455,7 +376,7 @@ def _label_codes(process: Process, known: dict[Label, int], labels: set[Label]) 
 
 def _placed(
     rank: Rank, process: Process, tree: _Tree, labels: set[Label], steps: Steps
-) -> Iterator[_Cells]:
+) -> Iterator[Cells]:
     """Yield what the places of a process took in steps, of a stretch of its spans at a time."""
     trains = process is rank.process
     spans = process.spans
@@ -523,7 +444,7 @@ def _placed_within(
     first: int,
     number: Callable[[int, int], int],
     of_spans: set[int],
-) -> tuple[_Cells, _Open]:
+) -> tuple[Cells, _Open]:
     """Return what the places of spans took in steps, and the spans that go on behind a stretch.
 
     `codes` numbers the names of all spans of the process, of which the first that begins in the
@@ -572,7 +493,7 @@ def _placed_within(
         some = in_steps >= 0
         more = (np.array(numbers, np.int32)[kind], in_steps.astype(np.int32), length, length)
         columns = [np.append(one, other[some]) for one, other in zip(columns, more, strict=True)]
-    return _Cells.summed([*columns, np.ones(len(columns[0]), np.uint8)], 1), open_ones
+    return Cells.summed([*columns, np.ones(len(columns[0]), np.uint8)], 1), open_ones
 
 
 def _going_on(parents: Integers, beyond: Integers) -> Integers:

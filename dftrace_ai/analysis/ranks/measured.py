@@ -27,7 +27,7 @@ from dftrace_ai.analysis.ranks.partials import (
 )
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_GROUPS, CallSpans
 from dftrace_ai.analysis.steps.detection import is_within
-from dftrace_ai.analysis.steps.measuring import RESIDENT, levels_of
+from dftrace_ai.analysis.steps.marks import RESIDENT, levels_of
 from dftrace_ai.analysis.steps.profiled import NAMES, profiled_calls
 from dftrace_ai.analysis.steps.roles import ROLES
 from dftrace_ai.analysis.steps.spans import FAR, places, rising, union, without

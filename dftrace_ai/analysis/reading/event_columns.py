@@ -13,7 +13,9 @@ import numpy as np
 import orjson
 
 from dftrace_ai._reader import EventTable, whole_numbers
+from dftrace_ai.analysis.reading import long_columns
 from dftrace_ai.analysis.reading.argument_members import Members, Wanted
+from dftrace_ai.analysis.reading.long_columns import Growing
 from dftrace_ai.analysis.reading.scanning import (
     BEGIN,
     LETTERS,
@@ -364,6 +366,65 @@ def event_columns(traces: TraceSet, wanted: Sequence[Wanted] = ()) -> Iterator[E
     traces.notes = tuple(notes)
 
 
+class EventPieces:
+    """The events of a trace in the order of its lines, some at a time; then how all are called.
+
+    Args:
+        trace: the file.
+        wanted: what is taken of arguments.
+    """
+
+    def __init__(self, trace: Trace, wanted: Sequence[Wanted]) -> None:
+        self.notes: list[str] = []
+        self._read, self._trace, self._wanted = ReadSoFar(trace, kept=False), trace, wanted
+        self._label: list[Integers] = []
+        self._members = [_MembersSoFar(one) for one in wanted]
+
+    def __iter__(self) -> Iterator[tuple[int, EventColumns]]:
+        """Yield the number of the first event of each piece, and the piece.
+
+        Members of arguments are those of the piece, and their rows, too.
+
+        Raises:
+            TraceError: the file cannot be read any more, or its names need too much memory.
+        """
+        first = 0
+        for columns in self._read.pieces(self._trace, self.notes, self._wanted):
+            self._label.append(columns.label)
+            for some, members in zip(self._members, columns.arguments.members, strict=True):
+                some.add(first, members)
+            yield first, columns
+            first += len(columns)
+
+    @property
+    def names(self) -> EventNames:
+        """How all of them are called; they have been gone through."""
+        arguments = self._read._arguments
+        arguments.members = tuple(some.whole() for some in self._members)
+        label = np.concatenate(self._label)
+        self._label.clear()
+        return EventNames(self._trace, tuple(self._read._labels), label, arguments)
+
+
+class _MembersSoFar:
+    """Members of arguments of a file, put together of those of its pieces."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._rows = Growing("beside")
+        self._columns = {name: Growing("beside") for name in wanted.names}
+        self._texts: tuple[str, ...] = ()
+
+    def add(self, first: int, members: Members) -> None:
+        self._rows.add(members.rows if not first else first + members.rows.astype(np.int64))
+        for name, values in members.columns.items():
+            self._columns[name].add(values)
+        self._texts = members.texts
+
+    def whole(self) -> Members:
+        columns = {name: column.whole() for name, column in self._columns.items()}
+        return Members(self._rows.whole(), columns, self._texts)
+
+
 class BlockColumns:
     """Reads files block by block; the codes of names hold for all blocks of all of them."""
 
@@ -430,13 +491,7 @@ class ReadSoFar:
         table.cut(self._rows)
         blocks = TraceBlocks(self._scanner, trace, self._whole, self._unreadable)
         for block in blocks.into(table, self._learn):
-            if isinstance(block, BlocksRead):
-                place = block.place
-                for size, rows in block.sizes:
-                    arguments.add(rows, (place, size))
-                    place += size
-            else:
-                arguments.add(block.rows, blocks.place or _kept(block))
+            self._note(block, blocks)
             if blocks.whole != self._whole:
                 self._whole, self._unreadable = blocks.whole, blocks.unreadable
                 self._pieces, self._rows = arguments.pieces, arguments.rows
@@ -446,13 +501,44 @@ class ReadSoFar:
         if not arguments.rows:
             return None
         self._learn()
-        columns = _told(COLUMNS, table.columns(self._kept), table.rows)
-        members = zip(self._wanted, table.members(self._kept), strict=True)
-        arguments.members = tuple(
+        return self._columns(trace, kept=self._kept)
+
+    def pieces(
+        self, trace: Trace, notes: list[str], wanted: Sequence[Wanted]
+    ) -> Iterator[EventColumns]:
+        """Yield the events of a file, about as many at a time as a stretch has."""
+        self._begin(trace, wanted)
+        table = self._table
+        blocks = TraceBlocks(self._scanner, trace)
+        for block in blocks.into(table, self._learn, long_columns.ROWS_AT_ONCE):
+            self._note(block, blocks)
+            if table.rows >= long_columns.ROWS_AT_ONCE:
+                self._learn()
+                yield self._columns(trace, kept=True)
+                table.cut(0)
+        notes += blocks.notes
+        if table.rows:
+            self._learn()
+            yield self._columns(trace, kept=False)
+
+    def _note(self, block: BlocksRead | EventBlock, blocks: TraceBlocks) -> None:
+        if isinstance(block, BlocksRead):
+            place = block.place
+            for size, rows in block.sizes:
+                self._arguments.add(rows, (place, size))
+                place += size
+        else:
+            self._arguments.add(block.rows, blocks.place or _kept(block))
+
+    def _columns(self, trace: Trace, *, kept: bool) -> EventColumns:
+        table = self._table
+        columns = _told(COLUMNS, table.columns(kept), table.rows)
+        members = zip(self._wanted, table.members(kept), strict=True)
+        self._arguments.members = tuple(
             Members(_told(("",), rows, count)[""], _told(one.names, values, count), (*texts,))
             for one, (count, rows, values, texts) in members
         )
-        return EventColumns(trace, tuple(self._labels), arguments=arguments, **columns)
+        return EventColumns(trace, tuple(self._labels), arguments=self._arguments, **columns)
 
     def _learn(self) -> None:
         """Take the names that have come since."""
@@ -478,6 +564,11 @@ _READ_ON: Final[dict[Path, ReadSoFar]] = {}
 
 def _so_far(trace: Trace) -> ReadSoFar:
     return _READ_ON.get(trace.path) or ReadSoFar(trace, kept=False)
+
+
+def is_read_on(trace: Trace) -> bool:
+    """Return whether of a file only what has come since is read."""
+    return trace.path in _READ_ON
 
 
 def read_on(traces: Iterable[Trace]) -> None:

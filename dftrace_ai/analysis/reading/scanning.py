@@ -57,6 +57,10 @@ def arguments_of(block: EventBlock) -> tuple[list[Any], NDArray[Any]]:
     return [text[begin:end] for begin, end in places], ends - begins
 
 
+MOST_ROWS: Final = 2**63
+"""More than any table has."""
+
+
 def argument_places(block: EventBlock) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return where in the text of a block the arguments of each row begin and end, braces included.
 
@@ -106,13 +110,14 @@ class TraceBlocks:
             yield block
 
     def into(
-        self, table: EventTable, learn: Callable[[], None]
+        self, table: EventTable, learn: Callable[[], None], most_rows: int = MOST_ROWS
     ) -> Iterator[BlocksRead | EventBlock]:
         """Read the blocks into a table; yields them, one that is torn or huge with its lines.
 
-        `learn` tells the table what is wanted of names that have come since. Raises as to iterate.
+        `learn` tells the table what is wanted of names that have come since. A table with so many
+        rows has to be cut before the next block. Raises as to iterate.
         """
-        for block in self._told(self._read_into(table, learn)):
+        for block in self._told(self._read_into(table, learn, most_rows)):
             if not isinstance(block, BlocksRead):
                 learn()
                 table.add(block)
@@ -129,7 +134,7 @@ class TraceBlocks:
         self.notes += self.trace.file.notes
 
     def _read_into(
-        self, table: EventTable, learn: Callable[[], None]
+        self, table: EventTable, learn: Callable[[], None], most_rows: int
     ) -> Iterator[BlocksRead | EventBlock]:
         trace, codec, whole = self.trace, self.trace.file.codec, self.whole
         place = whole.file_bytes
@@ -138,7 +143,7 @@ class TraceBlocks:
             goes_on = codec != "plain" and place < end
             while goes_on:
                 sizes, plain_bytes, lines, unreadable, goes_on = table.read_blocks(
-                    raw.fileno(), codec, place, end, self._base_ns
+                    *(raw.fileno(), codec, place, end, self._base_ns, most_rows)
                 )
                 if goes_on:
                     learn()

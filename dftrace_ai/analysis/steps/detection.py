@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.steps.roles import KINETO_STEP
-from dftrace_ai.analysis.steps.spans import NO_INTEGER, union
+from dftrace_ai.analysis.steps.spans import NO_INTEGER, ROWS_AT_ONCE, rows_of, union
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class _Pieces(NamedTuple):
     loop: Integers
 
     def only(self, which: Integers) -> _Pieces:
-        return _Pieces(*(column[which] for column in self))
+        return self if which.all() else _Pieces(*(column[which] for column in self))
 
 
 def is_within(stretches: tuple[Integers, Integers], at_ns: Integers) -> Integers:
@@ -86,6 +86,12 @@ class _Chosen(NamedTuple):
 
     def of(self, *roles: Role) -> Spans:
         return self.spans.at(self.mask & self.spans.has(*roles))
+
+    def ends_of(self, role: Role) -> Integers:
+        """Return when those of a role end, in order."""
+        ends = self.spans.end_ns[self.mask & self.spans.has(role)]
+        ends.sort()
+        return ends
 
     def but(self, *roles: Role) -> Integers:
         """Return the mask of those without these roles."""
@@ -121,11 +127,11 @@ def find_steps(spans: Spans, tid: int, resumed_ns: Integers = NEVER_RESUMED) -> 
     evaluation = union(judged.start_ns, judged.end_ns)
     train = _Chosen(spans, own & _without_evaluated(spans, evaluation))
     del own
-    learning = spans.start_ns[spans.has("backward", "optimizer")]
+    learning = rows_of(spans.has("backward", "optimizer"))
     told_apart = bool(len(learning) or len(judged))
     ways: tuple[Callable[[], FoundSteps | None], ...] = (
         lambda: _by_marks(train, evaluation, resumed_ns),
-        lambda: _by_loops(train, np.sort(learning), evaluation),
+        lambda: _by_loops(train, learning, evaluation),
         lambda: _by_numbers(train, evaluation, told_apart=told_apart),
         lambda: _by_optimizer(train, evaluation, told_apart=bool(len(judged))),
     )
@@ -141,17 +147,22 @@ def find_steps(spans: Spans, tid: int, resumed_ns: Integers = NEVER_RESUMED) -> 
 
 
 def _outermost(spans: Spans) -> Spans:
-    reach = np.maximum.accumulate(np.concatenate([[-1], spans.end_ns]))[:-1]
-    return spans.at(spans.start_ns >= reach) if len(spans) else spans
+    outer, reach = np.empty(len(spans), bool), -1
+    for first in range(0, len(spans), ROWS_AT_ONCE):
+        here = slice(first, first + ROWS_AT_ONCE)
+        reaches = np.maximum.accumulate(np.append(reach, spans.end_ns[here]))
+        outer[here], reach = spans.start_ns[here] >= reaches[:-1], int(reaches[-1])
+    return spans.at(outer)
 
 
 def _by_marks(
     train: _Chosen, evaluation: tuple[Integers, Integers], resumed_ns: Integers
 ) -> FoundSteps | None:
-    marks, waits = train.of("step"), train.of("wait")
+    marks = train.of("step")
     marks = _outermost(marks.at(marks.end_ns > marks.start_ns))
     if not len(marks):
         return None
+    waits = train.of("wait")
     start, first = marks.start_ns.copy(), np.zeros(len(marks), bool)
     ends = marks.end_ns
     if len(resumed_ns):
@@ -223,13 +234,19 @@ def _by_loops(
         pieces = _loops_of_blocks(blocks, waits)
     else:
         return None
+    of_waits = len(blocks) < 2 <= len(waits)
+    del blocks, waits
     told_apart = bool(len(evaluation[0]) or len(learning))
     if len(learning) and len(pieces.loop):
         # Where something learns, a loop in which nothing does is an evaluation.
         begins = np.flatnonzero(np.diff(pieces.loop, prepend=0))
         low = pieces.start_ns[begins]
         high = pieces.end_ns[np.append(begins[1:], len(pieces.loop)) - 1]
-        idle = np.searchsorted(learning, high) <= np.searchsorted(learning, low)
+        starts = train.spans.start_ns
+        until, since = (
+            np.searchsorted(learning, np.searchsorted(starts, at_ns)) for at_ns in (high, low)
+        )
+        idle = until <= since
         evaluation = union(
             np.concatenate([evaluation[0], low[idle]]), np.concatenate([evaluation[1], high[idle]])
         )
@@ -238,35 +255,49 @@ def _by_loops(
     pieces = pieces.only(pieces.end_ns > pieces.start_ns)
     if not len(pieces.loop):
         return None
-    of_waits = len(blocks) < 2 <= len(waits)
     found_by: FoundBy = "loader waits" if of_waits else "loader blocks"
     return FoundSteps(found_by, *pieces[:3], evaluation, told_apart)
 
 
 def _items(spans: Spans) -> tuple[Integers, Integers]:
-    """Return which items begin a loop, and the number of each, as far as arguments say it."""
-    parent, count, block = spans.integers(np.arange(len(spans)), "p_idx", "count", "block")
-    item = np.where(count == NO_INTEGER, block, count)
-    again = (item[1:] != NO_INTEGER) & (item[:-1] != NO_INTEGER) & (item[1:] <= item[:-1])
-    return np.append(True, again | (parent[1:] != parent[:-1])), item
+    """Return which items begin a loop, and which are told to be its first, as arguments say it."""
+    first, is_first = np.empty(len(spans), bool), np.empty(len(spans), bool)
+    before = np.full((2, 1), NO_INTEGER)
+    for begin in range(0, len(spans), ROWS_AT_ONCE):
+        here = slice(begin, begin + ROWS_AT_ONCE)
+        rows = np.arange(begin, min(here.stop, len(spans)))
+        parent, count, block = spans.integers(rows, "p_idx", "count", "block")
+        item = np.where(count == NO_INTEGER, block, count)
+        is_first[here] = item == 1
+        told = np.append(before, [item, parent], axis=1)
+        item, parent = told
+        again = (item[1:] != NO_INTEGER) & (item[:-1] != NO_INTEGER) & (item[1:] <= item[:-1])
+        first[here] = again | (parent[1:] != parent[:-1])
+        before = told[:, -1:]
+    first[:1] = True
+    return first, is_first
 
 
 def _loops_of_blocks(blocks: Spans, waits: Spans) -> _Pieces:
     first, _ = _items(blocks)
-    wait = np.searchsorted(waits.start_ns, blocks.start_ns) - 1
-    start = blocks.start_ns
-    if len(waits):
-        before = waits.start_ns[np.maximum(wait, 0)]
-        waited = (wait >= 0) & (before >= np.append(0, blocks.end_ns[:-1]))
-        start = np.where(waited, before, start)
-    return _Pieces(start, blocks.end_ns, first, np.cumsum(first))
+    start, before_ns = np.empty(len(blocks), np.int64), 0
+    for begin in range(0, len(blocks), ROWS_AT_ONCE):
+        here = slice(begin, begin + ROWS_AT_ONCE)
+        begins, ends = blocks.start_ns[here], blocks.end_ns[here]
+        wait = np.searchsorted(waits.start_ns, begins) - 1
+        if len(waits):
+            before = waits.start_ns[np.maximum(wait, 0)]
+            waited = (wait >= 0) & (before >= np.append(before_ns, ends[:-1]))
+            begins, before_ns = np.where(waited, before, begins), int(ends[-1])
+        start[here] = begins
+    return _Pieces(start, np.asarray(blocks.end_ns), first, np.cumsum(first, dtype=np.int32))
 
 
 def _loops_of_waits(waits: Spans, train: _Chosen) -> _Pieces:
     ends = np.sort(train.spans.end_ns[train.but("transparent", "garbage", "evaluation")])
-    first, item = _items(waits)
-    first |= item == 1
-    start = waits.start_ns
+    first, is_first = _items(waits)
+    first |= is_first
+    start = np.asarray(waits.start_ns)
     # What follows the last item of a loop is no step: it ends with its last span.
     stop = ends[np.maximum(np.searchsorted(ends, start[1:], side="right") - 1, 0)]
     end = np.where(first[1:], np.minimum(stop, start[1:]), start[1:])
@@ -309,9 +340,14 @@ def _accumulated(found: FoundSteps, train: _Chosen) -> FoundSteps:
     """Return the steps, of which each may be several micro-batches for one update."""
     if found.found_by == "optimizer ends":
         return found
-    ends = np.sort(train.of("optimizer").end_ns)
-    low = np.searchsorted(ends, found.start_ns, side="right")
-    updates = np.searchsorted(ends, found.end_ns, side="right") > low
+    ends, updates = train.ends_of("optimizer"), np.empty(len(found.start_ns), bool)
+    for first in range(0, len(updates), ROWS_AT_ONCE):
+        here = slice(first, first + ROWS_AT_ONCE)
+        low, high = (
+            np.searchsorted(ends, at_ns[here], side="right")
+            for at_ns in (found.start_ns, found.end_ns)
+        )
+        updates[here] = high > low
     at = np.flatnonzero(updates)
     if len(at) < 3 or updates.mean() > MOST_WITH_OPTIMIZER:
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -11,12 +10,14 @@ import numpy as np
 from dftrace_ai.analysis.steps.blocking import feeders_of, profiled_standstill, standstill
 from dftrace_ai.analysis.steps.calls import CallSpans
 from dftrace_ai.analysis.steps.detection import find_steps
+from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.spans import brief, common, places, union, without
 from dftrace_ai.analysis.steps.timeline import (
     PART_CODE,
     PARTS,
     Layer,
+    PartTimes,
     ThreadLine,
     Timeline,
     covered_within,
@@ -29,112 +30,13 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.blocking import Feeders, Standstill
     from dftrace_ai.analysis.steps.detection import FoundBy, FoundSteps
+    from dftrace_ai.analysis.steps.marks import StepMarks
     from dftrace_ai.analysis.steps.processes import Process
     from dftrace_ai.analysis.steps.roles import Role
-    from dftrace_ai.analysis.steps.samples import Samples
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.steps.timeline import Part
-    from dftrace_ai.trace_format.json_types import JsonObject
 
     _Stretches = tuple[Integers, Integers]  # starts and ends
-
-UNKNOWN: Final = -1
-"""In place of bytes, where nothing has been sampled yet."""
-
-# As the sampling of the machine names them.
-RESIDENT: Final = ("memory bytes", "process")
-ON_DEVICE: Final = ("GPU memory bytes", "allocated ")
-
-MOST: Final = 2.0**60  # nothing that is counted has more
-
-
-@dataclass(frozen=True, repr=False)
-class StepMarks:
-    """What counters and tensor inspection say of each step."""
-
-    # Memory of the process: the greatest sample in the step, or else the last before it; `UNKNOWN`
-    # where there is none.
-    rss_bytes: Integers
-    device_bytes: Integers  # the same of what torch holds on all its GPUs together
-    nonfinite: Integers  # how many tensors stopped being finite in the step
-    # Layer and tensor of these, by step, as far as there are any.
-    tensors: dict[int, tuple[str, ...]]
-
-    def beside(self, step: int) -> Beside:
-        """Return what lies beside one step."""
-        names = self.tensors.get(step, ())
-        return Beside(
-            _known(self.rss_bytes[step]),
-            _known(self.device_bytes[step]),
-            len(names),
-            names[0] if names else None,
-        )
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What lies beside one step; None what is not known."""
-
-    rss_bytes: int | None  # memory of the process
-    device_bytes: int | None  # what torch holds on its GPUs
-    nonfinite: int  # how many tensors stopped being finite in it
-    nonfinite_tensor: str | None  # layer and tensor of the first of these
-
-
-def _known(level: int) -> int | None:
-    return None if level == UNKNOWN else int(level)
-
-
-def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMarks:
-    """Return what lies beside steps."""
-    tensors: defaultdict[int, list[str]] = defaultdict(list)
-    for at_ns, name in process.nonfinite:
-        step = int(np.searchsorted(start_ns, at_ns, side="right")) - 1
-        if step >= 0 and at_ns <= end_ns[step]:
-            tensors[step].append(name)
-    counts = np.broadcast_to(np.int64(0), len(start_ns))
-    if tensors:
-        counts = counts.copy()
-        for step, names in tensors.items():
-            counts[step] = len(names)
-    return StepMarks(
-        _sampled(levels_of(process.samples, *RESIDENT), start_ns, end_ns),
-        _sampled(levels_of(process.samples, *ON_DEVICE), start_ns, end_ns),
-        counts,
-        {step: tuple(names) for step, names in tensors.items()},
-    )
-
-
-def levels_of(samples: Samples, counter: str, series: str) -> tuple[Integers, Integers]:
-    """Return when a counter was sampled, and each time the sum of the series that begin so."""
-    at_ns, value = samples.of(counter)
-    levels = np.full(len(samples.values), UNKNOWN)
-    for one in np.flatnonzero(np.bincount(value)).tolist():
-        levels[one] = _level_of(samples.values[one], series)
-    level = levels[value]
-    return at_ns[level != UNKNOWN], level[level != UNKNOWN]
-
-
-def _level_of(values: JsonObject, series: str) -> int:
-    some = [
-        int(value)
-        for name, value in values.items()
-        if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
-    ]
-    return min(sum(some), int(MOST)) if some else UNKNOWN
-
-
-def _sampled(levels: tuple[Integers, Integers], start_ns: Integers, end_ns: Integers) -> Integers:
-    at, level = levels
-    if not len(at):
-        return np.broadcast_to(np.int64(UNKNOWN), len(start_ns))
-    first = np.searchsorted(at, start_ns)
-    behind = np.searchsorted(at, end_ns, side="right")
-    last = np.where(behind > 0, level[np.maximum(behind - 1, 0)], UNKNOWN)
-    for step in np.flatnonzero(behind - first > 1).tolist():
-        last[step] = level[first[step] : behind[step]].max()
-    return last
-
 
 # Beyond this part of the steps nothing is warm-up.
 WARM_UP_SHARE: Final = 0.3
@@ -163,7 +65,9 @@ def scale_of(values: Integers) -> float:
     A perfect rhythm must not make all else an outlier.
     """
     median = float(np.median(values))
-    return max(1.4826 * float(np.median(np.abs(values - median))), 0.02 * abs(median), 1.0)
+    away = np.abs(values - median)
+    usually = float(np.median(away, overwrite_input=True))
+    return max(1.4826 * usually, 0.02 * abs(median), 1.0)
 
 
 def steady_of(steps: Steps) -> Steady:
@@ -183,13 +87,16 @@ def steady_times(time: Integers, first: Integers) -> Steady:
     calm = next((time[some] for some in (late, body) if some.sum() >= 5), time[body])
     calm = calm if len(calm) else time
     median, scale = float(np.median(calm)), scale_of(calm)
+    del late
     warm_up = _warm_up(time, body, max(median + 6 * scale, 2 * median)) if count > 1 else 0
     if _comes_back(time, body, warm_up):
         warm_up = 1
     steady = body.copy()
     steady[:warm_up] = False
-    judged = time[steady] if steady.any() else calm
-    return Steady(warm_up, steady, float(np.median(judged)), scale_of(judged))
+    if steady.any():
+        del calm
+        calm = time[steady]
+    return Steady(warm_up, steady, float(np.median(calm)), scale_of(calm))
 
 
 def _warm_up(time: Integers, body: Integers, calm_ns: float) -> int:
@@ -271,7 +178,7 @@ class BlockedSteps:
     end_ns: Integers
     time_ns: Integers
     number: Integers
-    parts: dict[Part, Integers]
+    parts: PartTimes
     evaluation: tuple[Integers, Integers]
     gaps: tuple[Integers, Integers]
     timeline: Timeline
@@ -317,7 +224,9 @@ class Steps(BlockedSteps):
 
     def time_of(self, *parts: Part) -> Integers:
         """Return what some parts took together, by step."""
-        total: Integers = np.sum([self.parts[part] for part in parts], axis=0)
+        total = np.zeros(len(self), np.int64)
+        for part in parts:
+            total += self.parts[part]
         return total
 
 
@@ -439,7 +348,7 @@ class _Sums(NamedTuple):
     """What the pieces of a timeline add up to."""
 
     time_ns: Integers
-    parts: dict[Part, Integers]
+    parts: PartTimes
     hidden_ns: dict[Part, int]
     timeline: Timeline
 
@@ -466,6 +375,11 @@ def _sums(
         part: np.broadcast_to(np.int64(0), len(found.start_ns)) for part in summed
     }
     evaluated = np.zeros(len(found.start_ns), np.int64)
+    time = _length(found)
+    brief_ones = (
+        int(max((found.end_ns - found.start_ns).max(initial=0), time.max(initial=0))) < 2**30
+    )
+    kind = np.int32 if brief_ones else np.int64
     seen: dict[Part, int] = dict.fromkeys(others, 0)
 
     def pieces() -> Iterator[Timeline]:
@@ -477,7 +391,7 @@ def _sums(
                     _add_within(evaluated, found, *stretch)
                 elif part in within:
                     if not within[part].flags.writeable:
-                        within[part] = np.zeros(len(evaluated), np.int64)
+                        within[part] = np.zeros(len(evaluated), kind)
                     _add_within(within[part], found, *stretch)
                 if part in others:
                     shared = common(*_met_by(others[part], *stretch), *stretch)
@@ -488,15 +402,20 @@ def _sums(
             yield some if hold == "all" else some.only(tells)
 
     timeline = joined(pieces())
-    time = _length(found) - evaluated
+    if evaluated.any():
+        time -= evaluated
     parts: dict[Part, Integers] = {part: brief(within[part]) for part in summed}
     if hold != "comm":
-        parts["none"] = time - sum(within.values())
+        rest = time.copy()
+        for some in within.values():
+            if some.any():
+                rest -= some
+        parts["none"] = rest.astype(kind, copy=False)
     hidden = {
         part: max(0, int(_within(found, *stretch).sum()) - seen[part])
         for part, stretch in others.items()
     }
-    return _Sums(time, parts, hidden, timeline)
+    return _Sums(time, PartTimes(parts), hidden, timeline)
 
 
 # Spans of the thread that keep time from what it stood still for, or add to it.
@@ -509,7 +428,7 @@ def _stood_alone(found: FoundSteps, stood: Standstill) -> _Sums:
     codes = np.full(len(stood.start_ns), PART_CODE["comm"], np.uint8)
     none = np.broadcast_to(np.int32(-1), len(codes))
     timeline = Timeline.between(stood.start_ns, stood.end_ns, codes, none)
-    return _Sums(_length(found), {"comm": comm}, {}, timeline)
+    return _Sums(_length(found), PartTimes({"comm": comm}), {}, timeline)
 
 
 def _lies_in_step(found: FoundSteps, line: Timeline) -> Integers:
@@ -533,7 +452,7 @@ def _add_within(inside: Integers, found: FoundSteps, start_ns: Integers, end_ns:
     near = slice(first, np.searchsorted(found.start_ns, end_ns[-1]))
     inside[near] += covered_within(start_ns, end_ns, found.start_ns[near], found.end_ns[near])
     between = covered_within(start_ns, end_ns, found.gap_start_ns, found.gap_end_ns)
-    np.subtract.at(inside, found.gap_step, between)
+    np.subtract.at(inside, found.gap_step, between.astype(inside.dtype))
 
 
 def _length(found: FoundSteps) -> Integers:

@@ -21,12 +21,18 @@ from dftrace_ai.analysis.reading.clock_faults import (
     is_believable,
     set_back,
 )
-from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.event_columns import EventPieces, event_columns, is_read_on
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.calls import OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
 from dftrace_ai.analysis.steps.samples import joined_samples, samples_of
-from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, brief, span_columns, spans_of
+from dftrace_ai.analysis.steps.spans import (
+    ROWS_AT_ONCE,
+    OrderedSpans,
+    RoleCodes,
+    brief,
+    span_columns,
+)
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -156,6 +162,10 @@ def read_processes(
     owner: Owner, files: Sequence[tuple[int, Trace]], *, events: bool
 ) -> tuple[list[Process], dict[int, FileFacts]]:
     """Read files of one owner: one process where it is known, else all that are in its file."""
+    if not events and all(map(_is_told_soon, (trace for _, trace in files))):
+        streamed = _streamed(owner, files)
+        if streamed is not None:
+            return streamed
     parts: dict[Hashable, list[_Part]] = defaultdict(list)
     facts: dict[int, FileFacts] = {}
     for number, trace in files:
@@ -166,16 +176,53 @@ def read_processes(
             columns, times = _believed(read)
             del read
             times = times._replace(clock=_clock(columns))
-            without_length = tuple(_without_length(columns))
+            without_length = tuple(_without_length(trace, _count_without_length(columns)))
             found, file = [*_processes_in(columns, owner)], [columns]
             del columns
             while found:
                 key, mask = found.pop(0)
                 # The last one takes them: nobody else holds what it does not need any more.
                 taken = file[:] if found else file
-                parts[key].append(_part(taken, number, owner, mask, times, events=events))
+                roles = RoleCodes(_source(taken[0]))
+                parts[key].append(_part(taken, number, owner, mask, times, roles, events=events))
         facts[number] = FileFacts(times, without_length, alone.notes)
-    return [_process(parts.pop(key)) for key in list(parts)], facts
+    return [_together(parts.pop(key)) for key in list(parts)], facts
+
+
+def _is_told_soon(trace: Trace) -> bool:
+    """Return whether the first lines of a file say all that the last ones could change."""
+    header = trace.header
+    known = header is not None and header.run is not None
+    return known and not has_clock_in_lines(trace) and not is_read_on(trace)
+
+
+def _streamed(
+    owner: Owner, files: Sequence[tuple[int, Trace]]
+) -> tuple[list[Process], dict[int, FileFacts]] | None:
+    """Read files of one process, few events at a time; None where some times cannot be."""
+    parts: list[_Part] = []
+    names: list[EventNames] = []
+    facts: dict[int, FileFacts] = {}
+    ordered = OrderedSpans(names, len(files))
+    for number, trace in files:
+        reaches: list[Reach] = []
+        odd, roles, pieces = 0, RoleCodes("annotated"), EventPieces(trace, OF_FILE)
+        for first, columns in pieces:
+            reaches.append(_reach_of(columns))
+            odd += _count_without_length(columns)
+            reach = joined(reaches) or NOWHERE
+            times = FileTimes(trace, reach)
+            part = _part([columns], number, owner, None, times, roles)
+            ordered.add(part.spans, len(names), first)
+            parts.append(replace(part, spans={}))
+        if reaches and not is_believable(reach):
+            return None
+        if reaches:
+            names.append(pieces.names)
+        facts[number] = FileFacts(
+            times if reaches else None, tuple(_without_length(trace, odd)), (*pieces.notes,)
+        )
+    return [_process(parts, names, ordered.spans())] if parts else [], facts
 
 
 def _believed(columns: EventColumns) -> tuple[EventColumns, FileTimes]:
@@ -230,11 +277,14 @@ def _is_in_order(start: Integers, length: Integers) -> bool:
     return bool((start + length >= np.maximum.accumulate(start) - APART_NS).all())
 
 
-def _without_length(columns: EventColumns) -> Iterator[str]:
-    spans = (columns.ph == ord("X")) & (columns.dur_ns < 0)
-    if count := int(spans.sum()):
+def _count_without_length(columns: EventColumns) -> int:
+    return int(((columns.ph == ord("X")) & (columns.dur_ns < 0)).sum())
+
+
+def _without_length(trace: Trace, count: int) -> Iterator[str]:
+    if count:
         told = counted(count, "span")
-        yield f"{columns.trace}: {told} without a duration, or with one below 0, left out"
+        yield f"{trace}: {told} without a duration, or with one below 0, left out"
 
 
 def _part(
@@ -243,12 +293,13 @@ def _part(
     owner: Owner,
     mask: Integers | None,
     times: FileTimes,
+    roles: RoleCodes,
     *,
-    events: bool,
+    events: bool = False,
 ) -> _Part:
     """Return what a file has of a process; its columns are the only ones in a list, and let go."""
     columns = taken.pop()
-    source = _source(columns)
+    source = roles.source
     first = 0 if mask is None else int(np.argmax(mask))
     open_ones = columns.ph == ord("B")
     unfinished = int((open_ones if mask is None else open_ones & mask).sum())
@@ -258,6 +309,7 @@ def _part(
     names, held = columns.names, columns if events else None
     taken.append(columns)
     del columns
+    spans = span_columns(taken, mask, roles)
     return _Part(
         number=number,
         names=names,
@@ -265,12 +317,12 @@ def _part(
         owner=owner,
         source=source,
         pid=pid,
-        spans=span_columns(taken, mask, source),
+        spans=spans,
         samples=samples,
         nonfinite=nonfinite,
         unfinished=unfinished,
         clock=times.clock,
-        reach=times.reach,
+        reach=_recorded(source, spans, times.reach),
     )
 
 
@@ -296,11 +348,18 @@ def _source(columns: EventColumns) -> Source:
     return "kineto" if found & KINETO_CATEGORIES else "annotated"
 
 
-def _process(parts: Sequence[_Part]) -> Process:
+def _together(parts: Sequence[_Part]) -> Process:
+    names = [part.names for part in parts]
+    ordered = OrderedSpans(names, len(names))
+    for place, part in enumerate(parts):
+        ordered.add(part.spans, place)
+    return _process(parts, names, ordered.spans())
+
+
+def _process(parts: Sequence[_Part], names: Sequence[EventNames], spans: Spans) -> Process:
     first = parts[0]
     pauses = _pauses(parts) if first.owner.is_known else NO_PAUSES
-    spans = spans_of([part.names for part in parts], [part.spans for part in parts])
-    footers = [part.names.trace.end.footer for part in parts]
+    footers = [file.trace.end.footer for file in names]
     return Process(
         pid=first.pid,
         place=(first.number, first.pid),
@@ -323,7 +382,7 @@ def _pauses(parts: Sequence[_Part]) -> tuple[Integers, Integers]:
     """Return from when to when none of the recordings of a process went on."""
     recordings: dict[Hashable, list[Reach | None]] = defaultdict(list)
     for part in parts:
-        recordings[part.names.trace.recording].append(_recorded(part))
+        recordings[part.names.trace.recording].append(part.reach)
     reaches = sorted(joined(reaches) or NOWHERE for reaches in recordings.values())
     known = [reach for reach in reaches if reach != NOWHERE]
     begins = np.array([begin for begin, _ in known[1:]], np.int64)
@@ -332,13 +391,13 @@ def _pauses(parts: Sequence[_Part]) -> tuple[Integers, Integers]:
     return ends[some], begins[some]
 
 
-def _recorded(part: _Part) -> Reach | None:
-    """Return from when to when a file tells of the training."""
-    steps = part.spans["role"] == CODE["step"]
-    if part.source != "kineto" or not steps.any():
-        return part.reach
+def _recorded(source: Source, spans: SpanColumns, reach: Reach | None) -> Reach | None:
+    """Return from when to when a file tells of the training; `reach` is that of its events."""
+    steps = spans["role"] == CODE["step"]
+    if source != "kineto" or not steps.any():
+        return reach
     # Before and behind its steps a profiler has the work of its own.
-    start, end = part.spans["start_ns"][steps], part.spans["end_ns"][steps]
+    start, end = spans["start_ns"][steps], spans["end_ns"][steps]
     return Reach(int(start.min()), int(end.max()))
 
 
@@ -389,9 +448,13 @@ _NO_WORK: Final = (*_MARKS, CODE["transparent"], CODE["garbage"])
 
 
 def _by_thread_and_role(spans: Spans) -> _Counts:
-    tids = np.ascontiguousarray(spans.tid, np.int64)
-    found = _reader.counted_pairs(tids, np.ascontiguousarray(spans.role))
-    return {(tid, role): count for tid, role, count in found}
+    counts: Counter[tuple[int, int]] = Counter()
+    for first in range(0, len(spans), ROWS_AT_ONCE):
+        here = slice(first, first + ROWS_AT_ONCE)
+        tids = np.ascontiguousarray(spans.tid[here], np.int64)
+        for tid, role, count in _reader.counted_pairs(tids, np.ascontiguousarray(spans.role[here])):
+            counts[tid, role] += count
+    return counts
 
 
 def step_thread(spans: Spans) -> int | None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from dftrace_ai import _reader
+from dftrace_ai.analysis.reading import long_columns
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
+from dftrace_ai.analysis.reading.long_columns import LongColumn, SumColumn
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeGuard
 
     from dftrace_ai.analysis.reading.event_columns import (
         EventColumns,
@@ -34,6 +37,14 @@ LITTLE: Final = 1 << 12
 
 FAR: Final = 2**62
 """In place of a moment, one behind all others."""
+
+# Of so many stretches or fewer columns of spans that are picked from packed ones stay arrays; and
+# those of a process, which would take more time packed than they save memory.
+MOST_PICKED_LOOSE: Final = 2
+MOST_LOOSE: Final = 16
+
+# Of more that are late all are sorted at once.
+MOST_LATE: Final = 0.25
 
 NO_INTEGER: Final = NO_NUMBER
 """In place of a whole number, where arguments have none."""
@@ -61,16 +72,32 @@ class Spans:
         return Reach(int(self.start_ns[0]), int(self.end_ns.max())) if len(self) else NOWHERE
 
     def at(self, which: Integers | slice) -> Spans:
-        """Return some of the spans, by a mask, by indices that rise, or in a row."""
+        """Return some of the spans, by a mask, by indices, or in a row."""
         if not isinstance(which, slice) and which.dtype == bool:
             count = np.count_nonzero(which)
             if count == len(self):
                 return self
+        # Each stretch is looked at once, where indices rise.
+        if isinstance(self.start_ns, LongColumn) and _rises(which):
+            return self._at_length(self.start_ns, which)
+        if not isinstance(which, slice) and which.dtype == bool:
             # Few are found once, and not for each column.
             which = np.flatnonzero(which) if count < len(self) // 4 else which
         names = [field.name for field in fields(self) if field.name != "columns"]
         some: dict[str, Any] = {name: values_at(getattr(self, name), which) for name in names}
         return replace(self, **some)
+
+    def _at_length(self, column: LongColumn, which: Integers) -> Spans:
+        """Return some of many spans, which may be as many."""
+        held = HeldSpans(self.columns)
+        held.add(self._columns_of(slice(0)))
+        for begin, end, here in column.each(which):
+            held.add({name: one[here] for name, one in self._columns_of(slice(begin, end)).items()})
+        return held.spans()
+
+    def _columns_of(self, which: slice) -> SpanColumns:
+        names = (field.name for field in fields(self) if field.name != "columns")
+        return {name: getattr(self, name)[which] for name in names}
 
     def of(self, *roles: Role) -> Spans:
         """Return those with one of these roles."""
@@ -140,6 +167,12 @@ class Spans:
         return found
 
 
+def _rises(which: Integers | slice) -> TypeGuard[Integers]:
+    if isinstance(which, slice):
+        return False
+    return which.dtype == bool or bool((which[1:] >= which[:-1]).all())
+
+
 def values_at(column: Integers, which: Integers | slice) -> Integers:
     """Return some values of a column; one that all have, as a thread, stays there once."""
     if column.strides != (0,) or isinstance(which, slice):
@@ -165,13 +198,27 @@ SpanColumns = dict[str, "Integers"]
 """Columns of `Spans`, of the spans of one file."""
 
 
-def span_columns(taken: list[EventColumns], mask: Integers | None, source: Source) -> SpanColumns:
+class RoleCodes:
+    """Codes of roles by the numbers of names, which may become more."""
+
+    def __init__(self, source: Source) -> None:
+        self.source: Final = source
+        self._codes = np.zeros(0, np.uint8)
+
+    def of(self, labels: Sequence[Label]) -> Integers:
+        """Return those of all names."""
+        more = [CODE[role_of(*label, self.source)] for label in labels[len(self._codes) :]]
+        self._codes = np.append(self._codes, np.array(more, np.uint8))
+        return self._codes
+
+
+def span_columns(taken: list[EventColumns], mask: Integers | None, roles: RoleCodes) -> SpanColumns:
     """Return the finished spans among rows of a file that say something of a training.
 
     What holds its events is the only one in a list: each column goes before the next is made.
     """
     columns = taken.pop()
-    codes = np.array([CODE[role_of(*label, source)] for label in columns.labels], np.uint8)
+    codes = roles.of(columns.labels)
     chosen = (codes != CODE["ignored"])[columns.label]
     chosen &= columns.ph == ord("X")
     for times in (columns.start_ns, columns.dur_ns):
@@ -204,15 +251,211 @@ def rows_of(mask: Integers) -> Integers:
     return rows
 
 
-def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Spans:
-    """Return spans of files in their order."""
-    kind = np.min_scalar_type(len(files))
-    places = [np.broadcast_to(kind.type(at), len(piece["row"])) for at, piece in enumerate(pieces)]
-    # The pieces of a column go before those of the next are put together.
-    whole = {name: column_of([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
-    whole["place"] = column_of(places)
-    order = _time_order(whole["start_ns"], whole["end_ns"], whole["id"])
-    return Spans(**{name: values_at(whole.pop(name), order) for name in list(whole)}, columns=files)
+class HeldSpans:
+    """Spans in the order of time that come in pieces; of many each stretch is packed."""
+
+    def __init__(self, files: Sequence[EventNames]) -> None:
+        self._files = files
+        self._pieces: list[SpanColumns] = []
+        self._rows = 0
+        self._packed: _Packed | None = None
+
+    def add(self, piece: SpanColumns) -> None:
+        """Take in the next ones; they may be written to."""
+        self._pieces.append(piece)
+        self._rows += len(piece["row"])
+        most = long_columns.ROWS_AT_ONCE
+        while self._rows > (most if self._packed else MOST_PICKED_LOOSE * most):
+            whole = _as_one(self._pieces)
+            start = whole["start_ns"]
+            # Those that begin together stay so.
+            cut = int(np.searchsorted(start, start[most]))
+            if cut:
+                self._packed = self._packed or _Packed()
+                self._packed.add(_some(whole, slice(cut)))
+            self._pieces = [_some(whole, slice(cut, None))]
+            self._rows -= cut
+            if not cut:
+                break
+
+    def put_in(self, late: SpanColumns) -> bool:
+        """Put spans between those that are there, behind such as are the same; False for many."""
+        packed, count = self._packed, len(late["row"])
+        if packed is None or count > MOST_LATE * (len(packed.start_ns) + self._rows):
+            return False
+        self._pack_rest(packed)
+        cuts = packed.start_ns.cuts
+        begins = [*(int(packed.start_ns[cut]) for cut in cuts[1:-1]), FAR]
+        bounds = [0, *np.searchsorted(late["start_ns"], begins).tolist()]
+        changed = np.diff(bounds) > 0
+        # What is put in place of others takes memory beside them.
+        fresh = _Packed() if changed.mean() > MOST_LATE else None
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            if first < last:
+                some = _some(late, slice(first, last))
+                piece = _in_order(_as_one([packed.stretch(number), some]))
+                if fresh is None:
+                    packed.replace(number, piece)
+                else:
+                    fresh.add(piece)
+            elif fresh is not None:
+                fresh.add(packed.stretch(number))
+        self._packed = fresh or packed
+        return True
+
+    def _pack_rest(self, packed: _Packed) -> None:
+        rest = _as_one(self._pieces)
+        if len(rest["row"]):
+            packed.add(rest)
+        self._pieces, self._rows = [_some(rest, slice(0))], 0
+
+    def spans(self) -> Spans:
+        """Return all of them."""
+        if self._packed is None:
+            return Spans(**_as_one(self._pieces), columns=self._files)
+        self._pack_rest(self._packed)
+        return Spans(**self._packed.columns(), columns=self._files)
+
+
+class _Packed:
+    """Columns of spans in stretches."""
+
+    def __init__(self) -> None:
+        self.start_ns = LongColumn("behind")
+        self._length = LongColumn()
+        self._others = {
+            "id": LongColumn("beside", np.uint64),
+            "row": LongColumn("beside"),
+            "tid": LongColumn(),
+            "place": LongColumn(),
+        }
+        # A byte for each, which is asked for most.
+        self._role: list[Integers] = []
+
+    def add(self, piece: SpanColumns) -> None:
+        """Take in a stretch."""
+        self.start_ns.add(piece["start_ns"])
+        self._length.add(piece["end_ns"] - piece["start_ns"])
+        for name, column in self._others.items():
+            column.add(piece[name])
+        self._role.append(piece["role"].copy())
+
+    def replace(self, number: int, piece: SpanColumns) -> None:
+        """Put other spans in place of a stretch."""
+        self.start_ns.replace(number, piece["start_ns"])
+        self._length.replace(number, piece["end_ns"] - piece["start_ns"])
+        for name, column in self._others.items():
+            column.replace(number, piece[name])
+        self._role[number] = piece["role"].copy()
+
+    def stretch(self, number: int) -> SpanColumns:
+        """Return the spans of a stretch."""
+        here = slice(*self.start_ns.cuts[number : number + 2])
+        piece = {name: column[here] for name, column in self._others.items()}
+        start = self.start_ns[here]
+        own = {"start_ns": start, "end_ns": start + self._length[here], "role": self._role[number]}
+        return own | piece
+
+    def columns(self) -> SpanColumns:
+        """Return all of them as columns of `Spans`."""
+        others = {name: column.brief() for name, column in self._others.items()}
+        end = cast("Integers", SumColumn(self.start_ns, self._length))
+        role = np.concatenate(self._role)
+        return {"start_ns": cast("Integers", self.start_ns), "end_ns": end, "role": role} | others
+
+
+class OrderedSpans:
+    """Puts spans into the order of time that come about in that of their ends.
+
+    Args:
+        files: how the events of each file are called; may be known when all spans are there.
+        count: how many files there are at the most.
+    """
+
+    def __init__(self, files: Sequence[EventNames], count: int) -> None:
+        self._files = files
+        self._kind = np.min_scalar_type(count)
+        self._first: list[SpanColumns] = []
+        self._rows = 0
+        # Of many those that others may begin before, what went on into the order, and those that
+        # come when later ones are there: such as are around many.
+        self._open: SpanColumns | None = None
+        self._held = HeldSpans(files)
+        self._last_ns = -1
+        self._late: list[SpanColumns] = []
+
+    def add(self, piece: SpanColumns, place: int, first: int = 0) -> None:
+        """Take in the next ones: of which file, and which of its rows is their first; they go."""
+        most = long_columns.ROWS_AT_ONCE
+        piece["place"] = np.broadcast_to(self._kind.type(place), len(piece["row"]))
+        if first:
+            piece["row"] = piece["row"] + np.int64(first)
+        self._rows += len(piece["row"])
+        self._first.append(piece)
+        if self._rows <= MOST_LOOSE * most:
+            return
+        if self._open is None:
+            self._open = _some(piece, slice(0))
+        while self._first:
+            some = self._first.pop(0)
+            for begin in range(0, len(some["row"]), most):
+                self._sort(self._open, _some(some, slice(begin, begin + most)))
+
+    def _sort(self, open_ones: SpanColumns, piece: SpanColumns) -> None:
+        late = piece["start_ns"] <= self._last_ns
+        if late.any():
+            self._late.append(_some(piece, late))
+            piece = _some(piece, ~late)
+        before = open_ones["start_ns"]
+        whole = _in_order(_as_one([dict(open_ones), piece]))
+        # What comes next may begin before the last of these.
+        cut = int(np.searchsorted(whole["start_ns"], before[-1])) if len(before) else 0
+        self._give(_some(whole, slice(cut)))
+        self._open = _some(whole, slice(cut, None))
+
+    def _give(self, piece: SpanColumns) -> None:
+        if len(piece["row"]):
+            self._last_ns = int(piece["start_ns"][-1])
+            self._held.add(piece)
+
+    def spans(self) -> Spans:
+        """Return all of them."""
+        if self._open is None:
+            return Spans(**_in_order(_as_one(self._first)), columns=self._files)
+        self._give(self._open)
+        late = _in_order(_as_one(self._late)) if self._late else None
+        if late is None or self._held.put_in(late):
+            return self._held.spans()
+        found = self._held.spans()._columns_of(slice(None))
+        whole, self._held = _in_order(_as_one([found, late])), HeldSpans(self._files)
+        for first in range(0, len(whole["row"]), long_columns.ROWS_AT_ONCE):
+            self._held.add(_some(whole, slice(first, first + long_columns.ROWS_AT_ONCE)))
+        return self._held.spans()
+
+
+def _some(piece: SpanColumns, which: Integers | slice) -> SpanColumns:
+    return {name: values_at(values, which) for name, values in piece.items()}
+
+
+def _as_one(pieces: list[SpanColumns]) -> SpanColumns:
+    """Return pieces as one; of several each column goes before the next is put together."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
+
+
+def _in_order(piece: SpanColumns) -> SpanColumns:
+    """Return spans in the order of time; each column goes before the next is put in order."""
+    order = _time_order(piece["start_ns"], piece["end_ns"], piece["id"])
+    return {name: values_at(piece.pop(name), order) for name in list(piece)}
+
+
+def _joined(pieces: list[Integers]) -> Integers:
+    some = [piece for piece in pieces if len(piece)]
+    same = {int(piece[0]) if piece.strides == (0,) else None for piece in some}
+    if len(same) == 1 and None not in same:
+        return np.broadcast_to(some[0].dtype.type(*same), sum(map(len, some)))
+    return column_of(some or pieces)
 
 
 def column_of(pieces: list[Integers]) -> Integers:

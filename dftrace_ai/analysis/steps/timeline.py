@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
@@ -309,6 +310,23 @@ class _Column:
     def whole(self) -> Integers:
         self._values.resize(self._count, refcheck=False)
         return self._values
+
+
+class PartTimes(Mapping["Part", "Integers"]):
+    """What each part has of each step, nanoseconds, held in half of what it is calculated with."""
+
+    def __init__(self, held: dict[Part, Integers]) -> None:
+        self._held = held
+
+    def __getitem__(self, part: Part) -> Integers:
+        held = self._held[part]
+        return held.astype(np.int64) if held.dtype == np.int32 else held
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
 
 
 def covered_within(

@@ -129,9 +129,13 @@ class Evidence:
     @property
     def calmed(self) -> Integers:
         """The time of steps; the first of a loop waits as long as the others."""
+        return self._calmed(slice(None))
+
+    def _calmed(self, which: Integers | slice) -> Integers:
         wait = self.steps.parts["wait"]
         usual = float(np.median(wait[self.steady.mask]))
-        return self.time - np.where(self.steps.first, np.maximum(wait - usual, 0), 0)
+        longer = np.maximum(wait[which] - usual, 0)
+        return self.time[which] - np.where(self.steps.first[which], longer, 0)
 
     @cached_property
     def beginnings(self) -> Beginnings:
@@ -159,11 +163,11 @@ class Evidence:
     @cached_property
     def isolated(self) -> Integers:
         """Single slow steps, as a mask; none where they are more than a few."""
-        found = np.arange(len(self.steps)) >= self.steady.warm_up
+        bound = max(self.slow_ns, self.steady.median_ns + self.bound_ns("slow-step-ms"))
+        found = self.time > bound
+        found[: self.steady.warm_up] = False
         found &= ~self.beginnings.members
-        found &= self.calmed > max(
-            self.slow_ns, self.steady.median_ns + self.bound_ns("slow-step-ms")
-        )
+        found[found] = self._calmed(np.flatnonzero(found)) > bound
         few = found.sum() <= max(2, 0.02 * len(self.steps))
         return found if few else np.zeros(len(found), bool)
 
@@ -388,7 +392,8 @@ def _beginnings_of(steps: Steps, steady: Steady, share_of_loops: float) -> Begin
 def _bound(values: Integers, steady: Steady) -> float:
     chosen = values[steady.mask]
     median = float(np.median(chosen))
-    spread = 1.4826 * float(np.median(np.abs(chosen - median)))
+    away = np.abs(chosen - median)
+    spread = 1.4826 * float(np.median(away, overwrite_input=True))
     return median + max(4 * spread, LEAST_LONGER * median, 1.0)
 
 

@@ -305,17 +305,21 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
 
 def _own_times(evidence: Evidence) -> OwnTimes:
     steps, steady = evidence.steps, np.flatnonzero(evidence.steady.mask)
-    at = steady if len(steady) else np.arange(len(steps))
+    at = (steady if len(steady) else np.arange(len(steps))).astype(np.int32)
+    del steady
     last = at[-max(1, len(at) // LAST_OF_STEPS) :]
 
     def of(chosen: Integers, figure: Callable[[Integers], float], saving: float = 0.0) -> OwnTime:
-        own = evidence.time[chosen] - steps.parts["comm"][chosen]
+        own = evidence.time[chosen]
+        own -= steps.parts["comm"][chosen]
+        own_ns = float(figure(own)) + saving
+        del own
         parts: dict[str, float] = {
             part: float(figure(ns[chosen])) for part, ns in steps.parts.items()
         }
         comm = parts.pop("comm")
         parts["checkpoint"] += saving
-        return OwnTime(float(figure(own)) + saving, parts, comm)
+        return OwnTime(own_ns, parts, comm)
 
     # On average with what it saves between steps, where the others go on to the next one and wait.
     window = steps.start_ns[:1], steps.end_ns[-1:]

@@ -126,9 +126,9 @@ struct Piece {
 PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     int file = -1;
     BlockCodec codec{};
-    unsigned long long from = 0, end = 0;
+    unsigned long long from = 0, end = 0, most_rows = 0;
     long long base_ns = 0;
-    if (!PyArg_ParseTuple(arguments, "iO&KKL", &file, take_codec, &codec, &from, &end, &base_ns))
+    if (!PyArg_ParseTuple(arguments, "iO&KKLK", &file, take_codec, &codec, &from, &end, &base_ns, &most_rows))
         return nullptr;
     if (!is_whole(object)) return nullptr;
     Table& table = table_of(object);
@@ -136,9 +136,11 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     Reading& reading = *scanner->reading;
     std::vector<Piece> pieces;
     std::size_t plain_bytes = 0, lines = 0, unreadable = 0;
+    bool more = false;
     const bool well = work(scanner->busy, [&](Interrupts& interrupts) {
         BlockByBlock blocks(file, codec, end);
         for (std::uint64_t place = from; place < end && interrupts.none();) {
+            if ((more = table.events.rows() >= most_rows)) return;
             std::size_t file_bytes = table.held.value_or(0);
             table.held.reset();
             if (file_bytes == 0) {
@@ -164,7 +166,7 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     }
     PyObject* const all =
         list_told(pieces, [](const Piece& piece) { return tuple_told(piece.file_bytes, piece.rows); });
-    return tuple_told(all, plain_bytes, lines, unreadable, table.held.has_value());
+    return tuple_told(all, plain_bytes, lines, unreadable, more || table.held.has_value());
 }
 
 PyObject* add_block(PyObject* object, PyObject* block) {
@@ -273,11 +275,13 @@ PyObject* row_count(PyObject* self, void*) { return told(table_of(self).events.r
 
 PyMethodDef table_methods[] = {
     {"read_blocks", read_file_blocks, METH_VARARGS,
-     "read_blocks(descriptor, codec, start, end, base_ns, /): reads blocks of a compressed file from a byte "
-     "on; up to the end, a block that is torn, larger than 16 MiB or cut within a line, or one with names of "
-     "which it is not known what is wanted. Returns how many bytes each has in the file and how many events; "
-     "bytes and lines of all; lines without an event; and whether there are such names: it goes on with "
-     "them."},
+     "read_blocks(descriptor, codec, start, end, base_ns, most_rows, /): reads blocks of a compressed file "
+     "from a byte on, while the table has fewer rows; up to the end, a block that is torn, larger than 16 "
+     "MiB "
+     "or cut within a line, or one with names of which it is not known what is wanted. Returns how many "
+     "bytes "
+     "each has in the file and how many events; bytes and lines of all; lines without an event; and whether "
+     "it goes on, since the table is full, or with such names."},
     {"add", add_block, METH_O, "add(block, /): the events of a block, of whose names it is known."},
     {"learn", learn, METH_O,
      "learn(masks, /): of all that is wanted for the next names 1 or 0, whether it is of these."},

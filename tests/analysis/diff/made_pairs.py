@@ -12,7 +12,7 @@ from analysis.why.made_runs import Training
 
 from dftrace_ai.analysis.diff import Diff, Row, compare
 from dftrace_ai.analysis.diff.comparing import read_run
-from dftrace_ai.analysis.diff.sampling import SampledRun
+from dftrace_ai.analysis.diff.sampled_run import SampledRun
 
 TOLD = {"slower", "faster", "new", "gone"}
 

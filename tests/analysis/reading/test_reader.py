@@ -484,7 +484,7 @@ def test_a_table_of_events_is_read_by_one_at_a_time_and_taken_once(tmp_path: Pat
         for _ in range(100):
             table = new()
             reading = pool.submit(
-                table.read_blocks, file.fileno(), "gzip", 0, path.stat().st_size, 0
+                table.read_blocks, file.fileno(), "gzip", 0, path.stat().st_size, 0, 2**63
             )
             while not reading.done():
                 for ask in (lambda: table.columns(True), lambda: table.members(True)):
@@ -506,7 +506,7 @@ def test_a_table_of_events_is_read_by_one_at_a_time_and_taken_once(tmp_path: Pat
         lambda: table.members(True),
         lambda: table.cut(1),
         lambda: table.learn((b"",)),
-        lambda: table.read_blocks(0, "gzip", 0, 1, 0),
+        lambda: table.read_blocks(0, "gzip", 0, 1, 0, 2**63),
     ):
         with pytest.raises(RuntimeError, match="was taken"):
             gone()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import imports, machine, report
-from .files import analysts, drain, many_files, reading, recovery, sizes
+from .files import analysts, drain, long_runs, many_files, reading, recovery, sizes
 from .loggers import calls
 from .processes import Homes
 from .series import Bench
@@ -32,6 +32,8 @@ FULL = {
     "recovery_rounds": 5,
     "reading_events": 3_000_000,
     "reading_rounds": 1,
+    "long_steps": 1_000_000,
+    "long_rounds": 1,
     "judged_events": 100_000,
     "size_rounds": 2,
     "training_epochs": 20,
@@ -47,7 +49,30 @@ FULL = {
 QUICK = dict(
     zip(
         FULL,
-        (1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 5, 3, 5, 5, 5, 60, 5),
+        (
+            1,
+            7,
+            5_000,
+            500_000,
+            2,
+            500_000,
+            2,
+            500_000,
+            1,
+            320_000,
+            1,
+            50_000,
+            1,
+            3,
+            6,
+            5,
+            3,
+            5,
+            5,
+            5,
+            60,
+            5,
+        ),
     )
 )
 
@@ -62,6 +87,7 @@ OTHERS: dict[str, list[tuple[Callable[..., list[Bench]], tuple[str, ...]]]] = {
         (reading.measure, ("reading_events", "reading_rounds")),
         (many_files.measure, ("reading_rounds",)),
     ],
+    "long": [(long_runs.measure, ("long_steps", "long_rounds"))],
     "judging": [(analysts.measure, ("judged_events",))],
     "training": [(training.measure, ("training_epochs", "training_rounds"))],
     "steps": [(steps.measure, ("step_rounds",))],
