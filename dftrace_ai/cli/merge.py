@@ -40,8 +40,8 @@ class By(str, Enum):
     # Who came last, and how clocks differ.
     bytes_a_second=22e6,
     by_default=processors,
-    jobs_help="Read ranks in so many processes, for arrows and clocks, however large they are, and "
-    "write by so many threads; by default by as many as cores.",
+    jobs_help="Work in so many processes, for arrows and clocks, however large they are, and write "
+    "by so many threads; by default by as many as cores.",
 )
 def command(
     paths: Paths = None,
