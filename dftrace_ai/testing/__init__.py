@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis import Run
 
+__all__ = ["Recording", "dftrace"]
+
 FOLDER = "traces"
 """Where traces go unless it is said: as those of `dftrace run`."""
 

@@ -42,12 +42,8 @@ class Blocks(NamedTuple):
     margin: int = 0  # is added to the power of two of each scale
 
     def scales(self, cut: Tensor, whole: Tensor) -> Tensor:
-        """Return what the numbers of each block are multiplied by, in fp32.
-
-        Args:
-            cut: the blocks, as `_cut` gives them.
-            whole: the largest magnitude of the tensor, NaN and infinity apart, without dimensions.
-        """
+        """Return what the numbers of each block, as `_cut` gives them, are multiplied by."""
+        # It is fp32. The whole is the largest magnitude of the tensor, without dimensions.
         amax = _finite_amax(cut, (1, 3))
         if self.format is E2M1:
             return _two_levels(amax, whole)
@@ -150,10 +146,8 @@ def quantised(
 
 
 def row_of_blocks(tensor: Tensor, blocks: Blocks) -> Tensor:
-    """Return what a format in blocks loses of a tensor, as `plain.lost_row` gives it.
-
-    The tensor is real and has an element. Blocks of nothing but zeros have no scale.
-    """
+    """Return what a format in blocks loses of a tensor, as `plain.lost_row` gives it."""
+    # The tensor is real and has an element. Blocks of nothing but zeros have no scale.
     rows = _rows(tensor.detach()).to(torch.float32)
     whole = _finite_amax(rows, (0, 1)).reshape(())
     parts = [_part_row(part, blocks, whole) for part in _parts(rows, blocks.height, blocks.width)]
@@ -191,10 +185,8 @@ def _part_row(rows: Tensor, blocks: Blocks, whole: Tensor) -> Tensor:
 
 
 def block_range(elements: Tensor, stat: BlockRange) -> Tensor:
-    """Return the largest dynamic range of all blocks, in fp64 without dimensions.
-
-    NaN are left out; an infinity makes it infinite; 0 for nothing but zeros.
-    """
+    """Return the largest dynamic range of all blocks, in fp64 without dimensions."""
+    # NaN are left out; an infinity makes it infinite; it is 0 for nothing but zeros.
     rows = _rows(elements.detach())
     found = _largest_range(rows, stat.block_size if stat.dims == 2 else 1, stat.block_size)
     if stat.dims == 1 and stat.both_ways:
