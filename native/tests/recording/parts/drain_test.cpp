@@ -31,10 +31,10 @@ class Told : public Retention {
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override {
         return wanted;
     }
-    std::optional<int> turn(RecordFlow&, bool write_out, std::string reason) override {
+    std::optional<int> turn(RecordFlow&, bool write_out, DumpRequest dump) override {
         const std::lock_guard lock(mutex);
         writes += write_out;
-        if (!reason.empty()) reasons.emplace_back(reason);
+        if (!dump.reason.empty()) reasons.push_back(std::move(dump.reason));
         return in_turn();
     }
     int end(RecordFlow&, const Ending& ending) override {
