@@ -94,6 +94,8 @@ class Comm(ProfilerNode):
     """Reduce-scatter, many to many."""
     all_to_all: ProfilerNode
     """All-to-all, many to many."""
+    init_process_group: ProfilerNode
+    """Joining the group of all ranks, until all have come. An addition to dftracer's names."""
 
     def _grow(self) -> None:
         self.send = self._child("send")
@@ -107,6 +109,7 @@ class Comm(ProfilerNode):
         self.scatter = self._child("scatter")
         self.reduce_scatter = self._child("reduce_scatter")
         self.all_to_all = self._child("all_to_all")
+        self.init_process_group = self._child("init_process_group")
 
 
 class Device(ProfilerNode):

@@ -206,6 +206,9 @@ TOGETHER_S = 1.0
 
 OPTIMIZER = "compute.step"
 
+# In it ranks wait until all have come, and it is no collective.
+JOINING = "comm.init_process_group"
+
 
 def with_causes(
     found: Sequence[Finding], processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]
@@ -221,7 +224,7 @@ def with_causes(
     waiting = _Waiters(findings)
     if not waiting.findings:
         return findings
-    findings += _missing(processes, hidden)
+    findings += _missing(processes, hidden, waiting.place)
     findings = _stuck_elsewhere(findings, waiting)
     if not any(one.cause for one in findings):
         findings += _going_on(findings, processes, waiting)
@@ -293,7 +296,9 @@ def _starters(processes: Sequence[RankStatus]) -> set[_Process]:
     return {(one.host, None, one.parent_pid) for one in processes if one.rank is not None}
 
 
-def _missing(processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]) -> list[Finding]:
+def _missing(
+    processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess], place: str
+) -> list[Finding]:
     sizes = {process.world_size for process in processes if process.world_size is not None}
     starters = _starters(processes)
     known = {process.rank for process in processes if _process(process) not in starters}
@@ -305,8 +310,10 @@ def _missing(processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]) -
     # A made-up size would make a list of any length.
     if size - len(known) > len(known) + 1024:
         return []
+    # One that has not come to the beginning may not have begun to record either.
+    cause = "it never came" if place == JOINING else "no process of it is there"
     return [
-        Finding("missing", f"rank {rank}", rank, cause="no process of it is there")
+        Finding("missing", f"rank {rank}", rank, cause=cause)
         for rank in range(size)
         if rank not in known
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,14 @@ from dftrace_ai.run.emitting import is_recording, metadata
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.late_import import when_imported
 from dftrace_ai.run.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
-from dftrace_ai.run.ranks import GROUPS, RankInfo, is_told_better, rank_of_groups
+from dftrace_ai.run.ranks import (
+    GROUPS,
+    OF_GROUPS,
+    RankInfo,
+    is_told_better,
+    number_of,
+    rank_of_groups,
+)
 from dftrace_ai.run.run import current_run
 
 if TYPE_CHECKING:
@@ -119,6 +127,22 @@ def _tell_rank() -> None:
     _told_rank = found
     # What the file says at once, in each of its parts; and what its last line, and the spool, say.
     metadata("rank", f"{found.rank} of {found.world_size}", in_every_part=True)
+    _know_place(found)
+
+
+def expect_rank(rank: int | None, world_size: int | None) -> None:
+    """Have the spool say the rank that this process will be in the group that it waits for."""
+    run = current_run()
+    if run is None or run._settings is None or run._settings["rank_given"] or _told_rank:
+        return
+    if rank is None or world_size is None or not 0 <= rank < world_size < 2**31:
+        return
+    found = RankInfo(rank, world_size, number_of(os.environ.get("LOCAL_RANK")), OF_GROUPS)
+    if is_told_better(found, RankInfo(**run._settings["rank"])):  # type: ignore[arg-type]
+        _know_place(found)
+
+
+def _know_place(found: RankInfo) -> None:
     numbers = (-1 if number is None else number for number in found[:3])
     _native.know_place(*numbers)
 

@@ -93,6 +93,8 @@ ANNOTATED: Final = (
     Rule(r"compute", r"backward.*", "backward"),
     Rule(r"compute", r"step.*", "optimizer"),
     Rule(r"compute|ai_framework|framework", r".*", "compute"),
+    # No collective: it has no group yet, and nothing is given to anyone.
+    Rule(r"comm", r"init_process_group", "other"),
     Rule(r"comm|communication", r".*", "comm"),
     Rule(r"device", r".*", "transfer"),
     Rule(r"checkpoint", r".*", "checkpoint"),

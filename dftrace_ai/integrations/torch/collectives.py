@@ -22,6 +22,7 @@ from dftrace_ai.integrations.nodes import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.integrations.torch.collective_ends import ENQUEUED, Ends, Wait
 from dftrace_ai.integrations.torch.inside import bytes_of, left_alone
+from dftrace_ai.integrations.torch.joining import record_joining
 from dftrace_ai.integrations.torch.pipelining import told_of
 from dftrace_ai.run import emitting
 from dftrace_ai.run.hooks import Hook, register
@@ -83,8 +84,8 @@ def install(options: AutoOptions | None = None) -> Callable[[], None]:
     if not dist.is_available() or _switch.seam is not None:
         return lambda: None
     with Swaps() as swaps:
-        seam = _Seam(options, swaps)
-        seam.build()
+        record_joining(options, swaps)
+        _Seam(options, swaps).build()
     return swaps.restore
 
 
@@ -214,9 +215,8 @@ class _Seam:
         self, operation: Operation, needed: _Needed, args: tuple[Any, ...]
     ) -> tuple[ApartSpan | None, Callable[[], None] | None]:
         try:
-            told = self._arguments(
-                operation, needed.process_group.unbox(args[operation.group_at]), args
-            )
+            group = needed.process_group.unbox(args[operation.group_at])
+            told = self._arguments(operation, group, args)
             span = emitting.begin(operation.name, told, category=CATEGORY, track=TRACK)
             times = None if self._stream_times is None else self._stream_times()
             return span, None if times is None else _on_stream(times, operation, span, told, args)
