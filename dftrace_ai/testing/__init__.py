@@ -17,15 +17,15 @@ import hashlib
 import os
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import DftraceError, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
     from dftrace_ai.analysis import Run
 
@@ -85,6 +85,10 @@ class Recording:
 
         settings: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
         settings.pop("enabled", None)
+        if "log_file" in settings:
+            raise pytest.UsageError(
+                "dftrace: --dftrace-dir, or dftrace_dir, says where traces go, not log_file"
+            )
         automatic = settings.pop("auto", False)
         if current_run() is not None:
             raise pytest.UsageError(
@@ -122,11 +126,9 @@ class Recording:
 
             verdict = dftrace.run().why
         """
-        from dftrace_ai.analysis import Run
-
         self.end()
         if self._run is None:
-            self._run = Run(self.folder)
+            self._run = _read(self.folder)
         return self._run
 
 
@@ -134,7 +136,7 @@ class _Recorded(NamedTuple):
     """A test that was recorded."""
 
     test: str
-    folder: str
+    folder: Path
 
 
 class _Recorder:
@@ -178,7 +180,7 @@ class _Recorder:
         """Take in where a test was recorded, here or in a worker of xdist."""
         for name, folder in report.user_properties:
             if name == PROPERTY:
-                self._recorded[report.nodeid] = _Recorded(report.nodeid, str(folder))
+                self._recorded[report.nodeid] = _Recorded(report.nodeid, Path(str(folder)))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell of each recorded test what its steps lose time to, and where its traces are."""
@@ -187,15 +189,27 @@ class _Recorder:
         terminalreporter.section("dftrace")
         for one in self._recorded.values():
             terminalreporter.line(f"{one.test}: {_verdict_on(one.folder)}")
-            terminalreporter.line(f"    dftrace why {shlex.quote(os.path.relpath(one.folder))}")
+            if one.folder.is_dir() and any(one.folder.iterdir()):
+                place = shlex.quote(os.path.relpath(one.folder))
+                terminalreporter.line(f"    dftrace why {place}")
 
 
-def _verdict_on(folder: str) -> str:
+def _read(folder: Path) -> Run:
+    from dftrace_ai.analysis import Run
+
+    if not any(folder.glob("*.pfw*")):
+        raise TraceError(
+            "the test recorded nothing: it ran nothing that is annotated; "
+            "@pytest.mark.traced(auto=True) records what PyTorch and others do by themselves"
+        )
+    return Run(folder)
+
+
+def _verdict_on(folder: Path) -> str:
     try:
-        from dftrace_ai.analysis import Run
         from dftrace_ai.analysis.why.words import verdict_lines
 
-        verdict = Run(folder).why
+        verdict = _read(folder).why
         kind = verdict_lines(verdict)[0].partition("  ")[0]
         return f"{kind}. {verdict.findings[0].what}" if verdict.findings else kind
     except DftraceError as error:

@@ -64,6 +64,12 @@ TESTS = """
     def test_fails(dftrace):
         train()
         raise ValueError("in the test")
+
+
+    def test_skipped(dftrace):
+        with pytest.raises(dftrace_ai.TraceError, match="recorded nothing.*auto=True"):
+            dftrace.run()
+        pytest.skip("after that")
 """
 
 
@@ -77,7 +83,7 @@ def ran(pytester: pytest.Pytester, *options: str, recorded: bool = False) -> lis
     head = f"RECORDED, AUTO = {recorded}, {bool(options)}\n"
     pytester.makepyfile(test_it=head + pytester_text(TESTS))
     result = pytester.runpytest_subprocess(*PLUGIN, *options)
-    result.assert_outcomes(passed=4, failed=1)
+    result.assert_outcomes(passed=4, failed=1, skipped=1)
     return result.outlines
 
 
@@ -122,7 +128,9 @@ def test_marked_tests_are_recorded_by_workers_of_xdist_and_told_by_the_first_pro
         "test_it.py_test_marked_0.01",
     ]
     found = told(lines)
-    assert set(found) == {"test_fixture", "test_marked[0.01]", "test_fails"}
+    assert set(found) == {"test_fixture", "test_marked[0.01]", "test_fails", "test_skipped"}
+    assert found["test_skipped"].startswith("the test recorded nothing")
+    assert not [line for line in lines if "dftrace why" in line and "skipped" in line]
     assert re.match(r"INPUT-BOUND\. Steps wait for data for \d", found["test_marked[0.01]"])
     (named,) = (line for line in lines if "dftrace why traces/test_it.py_test_marked_0" in line)
     assert (pytester.path / named.split()[-1]).is_dir()
@@ -143,6 +151,19 @@ def test_a_run_of_the_program_is_not_taken_for_that_of_the_test(pytester: pytest
     result = pytester.runpytest_subprocess(*PLUGIN)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*a run is on that this test did not begin*"])
+
+
+def test_where_traces_go_is_not_said_by_a_marker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.traced(log_file="elsewhere/t")
+        def test_it(dftrace):
+            pass
+    """)
+    result = pytester.runpytest_subprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*--dftrace-dir, or dftrace_dir, says where traces go*"])
 
 
 def test_nothing_of_it_is_loaded_before_a_test_is_recorded(pytester: pytest.Pytester) -> None:

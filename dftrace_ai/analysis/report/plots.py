@@ -585,7 +585,8 @@ SPANS_SAID: Final = (
 )
 STACKS_SAID: Final = (
     "Of the rank that is shown, and of who loads for it: width is the time that samples stand for, "
-    "colour the part of the step; what is called is below. Calls within libraries are not shown."
+    "colour the part of the step; what is called is below. Calls of a library within itself are "
+    "not shown."
 )
 
 

@@ -150,7 +150,10 @@ def row_of_blocks(tensor: Tensor, blocks: Blocks) -> Tensor:
     # The tensor is real and has an element. Blocks of nothing but zeros have no scale.
     rows = _rows(tensor.detach()).to(torch.float32)
     whole = _finite_amax(rows, (0, 1)).reshape(())
-    parts = [_part_row(part, blocks, whole) for part in _parts(rows, blocks.height, blocks.width)]
+    # A block ends where the tensor does.
+    height, width = (min(pair) for pair in zip(blocks[1:3], rows.shape, strict=True))
+    cut = blocks._replace(height=height, width=width)
+    parts = [_part_row(part, cut, whole) for part in _parts(rows, height, width)]
     return parts[0] if len(parts) == 1 else merged_rows(torch.stack(parts))
 
 
@@ -188,9 +191,11 @@ def block_range(elements: Tensor, stat: BlockRange) -> Tensor:
     """Return the largest dynamic range of all blocks, in fp64 without dimensions."""
     # NaN are left out; an infinity makes it infinite; it is 0 for nothing but zeros.
     rows = _rows(elements.detach())
-    found = _largest_range(rows, stat.block_size if stat.dims == 2 else 1, stat.block_size)
+    # A block ends where the tensor does.
+    down, across = (min(stat.block_size, length) for length in rows.shape)
+    found = _largest_range(rows, down if stat.dims == 2 else 1, across)
     if stat.dims == 1 and stat.both_ways:
-        found = torch.maximum(found, _largest_range(rows, stat.block_size, 1))
+        found = torch.maximum(found, _largest_range(rows, down, 1))
     return found
 
 

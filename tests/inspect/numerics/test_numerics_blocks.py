@@ -173,6 +173,19 @@ def test_the_range_of_a_block_is_the_largest_of_all(size: int, dims: int, both_w
             assert float(found) == pytest.approx(max(ranges, default=0.0), rel=1e-12)
 
 
+def test_a_block_ends_where_the_tensor_does() -> None:
+    x = torch.randn(64, 64)
+    for dims in (1, 2):
+        found = block_range(x, BlockRange(10**12, dims, both_ways=True))
+        assert float(found) == float(block_range(x, BlockRange(64, dims, both_ways=True)))
+    few = torch.randn(3, 5)
+    for recipe in RECIPES:
+        for tensor in ("activation", "weight"):
+            cut = blocks_of(recipe, tensor)
+            bound = cut._replace(height=min(cut.height, 3), width=min(cut.width, 5))
+            assert torch.equal(row_in_blocks(few, cut), row_in_blocks(few, bound))
+
+
 def test_what_is_no_number_is_left_out_of_a_range_and_an_infinity_is_not() -> None:
     x = torch.tensor([[1.0, 4.0, math.nan, 0.0], [2.0, 2.0, 2.0, 2.0]])
     assert float(block_range(x, BlockRange(4))) == 2.0
