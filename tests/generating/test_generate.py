@@ -132,6 +132,22 @@ def test_nobody_is_accused_where_nothing_is_planted(tmp_path: Path, shape: dict[
         assert "COMPUTE-BOUND" in invoke("why", folder).out
 
 
+@pytest.mark.parametrize(("tp", "pp", "microbatches"), [(2, 2, 1), (2, 2, 2), (2, 4, 1), (4, 2, 1)])
+def test_what_a_pipeline_of_shared_layers_takes_without_its_slow_rank_is_told(
+    tmp_path: Path, tp: int, pp: int, microbatches: int
+) -> None:
+    """Where several reduce as several share, too: all buckets are launched at one time."""
+    shape = {"ranks": 16, "tp": tp, "pp": pp, "microbatches": microbatches}
+    folder = made(tmp_path / "out", "slow-rank:3:8", steps=30, seed=3, **shape)
+    told = answer("whatif", folder)
+    assert (told["abstained"], told["negative_transfers"]) == ([], 0)
+    assert (told["cause"]["kind"], told["cause"]["ranks"]) == ("worker", [3])
+    took, cost = truth(folder)["took_ns"], truth(folder)["causes"][0]["cost_ns"]
+    without = told["by_rank"]["3"]["without"]
+    assert without == pytest.approx(took / (took - cost), abs=0.02)
+    assert without < told["slowdown"] + 0.01
+
+
 def test_the_truth_says_what_a_cause_costs(tmp_path: Path) -> None:
     folder = made(tmp_path / "out", "slow-rank:3:6", "dead:1:20", ranks=8, steps=50)
     told = truth(folder)

@@ -246,6 +246,7 @@ def _silent(
 def _in_queues(one: Gathered, launched: Integers) -> tuple[Integers, Integers]:
     """Return pairs of calls that are done one after the other, as rows of those launched."""
     chain, queue = one.calls.chain[launched], one.call_queue[launched]
-    order = np.lexsort((one.calls.at[launched], queue, chain))
+    # Those launched at one time end in the order of their queue.
+    order = np.lexsort((one.calls.end[launched], one.calls.at[launched], queue, chain))
     same = (np.diff(chain[order]) == 0) & (np.diff(queue[order]) == 0)
     return order[:-1][same], order[1:][same]
