@@ -210,4 +210,5 @@ def test_a_page_shows_what_its_program_records(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    shows_what_is_recorded(page, name, tmp_path / "out")
+    # Whether the framework or its launcher joins the group of all ranks differs by its version.
+    shows_what_is_recorded(page, name, tmp_path / "out", without=r".part|^comm init_process_group")
