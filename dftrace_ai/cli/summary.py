@@ -65,6 +65,7 @@ NO_LINES = (
     "these traces hold no samples of Python's stacks; they are recorded with the setting lines_hz, "
     "such as DFTRACE_LINES_HZ=20"
 )
+NONE_READ = "none of the samples of Python's stacks that these traces hold can be read"
 TENSOR_SPARED = ("count", "first", "min", "max")
 
 
@@ -208,8 +209,11 @@ def summary_tables(
         tables = _tensor_table(tensors, width) if tensors else [_no_tensors(report)]
         return [*tables, *_closing_lines(report, cut)]
     if report.lines is not None:
+        from dftrace_ai.analysis.reading.stack_lines import UNREAD
+
         lines, cut = _shown(report.lines, "the longest self", lambda row: row.self_us, every)
-        tables = _line_table(lines, width) if lines else [NO_LINES]
+        unread = any(told.endswith(UNREAD) for told in report.warnings)
+        tables = _line_table(lines, width) if lines else [NONE_READ if unread else NO_LINES]
         return [*tables, *_closing_lines(report, cut)]
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
     bodies = [row for row in report.spans if row.loop == "body"]

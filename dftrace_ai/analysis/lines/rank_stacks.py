@@ -58,11 +58,13 @@ class RankStacks:
     steps: Steps
     # Those of workers, and of this process, with the spans that are work on data.
     loading: tuple[tuple[Process, StackSamples], ...]
-    notes: tuple[str, ...]  # what could not be read
 
     @classmethod
-    def of(cls, rank: Rank, steps: Steps) -> RankStacks | None:
-        """Return the samples of a rank; None where its thread has none."""
+    def of(cls, rank: Rank, steps: Steps, notes: list[str] | None = None) -> RankStacks | None:
+        """Return the samples of a rank; None where its thread has none.
+
+        What could not be read is added to `notes`.
+        """
         reader = StackReader()
         loading = []
         for process in (rank.process, *rank.workers):
@@ -70,13 +72,15 @@ class RankStacks:
             if has_samples(columns):
                 found = reader.read([one.trace for one in columns])
                 loading += [(process, one) for one in found if one.pid == process.pid]
+        if notes is not None:
+            notes += reader.notes
         own = [samples for process, samples in loading if process is rank.process]
         if not own:
             return None
         main = own[0].at(own[0].tid == steps.tid)
         step = steps.within(main.at_ns)
         part = _parts_of(main.at_ns, step, steps)
-        return cls(main, part, step, steps, tuple(loading), tuple(reader.notes))
+        return cls(main, part, step, steps, tuple(loading))
 
     @property
     def tree(self) -> StackTree:

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from dftrace_ai.analysis.reading.scanning import TraceBlocks, new_scanner
+from dftrace_ai.analysis.reading.stack_lines import UNREAD
 from dftrace_ai.analysis.steps.spans import column_of
 from dftrace_ai.wording import counted
 
@@ -274,7 +275,7 @@ class StackReader:
                     odd += 1
         self.notes += blocks.notes
         if odd:
-            self.notes.append(f"{trace}: {counted(odd, 'line')} of samples that cannot be read")
+            self.notes.append(f"{trace}: {counted(odd, 'line')} {UNREAD}")
         return {pid: one for pid, one in found.items() if one.at_us or one.packed}
 
     def _add(self, data: _Data, profile: _Profile, tid: int, to: _Columns) -> None:

@@ -33,6 +33,10 @@ def is_of_stacks(event: EventLine) -> bool:
     )
 
 
+# How what cannot be read of them is told, behind which file and how many.
+UNREAD: Final = "of samples that cannot be read"
+
+
 def has_samples(columns: Iterable[EventNames]) -> bool:
     """Return whether there are samples of stacks beside the events of files."""
     return any((STACKS, CHUNK) in one.labels for one in columns)

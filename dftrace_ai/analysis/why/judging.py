@@ -278,11 +278,12 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
             findings += findings_of(evidence, "where nothing is found")
     lines: tuple[FindingLine, ...] = ()
     functions: FunctionTimes | None = None
+    unread: list[str] = []
     if has_samples(rank.process.spans.columns):
         from dftrace_ai.analysis.lines.rank_stacks import RankStacks
         from dftrace_ai.analysis.why.carriers import all_lines, with_line
 
-        if stacks := RankStacks.of(rank, steps):
+        if stacks := RankStacks.of(rank, steps, unread):
             findings = [replace(one, lines=with_line(one, evidence, stacks)) for one in findings]
             lines, functions = all_lines(stacks), stacks.functions(evidence.used)
     waits = sum(process.waits for process in (rank.process, *rank.workers))
@@ -293,7 +294,7 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         is_whole=not evidence.is_short and not evidence.gpu_told,
         findings=tuple(findings),
         slowest=_slowest(evidence),
-        notes=(*((told,) if waits else ()), *machine_notes(evidence)),
+        notes=(*((told,) if waits else ()), *machine_notes(evidence), *unread),
         disk_waiting=waiting_processors(evidence),
         start_notes=() if evidence.is_short else tuple(start_notes(evidence)),
         misses_loader=not evidence.signals.loader,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from dftrace_ai.analysis.ranks.words import NOTABLE, title
 from dftrace_ai.analysis.reading.reach import local_text
+from dftrace_ai.analysis.reading.stack_lines import UNREAD
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     bytes_text,
@@ -179,7 +180,10 @@ def line_rows(finding: Finding) -> Iterator[tuple[str, str]]:
 def phase_lines(verdict: Verdict) -> list[str]:
     """Return the lines that carry the parts of the steps, or why none is named, one a phase."""
     if not verdict.lines:
-        return [NO_SAMPLES]
+        unjudged = [
+            f"no lines are told: {one.why}" for one in verdict.abstained if one.what == "run"
+        ]
+        return unjudged or [n for n in verdict.notes if n.endswith(UNREAD)] or [NO_SAMPLES]
     told = [line.text or f"{line.phase}: {line.silence}" for line in verdict.lines]
     return [f"  {'lines':<10}{text}" for text in told]
 

@@ -61,8 +61,12 @@ std::string stacks_now(const TraceSettings& settings) {
     }
     std::ranges::sort(samples, {}, &StackSample::thread);
     std::string text;
-    const auto add = [&text](pid_t thread, const std::string& more) {
-        if (text.size() > most_bytes) return;
+    std::size_t left_out = 0;
+    const auto add = [&](pid_t thread, const std::string& more) {
+        if (text.size() > most_bytes) {
+            ++left_out;
+            return;
+        }
         text.append(text.empty() ? ",\"stacks\":[" : ",")
             .append("{\"thread\":")
             .append(std::to_string(thread));
@@ -73,7 +77,10 @@ std::string stacks_now(const TraceSettings& settings) {
         add(one.thread, one.cut ? stack + ",\"cut\":1" : stack);
     }
     for (const pid_t thread : unread) add(thread, {});
-    return text.empty() ? text : text + "]";
+    if (text.empty()) return text;
+    text += "]";
+    if (left_out) text.append(",\"left_out\":").append(std::to_string(left_out));
+    return text;
 }
 
 }  // namespace dftrace

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jsonschema
 import pytest
 from analysis.lines.made_programs import MODULE, Program, Thread, write_job
-from analysis.lines.made_stacks import Called
+from analysis.lines.made_stacks import Called, MadeStacks
 from safety.commands import invoke
 
 from dftrace_ai.analysis.why import Verdict, verdict_lines, why
@@ -273,6 +273,26 @@ def test_without_samples_nothing_is_told_but_how_to_have_them(tmp_path: Path) ->
     verdict = why([tmp_path])
     assert (verdict.lines, verdict.findings[0].lines) == ((), ())
     assert NO_SAMPLES in " ".join(invoke("why", tmp_path, "--lines").out.split())
+
+
+def test_of_too_few_steps_it_is_said_that_no_line_is_told(tmp_path: Path) -> None:
+    Program(loop=[(15, 1, [at("on_step_end", 70)])], steps=2).write(tmp_path)
+    done = " ".join(invoke("why", tmp_path, "--lines").out.split())
+    assert done.endswith("no lines are told: 1 steady step, at least 3 are needed")
+    assert "hold no samples" not in done
+
+
+def test_samples_of_which_none_can_be_read_are_told(tmp_path: Path) -> None:
+    line = MadeStacks.line
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MadeStacks, "line", lambda *of: line(*of[:3], {**of[3], "data": 5}))
+        Program(loop=[(15, 1, [at("on_step_end", 70)])], steps=20).write(tmp_path)
+    done = " ".join(invoke("why", tmp_path, "--lines").out.split())
+    assert done.endswith("lines of samples that cannot be read")
+    assert "hold no samples" not in done
+    done = " ".join(invoke("summary", tmp_path, "--by", "line").out.split())
+    assert "none of the samples of Python's stacks that these traces hold can be read" in done
+    assert "hold no samples" not in done
 
 
 def test_a_comparison_names_the_line_that_grew(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import RunScript, Traced
@@ -46,6 +47,25 @@ def test_dumps_add_up_to_every_event_once(traced: Traced) -> None:
     assert [e.user["reason"] for e in rec.trace.named("dump")] == ["after 0", "after 1", "after 2"]
     # Open at each dump, and ended since: told once, with its duration.
     assert [event.ph for event in rec.trace.named("train")] == ["X"] * 3
+
+
+def test_a_dump_counts_the_threads_whose_stacks_have_no_room(traced: Traced) -> None:
+    stay = threading.Event()
+    long = "f" * 400
+    there: dict[str, Any] = {"stay": stay}
+    exec(f"def {long}(n): return {long}(n - 1) if n else stay.wait()", there)
+    threads = [threading.Thread(target=there[long], args=(95,)) for _ in range(20)]
+    with traced(flight_recorder=True) as rec:
+        span(0)
+        for thread in threads:
+            thread.start()
+        dftrace_ai.dump()
+        stay.set()
+        for thread in threads:
+            thread.join()
+    dump = rec.trace.one("dump").user
+    assert 1 < len(dump["stacks"]) < 20
+    assert len(dump["stacks"]) + dump["left_out"] >= 21
 
 
 def test_the_seconds_bound_leaves_out_what_is_older(run_script: RunScript) -> None:
