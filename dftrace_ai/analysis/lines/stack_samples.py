@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 OWN_CODE: Final = 0
 """As `scriptId` has it: the program's own code, and not that of a library."""
 
+BOOTSTRAP: Final = "<module> (<string>:1)"
+"""What a spawned process of multiprocessing stands in; no line of anybody's program."""
+
 NO_STACK: Final = -1
 NOT_KNOWN: Final = -1
 
@@ -351,7 +354,9 @@ class StackReader:
                 # A name of a file may have brackets of its own.
                 shorter = written.removesuffix(place)
                 name = shorter if shorter != written else written.rpartition(" (")[0]
-            function = self._functions[key] = Function(name or written, file, library != OWN_CODE)
+            function = self._functions[key] = Function(
+                name or written, file, library != OWN_CODE or written == BOOTSTRAP
+            )
         return function, line
 
 

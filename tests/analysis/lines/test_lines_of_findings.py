@@ -20,6 +20,7 @@ SCHEMAS = Path(__file__).parents[3] / "schemas"
 SCHEMA = json.loads((SCHEMAS / "why.schema.json").read_text("utf-8"))
 SPIN: Called = ("spin", "train.py", 9)
 NORM: Called = ("Tensor.norm", "torch/_tensor.py", 0, True)
+SPAWN: Called = ("spawn_main", "multiprocessing/spawn.py", 0, True)
 
 
 def at(name: str, line: int, file: str = "train.py") -> Called:
@@ -165,6 +166,11 @@ SILENT = {
     ),
     "lines of the loop": (
         Program(top=[MODULE], loop=[(5, 1, [at(f"f{n}", n)]) for n in range(4)]),
+        "not-annotated",
+        "no function of the program holds half of it",
+    ),
+    "what has spawned the process": (
+        Program(top=[at(MODULE[0], 1, "<string>"), SPAWN], loop=[(15, 1, [])]),
         "not-annotated",
         "no function of the program holds half of it",
     ),
