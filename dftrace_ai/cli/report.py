@@ -72,6 +72,8 @@ def command(
         check_plots(plots)
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress(), readers:
+        if page is not None:
+            check_page(page, [trace.path for trace in reading.traces], force=force)
         spread = readers.of(reading.traces)
         shown_run = ShownRun(reading.paths, limits, traces=reading.traces, spread=spread)
         figures = shown_run.figures

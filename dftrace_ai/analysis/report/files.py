@@ -24,11 +24,17 @@ HEAD_BYTES: Final = 4096
 NO_FOLDER: Final = "there is no such directory"
 
 
-def check_page(path: Path, *, force: bool = False) -> None:
-    """Hold, before anybody works for it, that a page can be written; by force over any file."""
+def check_page(path: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
+    """Hold, before anybody works for it, that a page can be written; by force over any file.
+
+    What is read for it, the `inputs`, is never replaced.
+    """
     if path.is_dir():
         raise DftraceError(f"{quoted(str(path))}: cannot be written: it is a directory")
     _check(path, PAGE_MARK, force=force)
+    real = os.path.realpath(path)
+    if any(os.path.realpath(one) == real for one in inputs):
+        raise DftraceError(f"{quoted(str(path))}: is read for the report; choose another place")
     folder = path.parent
     if not folder.is_dir():
         raise DftraceError(f"{quoted(str(path))}: cannot be written: {NO_FOLDER}")

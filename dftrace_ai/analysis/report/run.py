@@ -354,7 +354,7 @@ class Run:
 
         Args:
             path: of the page. A report that has the name is replaced.
-            force: replace whatever has the name.
+            force: replace whatever has the name, but for a trace that is read.
 
         Returns:
             The path.
@@ -364,7 +364,7 @@ class Run:
             TraceError: the traces cannot be read.
         """
         target = Path(path)
-        check_page(target, force=force)
+        check_page(target, [trace.path for trace in self.traces], force=force)
         write_report(target, page_of(self.figures), force=force)
         return target
 

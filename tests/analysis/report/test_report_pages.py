@@ -506,6 +506,19 @@ def test_only_a_report_is_replaced(pages: dict[str, Path], tmp_path: Path) -> No
     ]
 
 
+def test_no_force_replaces_a_trace_that_is_read(tmp_path: Path) -> None:
+    trace, link = tmp_path / "t.pfw.gz", tmp_path / "link"
+    small_trace().write(trace)
+    link.symlink_to(tmp_path)
+    before = trace.read_bytes()
+    for paths, out in ((trace, trace), (tmp_path, trace), (trace, link / trace.name)):
+        done = invoke("report", paths, "-o", out, "--force")
+        assert (done.status, "is read for the report" in done.err) == (2, True)
+    with pytest.raises(DftraceError, match="choose another place"):
+        Run(trace).report(trace, force=True)
+    assert trace.read_bytes() == before
+
+
 def test_no_force_replaces_what_others_write_to(tmp_path: Path) -> None:
     traces, pipe, link = (tmp_path / name for name in ("t.pfw.gz", "pipe", "link"))
     small_trace().write(traces)
