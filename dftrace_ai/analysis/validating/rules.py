@@ -279,8 +279,8 @@ class Rules:
                 what = "stands twice" if node.id in known else f"lies in {node.parent}, not there"
                 self.fault(number, f"the frame {node.id} {what}")
             known.add(node.id)
-        if unknown := next((one for one in samples if one not in known), None):
-            self.fault(number, f"a sample of the frame {unknown}, which is not there")
+        if unknown := [one for one in samples if one not in known]:
+            self.fault(number, f"a sample of the frame {unknown[0]}, which is not there")
 
     def _count_anyway(self, line: bytes) -> None:
         """Count a faulty line as what it says it is, so that the counts do not fail as well."""

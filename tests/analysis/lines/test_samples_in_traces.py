@@ -90,6 +90,7 @@ def test_an_index_says_what_the_lines_do(job: Path, tmp_path: Path) -> None:
         (('"name":"Profile"', '"name":"Profiles"'), "Profiles"),
         (('"parent":1,', '"parent":9,'), "the frame 2 lies in 9, not there"),
         (('"samples":[2,3', '"samples":[2,7'), "a sample of the frame 7, which is not there"),
+        (('"samples":[2,3', '"samples":[2,0'), "a sample of the frame 0, which is not there"),
         (('"cut":[0,0', '"cut":[0'), "samples, timeDeltas, cpu and cut are not of one length"),
         (('"samples":[2,3', '"samples":[2,null'), "args.data"),
         (('"scriptId":1', '"scriptId":4'), "args.data"),
