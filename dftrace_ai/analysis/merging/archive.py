@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai._reader import Rewriting
 from dftrace_ai.analysis.converting.placing import ConvertedFile
+from dftrace_ai.analysis.merging.file_lines import Change, FileLines, Shown
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.errors import DftraceError, TraceError, readable
 from dftrace_ai.trace_format.file_names import SUFFIX_OF
@@ -44,20 +45,26 @@ def write_archive(
     shown: Gathered, path: Path, name: str, notes: list[str]
 ) -> tuple[list[ConvertedFile], list[str]]:
     """Write what is shown as an archive, which will have this name."""
-    # What could not be read of traces that are written anew is added to `notes`.
+    # What could not be read of traces is added to `notes`: one that is not whole, for which
+    # Perfetto refuses the archive, is written anew without it, and one without an event left out.
     #
     # Returns:
     #     The file, and what is to be told of it.
     #
     # Raises:
-    #     DftraceError: a part is shown, which only one file can have.
+    #     DftraceError: a part is shown, which only one file can have; or there is no event.
     if shown.window or shown.steps_only:
         raise DftraceError(
             "an archive holds traces as they are: without --archive steps and collectives, a part "
             "of the time, and what is more than a viewer takes can be chosen; with it --ranks and "
             "--all"
         )
-    members = _members([file for file in shown.files if not file.file.copy], shown.times)
+    own = [file for file in shown.files if not file.file.copy]
+    faulty, empty = _not_whole(shown, own)
+    notes += [f"{file}: has no event, and is left out" for file in empty]
+    members = _members([file for file in own if file not in empty], shown.times, faulty)
+    if not members:
+        raise DftraceError("no trace has an event, so there is no archive to write")
     first = min(members, key=lambda one: one.begin_ns)
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         attributes = {
@@ -80,12 +87,16 @@ def write_archive(
                 with readable(one.trace), one.trace.file.opened() as raw:
                     _add(tar, one.name, raw)
     told = ["an archive is for Perfetto 58 and newer; earlier ones do not go by its manifest"]
-    if count := sum(one.is_anew for one in members):
+    if count := sum(one.is_anew and one.trace not in faulty for one in members):
         told.append(
             f"times of {counted(count, 'trace')} are written anew: by one shift for each, which "
             "is what an archive has, their clocks would lie apart"
         )
-    if len(members) < len(shown.files):
+    if faulty:
+        told.append(
+            f"{counted(len(faulty), 'trace')} written anew: for what it lacks all would be refused"
+        )
+    if len(own) < len(shown.files):
         told.append("traces of other forms are not in an archive")
     return [ConvertedFile(name, None, 0, path.stat().st_size)], told
 
@@ -100,8 +111,25 @@ class _Member(NamedTuple):
     begin_ns: int  # then
 
 
-def _members(files: list[Trace], times: ShownTimes) -> list[_Member]:
-    shifts = {file.path: _one_shift(file, times.pieces(file)) for file in files}
+def _not_whole(shown: Gathered, files: list[Trace]) -> tuple[list[Trace], list[Trace]]:
+    """Return the traces of which something cannot be read, and those without an event."""
+    faulty, empty = [], []
+    for file in files:
+        lines = FileLines(file, Change([]), Shown())
+        for _ in lines.pieces(first=True):
+            pass
+        if not lines.lines:
+            empty.append(file)
+        elif lines.notes:
+            faulty.append(file)
+    return faulty, empty
+
+
+def _members(files: list[Trace], times: ShownTimes, faulty: list[Trace]) -> list[_Member]:
+    shifts = {
+        file.path: None if file in faulty else _one_shift(file, times.pieces(file))
+        for file in files
+    }
     names = _names(files, {file.path for file in files if shifts[file.path] is None})
     return [
         _Member(

@@ -216,6 +216,38 @@ def test_a_file_for_each_host_and_an_archive(job: Path, tmp_path: Path) -> None:
         merge(open_traces([job]).files, tmp_path / "b.tar", split=True, archive=True)
 
 
+def test_an_archive_holds_no_trace_for_which_all_are_refused(job: Path, tmp_path: Path) -> None:
+    """Perfetto refuses the whole archive for one member that is cut, empty or not of JSON."""
+    inside, out = tmp_path / "in", tmp_path / "all.tar"
+    inside.mkdir()
+    whole, cut, empty, odd = sorted(job.iterdir())[:4]
+    (inside / whole.name).write_bytes(whole.read_bytes())
+    (inside / cut.name).write_bytes(cut.read_bytes()[:-20])
+    (inside / empty.name).write_bytes(b"")
+    text = gzip.decompress(odd.read_bytes())
+    text = re.sub(rb'"ts":[0-9.]+,', b'"ts":NaN,', text, count=1)
+    (inside / odd.name).write_bytes(gzip.compress(text))
+    done = invoke("merge", inside, "-o", out, "--archive")
+    assert done.status == 1
+    for path, part in ((cut, "torn"), (empty, "left out"), (odd, "left out: 1")):
+        assert any(path.name in line and part in line for line in done.err.splitlines())
+    assert "2 traces written anew" in done.err
+    (tmp_path / "m").mkdir()
+    with tarfile.open(out) as tar:
+        tar.extractall(tmp_path / "m", filter="data")
+    members = sorted((tmp_path / "m").glob("rank*"))
+    assert len(members) == 3
+    assert whole.read_bytes() in [path.read_bytes() for path in members]
+    for path in members:
+        lines = gzip.decompress(path.read_bytes()).splitlines()
+        assert sum(b'"name":"forward"' in line for line in lines) > STEPS // 2
+        assert b"NaN" not in b"".join(lines)
+        assert engine.view(path).answer.clean
+    (inside / whole.name).write_bytes(b"")
+    done = invoke("merge", inside / whole.name, "-o", tmp_path / "b.tar", "--archive")
+    assert (done.status, (tmp_path / "b.tar").exists()) == (2, False)
+
+
 def test_an_archive_of_clocks_that_drift_has_times_written_anew(tmp_path: Path) -> None:
     """By one shift for each they would lie apart at both ends of the run, which a tar cannot say."""
     made, out = tmp_path / "made", tmp_path / "all.tar"
