@@ -51,7 +51,10 @@ def _hook_into_multiprocessing() -> None:
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         util.register_after_fork(_witness, _end_with_worker)
-        if util.sys.modules["multiprocessing.process"].parent_process() is not None:
+        process = util.sys.modules["multiprocessing.process"]
+        # A spawned one imports the program before it knows its parent, and calls nothing back.
+        is_child = process.parent_process() is not None
+        if is_child or getattr(process.current_process(), "_inheriting", False):
             _end_with_worker(_witness)
 
 

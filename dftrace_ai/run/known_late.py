@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # What the run that is on has been told late, and how to give the watching up.
 _told = ""
 _told_rank: RankInfo | None = None
+_parents_rank: RankInfo | None = None
 _watching: list[Callable[[], None]] = []
 
 
@@ -40,8 +41,8 @@ def late_layout(run: Run) -> str:
 
 def _watch(run: Run) -> None:
     """Have what becomes known from now on written down."""
-    global _told, _told_rank
-    _told, _told_rank = "", None
+    global _told, _told_rank, _parents_rank
+    _told, _told_rank, _parents_rank = "", None, None
     if run._settings is None:
         return
     if not run._settings["rank_given"]:
@@ -150,13 +151,16 @@ def _know_place(found: RankInfo) -> None:
 def _give_up(run: Run) -> None:
     if run._settings is not None and not run._settings["layout_given"] and run._number:
         _tell()
+    # Behind its records, of which a child may have none: a rank of its own would have come first.
+    if _parents_rank is not None and _told_rank is None:
+        _know_place(_parents_rank)
     while _watching:
         _watching.pop()()
 
 
 def _leave_to_parent(_: Run) -> None:
-    global _told_rank
-    _told_rank = None
+    global _told_rank, _parents_rank
+    _told_rank, _parents_rank = None, _told_rank or _parents_rank
 
 
 register(Hook("the place among the ranks", _watch, _give_up, _leave_to_parent))

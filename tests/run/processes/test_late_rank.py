@@ -180,6 +180,54 @@ def test_ranks_that_no_launcher_tells(tmp_path: Path) -> None:
     assert b" \xc2\xb7 worker" not in merged.read_bytes()
 
 
+# Ranks that are spawned, where the program is imported before the child is one; one is terminated
+# when it is leaving already, as torch terminates the others of one that has failed.
+SPAWNED = """
+import atexit, multiprocessing, os, signal, sys
+import dftrace_ai
+from dftrace_ai import ai
+
+
+def load():
+    with ai.data.item:
+        pass
+
+
+def work(rank):
+    import torch.distributed as dist
+
+    atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+    with ai.compute.forward:
+        pass
+    worker = multiprocessing.get_context("fork").Process(target=load)
+    worker.start()
+    worker.join()
+    sys.exit(5)
+
+
+if __name__ == "__main__":
+    dftrace_ai.initialize(log_file="out/t")
+    ranks = [multiprocessing.get_context("spawn").Process(target=work, args=(i,)) for i in range(2)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+    assert [one.exitcode for one in ranks] == [-signal.SIGTERM] * 2
+"""
+
+
+def test_spawned_ranks_that_are_terminated_on_their_way_out(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(SPAWNED)
+    line = [sys.executable, "train.py"]
+    subprocess.run(line, cwd=tmp_path, env=clean_environment(), check=True, timeout=300)
+    # Each rank, and the worker that it has forked.
+    assert sorted(_ranks(tmp_path / "out")) == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    told = "ended: rank 0 by exit status 5; rank 1 by exit status 5\n"
+    assert told in invoke("info", tmp_path / "out").err
+
+
 EXITS = """
 import os, sys
 import dftrace_ai
