@@ -457,7 +457,8 @@ def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]
 def _know_places(files: Sequence[Trace]) -> None:
     """Have all parts say which rank they are of where the last one alone knows it."""
     last = files[-1].said
-    for trace in files[:-1] if last.rank is not None else ():
+    is_known = last.rank is not None and last.process_start is not None
+    for trace in files[:-1] if is_known else ():
         said = trace.said
         same = (said.run, said.pid, said.process_start) == (last.run, last.pid, last.process_start)
         if same and said.rank != last.rank:
