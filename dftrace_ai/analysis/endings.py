@@ -67,17 +67,32 @@ class _End(NamedTuple):
         return f"{self.who} killed, or by os._exit{f' ({told[0]})' if told else ''}"
 
 
-def early_ends(owners: Owners) -> list[str]:
-    """Return which processes did not end in order, those left out that work for others.
+def ends_early(owner: Owner) -> bool:
+    """Return whether a process did not end in order: its last step may be a broken one."""
+    footer = owner.files[-1].end.footer
+    return footer is not None and _End(owner, footer).is_early
 
-    Ranks that had left before, as by ``sys.exit``, come first: the others waited for them.
-    """
-    ends = [
+
+def breaks_off(owners: Owners) -> bool:
+    """Return whether a rank did not end in order: the last step that all have may be broken."""
+    return any(one.is_early and one.owner.header.rank is not None for one in _ends(owners))
+
+
+def _ends(owners: Owners) -> list[_End]:
+    return [
         _End(owner, footer)
         for owner in owners.all
         if owner.is_last and owners.employer(owner) is None
         if (footer := owner.files[-1].end.footer) is not None
     ]
+
+
+def early_ends(owners: Owners) -> list[str]:
+    """Return which processes did not end in order, those left out that work for others.
+
+    Ranks that had left before, as by ``sys.exit``, come first: the others waited for them.
+    """
+    ends = _ends(owners)
     early = sorted((one for one in ends if one.is_early), key=lambda one: not one.has_status)
     if not early:
         return []

@@ -23,7 +23,8 @@ class Late:
     kind: Kind  # what it is
     turn: Turn  # all the time, since a step, in bursts, or by turns
     severity: Severity  # how much it costs, by the limits
-    cost: float  # that, of the time; of what began at a step, from there on
+    # That, of the time; of what began at a step, from there on, and without one that is told once.
+    cost: float
     low: float  # the lower end of its 95 % interval
     without: float  # how many times as long it takes with as without it
     # How much longer they work in a step, the median; of pauses in those, of bursts the mean of

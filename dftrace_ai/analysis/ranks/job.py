@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.endings import ends_told, fewer_steps
+from dftrace_ai.analysis.endings import breaks_off, ends_told, fewer_steps
 from dftrace_ai.analysis.executors.lots import Piece
 from dftrace_ai.analysis.ranks.kept import Kept, read_kept, write_kept
 from dftrace_ai.analysis.ranks.measured import layout_of, partial_of
@@ -125,9 +125,17 @@ class RanksOfJob:
     ranks: tuple[RankPartial, ...]  # what each says, by its number
     missing: tuple[int, ...] = ()  # numbers of ranks that the job has and that no trace is of
     notes: tuple[str, ...] = ()  # what is to be told of the files, one line each
+    # A rank did not end in order: in the last step that all have others may have waited for it.
+    breaks_off: bool = False
 
     @classmethod
-    def of(cls, partials: Iterable[RankPartial], notes: Iterable[str] = ()) -> RanksOfJob:
+    def of(
+        cls,
+        partials: Iterable[RankPartial],
+        notes: Iterable[str] = (),
+        *,
+        breaks_off: bool = False,
+    ) -> RanksOfJob:
         """Put ranks together, in any order; of two runs, or one there twice, is a TraceError."""
         given = sorted(partials, key=lambda one: one.place.rank)
         _check(given)
@@ -141,7 +149,7 @@ class RanksOfJob:
         world = max((one.place.world_size or 0 for one in ranks), default=0)
         missing = tuple(rank for rank in range(min(world, MOST_RANKS)) if rank not in seen)
         told = (note for one in ranks for note in one.notes)
-        return cls(tuple(ranks), missing, tuple(dict.fromkeys((*sorted(notes), *told))))
+        return cls(tuple(ranks), missing, tuple(dict.fromkeys((*sorted(notes), *told))), breaks_off)
 
     @property
     def common(self) -> Integers:
@@ -310,7 +318,7 @@ class _Reading:
             notes.append(f"{told} with steps and no rank: left out")
         if not ranks:
             raise TraceError(f"no rank: {self._why_none()}")
-        return RanksOfJob.of(ranks, notes)
+        return RanksOfJob.of(ranks, notes, breaks_off=breaks_off(self._traces.owners))
 
     def _why_none(self) -> str:
         """Return why nothing that was read is what a rank says."""

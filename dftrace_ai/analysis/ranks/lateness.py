@@ -7,6 +7,7 @@ clock alone. Who is late has the most of it, and the least waiting.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -334,7 +335,8 @@ class _Rules:
         """Add who is late as a rule, of whom it is told by how much and who is last, by step."""
         work = self.work
         first = onset_of(excess)
-        steps = slice(first, None)
+        # What held up a single step is told by itself, and hides nothing of the others.
+        steps = (np.arange(len(work)) >= first) & ~self._single
         if not work.is_waited_for(steps):
             self.unwaited = True
             return
@@ -361,8 +363,11 @@ class _Rules:
             since=int(work.numbers[first]) if first else None,
             last_share=round(float(last[steps].mean()), 6),
         )
-        where = Where(work, late, np.arange(len(work)) >= first)
-        self._drafts.append(_Draft(one, where, slight=is_note or (severe is None and not is_info)))
+        self._drafts.append(
+            _Draft(
+                one, Where(work, late, steps), slight=is_note or (severe is None and not is_info)
+            )
+        )
 
     def _crowd(self, ranks: Integers) -> _Crowd | None:
         """Return the host of some ranks that has most ranks for a processor, if that is several."""
@@ -473,8 +478,9 @@ class _Rules:
             return "warning"
         return severe
 
-    def _once(self) -> None:
-        """Add who held up a single step, or two; more are bursts."""
+    @cached_property
+    def _single(self) -> Integers:
+        """A single step that is far longer than the others, or two, as a mask."""
         work = self.work
         usual = low_median(work.time_ns)
         excess = work.time_ns - usual
@@ -482,13 +488,23 @@ class _Rules:
         # Others that are a little long do not hide one that is more than all of them.
         alike = long & (excess >= MOST_OF_IT * excess.max(initial=0))
         if not 0 < alike.sum() < FEWEST_PAUSES or _part(excess * long, alike) < MOST_OF_IT:
-            return
+            return np.zeros(len(work), bool)
         straggle = work.straggle_ns
         worst = int(np.where(alike, straggle, -1).argmax())
-        late, this = np.arange(work.ranks) == work.last[worst], np.arange(len(work)) == worst
+        this = np.arange(len(work)) == worst
         if straggle[worst] < MOST_OF_IT * excess[worst] or not work.is_waited_for(this):
+            return np.zeros(len(work), bool)
+        its: Integers = alike & (work.last == work.last[worst])
+        return its
+
+    def _once(self) -> None:
+        """Add who held up a single step, or two; more are bursts."""
+        work, its = self.work, self._single
+        if not its.any():
             return
-        its = alike & late[work.last]
+        straggle = work.straggle_ns
+        worst = int(np.where(its, straggle, -1).argmax())
+        late, this = np.arange(work.ranks) == work.last[worst], np.arange(len(work)) == worst
         own = work.own_ns[:, its]
         saved = own.max(axis=0) - own.max(axis=0, where=~late[:, None], initial=0)
         cost = Share(work.of_time(saved.sum() / max(work.time_ns.sum(), 1)), 0.0, 0.0)

@@ -110,6 +110,8 @@ class OwnWork:
         steady = (
             steady_times(time, np.zeros(len(time), bool)).mask if len(time) else np.zeros(0, bool)
         )
+        # Who waits for one that is gone is not kept waiting by who is slow.
+        steady[-1:] &= not job.breaks_off
         own = np.empty((len(job.ranks), int(steady.sum())), np.int64)
         # Each is let go as soon as it is copied: together they are as large as this.
         blocks.reverse()
@@ -191,7 +193,7 @@ class OwnWork:
         count = self.excess_ns.size
         return unit * sqrt(squares * count - total * total) / count
 
-    def cost_of(self, late: Integers, steps: slice = slice(None)) -> Share:
+    def cost_of(self, late: Integers, steps: Integers | slice = slice(None)) -> Share:
         """Return what ranks, a mask, cost of the time, against the slowest of the others."""
         chosen = self.own_ns[:, steps]
         without = chosen.max(axis=0, where=~late[:, None], initial=0)
@@ -206,7 +208,7 @@ class OwnWork:
             lost = (lost * (most / lost.sum())).astype(np.int64)
         return self.share_of(lost, steps)
 
-    def share_of(self, lost_ns: Integers, steps: slice = slice(None)) -> Share:
+    def share_of(self, lost_ns: Integers, steps: Integers | slice = slice(None)) -> Share:
         """Return which part of the time steps lost; what lies between them counts as time."""
         found = share_of(lost_ns, self.time_ns[steps])
         return Share(*map(self.of_time, found))

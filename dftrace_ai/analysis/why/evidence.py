@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.endings import ends_early
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.robust_statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
@@ -166,6 +167,8 @@ class Evidence:
         bound = max(self.slow_ns, self.steady.median_ns + self.bound_ns("slow-step-ms"))
         found = self.time > bound
         found[: self.steady.warm_up] = False
+        # A last step that broke is not slow.
+        found[-1] &= not ends_early(self.rank.process.owner)
         found &= ~self.beginnings.members
         found[found] = self._calmed(np.flatnonzero(found)) > bound
         few = found.sum() <= max(2, 0.02 * len(self.steps))

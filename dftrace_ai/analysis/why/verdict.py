@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.endings import ends_told, fewer_steps, quiet_end
+from dftrace_ai.analysis.endings import breaks_off, ends_told, fewer_steps, quiet_end
 from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
@@ -101,8 +101,7 @@ def judge_traces(
         for part in made_elsewhere(job, partial(judged_of, limits=limits), spread):
             judged.merge(part)
     verdict = verdict_of(judged.ranks, judged.others, traces, job.facts, limits)
-    told = () if spread is None else tuple(spread.left_out)
-    return replace(verdict, notes=(*told, *verdict.notes))
+    return replace(verdict, notes=(*(spread.left_out if spread else ()), *verdict.notes))
 
 
 def verdict_of(
@@ -162,6 +161,7 @@ class _JudgedJob:
         self.has_loader = any(rank.signs.loader for rank in self.ranks)
         self._waits = any(rank.signs.waits for rank in self.ranks)
         self._others_have_items = others.items
+        self.breaks_off = len(self.ranks) > 1 and breaks_off(traces.owners)
         self._of_host = Counter(rank.host for rank in self.ranks)
 
     def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> _Of:
@@ -433,8 +433,8 @@ def _is_in_no_span(late: Finding) -> bool:
 
 def _with_line(late: Finding, said: Mapping[int | None, Finding]) -> Finding:
     """Return who is late with the line in which that is in no span, where it alone has none."""
-    other = said.get(late.rank) if _is_in_no_span(late) and not late.lines else None
-    return late if other is None else replace(late, lines=other.lines)
+    other = None if late.lines or late.cause == "once" else said.get(late.rank)
+    return late if other is None or not _is_in_no_span(late) else replace(late, lines=other.lines)
 
 
 def _waits(finding: Finding) -> bool:
@@ -459,7 +459,7 @@ def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> _LateRanks:
     from dftrace_ai.analysis.ranks.lateness import lateness_of
     from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
 
-    together = RanksOfJob.of(partials)
+    together = RanksOfJob.of(partials, breaks_off=job.breaks_off)
     lateness = lateness_of(together, scores=False)
     if lateness.abstains:
         of_few = lateness.abstains == "few steps"
@@ -538,9 +538,9 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
 def _line_of(
     number: int, late: RankFinding, judged: Mapping[int, JudgedSteps]
 ) -> tuple[tuple[FindingLine, ...], str]:
-    """Return the line of a late rank, and what to try next where it alone is there."""
+    """Return the line of a late rank in most steps, and what to try where it alone is there."""
     functions = {of: one.functions for of, one in judged.items()}
-    if not late.ranks or not any(functions.values()):
+    if not late.ranks or late.turn == "once" or not any(functions.values()):
         return (), ""
     # Late: most traces hold no samples of stacks.
     from dftrace_ai.analysis.why.carriers import line_of_late_rank

@@ -229,6 +229,16 @@ def test_a_process_that_was_not_let_run_is_told(tmp_path: Path) -> None:
     )
 
 
+def test_a_line_of_all_steps_does_not_stand_for_one(tmp_path: Path) -> None:
+    programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31)])]) for _ in range(2)]
+    programs[1].loop = [*programs[1].loop, (20, 1, [at("encode", 42, "data.py")])]
+    programs[1].at = {60: (8000, 1, [at("rest", 50)])}
+    found = why([write_job(tmp_path, programs)]).findings
+    lines = {one.cause: [line.text for line in one.lines] for one in found}
+    assert "encode (data.py:42)" in lines["worker"][0]
+    assert not any("encode" in text for text in lines["once"])
+
+
 @pytest.mark.parametrize("helper", [[], [SPIN]], ids=["by itself", "in a helper of all"])
 def test_what_a_late_rank_does_longer_is_named(helper: list[Called], tmp_path: Path) -> None:
     programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31), *helper])]) for _ in range(4)]

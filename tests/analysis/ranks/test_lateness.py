@@ -289,6 +289,15 @@ def test_a_rank_that_is_late_once_is_told_with_its_step(times: int) -> None:
     # Beside one that is late all the time; and of nobody, where all are late together.
     job.own[BACKWARD][2] += 0.4 * STEP
     assert [one.kind for one in lateness_of(job.job()).found] == ["worker", "once"]
+    # The step of the one hides nothing of what it does in every other.
+    job.own[OPTIMIZER][5, steps[0]] += 400 * STEP
+    job.own[FORWARD][5] += 0.6 * STEP
+    job.own[BACKWARD][2] -= 0.4 * STEP
+    worker, once = lateness_of(job.job()).found
+    assert (worker.kind, worker.names[0].name) == ("worker", FORWARD)
+    assert worker.names[0].ns == pytest.approx(worker.late_ns, rel=0.1)
+    assert worker.cost == pytest.approx(0.6 / 1.6, rel=0.2)
+    assert (once.kind, once.names[0].name) == ("once", OPTIMIZER)
     job = made(8)
     job.own[OPTIMIZER][:, 90] += 6 * STEP
     assert lateness_of(job.job()).found == ()

@@ -24,9 +24,19 @@ Plant = Callable[[int, int], dict[str, float]]
 
 
 def synchronous(
-    folder: Path, ranks: int, plant: Plant, *, wait: bool = True, comm: float = 1, steps: int = 80
+    folder: Path,
+    ranks: int,
+    plant: Plant,
+    *,
+    wait: bool = True,
+    comm: float = 1,
+    steps: int = 80,
+    gone: int | None = None,
 ) -> Path:
-    """Steps of ranks that all leave their all_reduce when the last has come, if they wait at all."""
+    """Steps of ranks that all leave their all_reduce when the last has come, if they wait at all.
+
+    One that is `gone` exits in the last step, in which the others wait for 2 s and give up.
+    """
     own = [
         [
             {
@@ -49,10 +59,12 @@ def synchronous(
                     trace.span(name, cat, now, int(ms * MS), step=step)
                 now += int(ms * MS)
             at = begin + int((longest + comm) * MS) if wait else now + 4 * MS
+            if gone not in {None, rank} and step == steps - 1:
+                at += 2000 * MS
             trace.span("all_reduce", "comm", now, at - now, step=step)
             trace.span("step", "pipeline", begin, at - begin, step=step)
             at += MS // 10
-        trace.footer()
+        trace.footer(**({} if gone is None else {"ended": "exit", "exit_status": 7}))
         trace.write(folder / f"t-host-{4000 + rank}.pfw.gz")
     return folder
 
@@ -167,6 +179,15 @@ def test_what_one_rank_held_up_once_is_told_once(tmp_path: Path) -> None:
     assert first.what.startswith("Rank 2 kept the others waiting once, in step 50, for 312 ms;")
     assert [(one.rank, one.part) for one in first.late_ranks] == [(2, "forward")]
     assert not any(one.kind == "slow-step" for one in verdict.of_some_ranks)
+
+
+def test_a_step_in_which_a_rank_was_gone_is_not_judged(tmp_path: Path) -> None:
+    verdict = why(synchronous(tmp_path, 2, late(1, forward=26), gone=1))
+    found = (*verdict.findings, *verdict.of_some_ranks)
+    assert [(one.kind, one.cause, one.ranks) for one in found] == [("late-rank", "worker", (1,))]
+    (told,) = ranks([tmp_path]).findings
+    assert (told.kind, told.ranks, told.severity) == ("worker", (1,), "critical")
+    assert told.cost == pytest.approx(20 / 37, rel=0.05)
 
 
 @pytest.mark.parametrize("plant", [late(2, forward=30), late()])
