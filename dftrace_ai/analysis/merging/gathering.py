@@ -17,7 +17,7 @@ from dftrace_ai.analysis.merging.shown_times import ShownTimes, shown_base_us
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.index_line import recorded
 from dftrace_ai.analysis.reading.time_window import TimeWindow
-from dftrace_ai.errors import DftraceError, TraceError, needs_numpy
+from dftrace_ai.errors import DftraceError, TraceError, needs_numpy, readable
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -188,7 +188,10 @@ def _joined(
     if len({one.said.rank for one in own} - {None}) < 2 or (asked.arrows == 0 and not measures):
         return None
     explicit = bool(asked.arrows) or asked.error_ns is not None or spread is not None
-    size = sum(one.file.content.stat().st_size for one in own)
+    size = 0
+    for one in own:
+        with readable(one):
+            size += one.file.content.stat().st_size
     joined, why = None, ""
     if size > asked.most_bytes and not explicit:
         why = f"traces are larger than {asked.most_bytes >> 20} MiB"

@@ -289,6 +289,22 @@ def test_what_stands_there_stays_and_the_output_is_no_input(job: Path, tmp_path:
     assert not [path for path in inside.iterdir() if path.name.startswith(".")]
 
 
+def test_a_trace_that_is_gone_is_named_and_not_the_output(job: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    for path in sorted(job.iterdir())[:3]:
+        (inside / path.name).write_bytes(path.read_bytes())
+    for arrows in (None, 0):
+        traces = open_traces([inside]).files
+        gone = traces[-1].path
+        assert [trace.said.rank for trace in traces if trace.end] == [0, 1, 2]
+        whole = gone.read_bytes()
+        gone.unlink()
+        with pytest.raises(TraceError, match=re.escape(gone.name)):
+            merge(traces, tmp_path / "all.pfw.gz", Asked(arrows=arrows))
+        gone.write_bytes(whole)
+
+
 def test_hostile_files_leave_a_trace_that_opens(tmp_path: Path) -> None:
     """Cut, foreign, with members in another order and texts that look like members."""
     good = TraceLines(100, rank=0, world_size=3)
