@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 142_000,
-    "python": 104_000,
-    "tests": 108_000,
-    "of_one_neighbour": 52,
-    "untyped": 110,
-    "inner_docstrings": 2_900,
+    "product": 139_306,
+    "python": 101_937,
+    "tests": 105_424,
+    "of_one_neighbour": 42,
+    "untyped": 86,
+    "inner_docstrings": 2_490,
 }
 FEWEST_COMMENTS = 2_000
 

@@ -124,10 +124,12 @@ def test_what_is_no_python_is_told_of_as_well(tmp_path: Path) -> None:
     done = ran((*TELLING, "-o", "my out", "--", "sh", "-c", ends), env, tmp_path)
     assert done.returncode == -signal.SIGKILL
     # Of two programs that one is told of which failed, and the commands are typed as they stand.
-    *_, head, ended, step, _, _, last = done.stderr.splitlines()
-    assert head.startswith("dftrace: INPUT-BOUND")
-    assert ended == "  ended     the program by an exception"
-    assert "loader wait" in step
+    # Of a busy machine there is a line more, or one less.
+    *lines, last = done.stderr.splitlines()
+    rows = lines[next(n for n, line in enumerate(lines) if line.startswith("dftrace: ")) :]
+    assert rows[0].startswith("dftrace: INPUT-BOUND")
+    assert "  ended     the program by an exception" in rows
+    assert any("loader wait" in row for row in rows)
     told = "dftrace: trace in my out, and 1 more run in it (this is one that did not end in order)"
     said, command = last.split("; next: dftrace ")
     assert said == told

@@ -20,7 +20,13 @@ from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.memory import ELEMENTS
 from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, final_values
-from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, FP8_STATS, TENSOR_STATS
+from dftrace_ai.inspect.numerics.statistics import (
+    BLOCK_PREFIXES,
+    COLUMNWISE,
+    FP8_PREFIXES,
+    FP8_STATS,
+    TENSOR_STATS,
+)
 
 
 def expected_record(tensor: Tensor) -> Record:
@@ -281,8 +287,8 @@ def bits(value: float) -> bytes:
 
 def wanted(record: Record, stat: str) -> float:
     """The statistic by its formula, rounded to fp32."""
-    plain = stat
-    for prefix in FP8_PREFIXES:
+    plain = stat.removesuffix(COLUMNWISE)
+    for prefix in (*FP8_PREFIXES, *BLOCK_PREFIXES):
         plain = plain.removeprefix(prefix)
     if record.n_nan and stat in TENSOR_STATS:
         return math.nan

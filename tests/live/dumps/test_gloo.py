@@ -49,10 +49,12 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         timeout=LIMIT_S,
     )
-    for path in folder.glob("*/fr_*.json"):
-        said = json.loads(path.read_bytes())
-        for file in (path, path.with_suffix("")):
-            touched(file, said, after_s=61.0)
+    for case in folder.iterdir():
+        said = [json.loads(path.read_bytes()) for path in case.glob("fr_*.json")]
+        # A busy machine has ranks call long after each other.
+        together = {"entries": [entry for dump in said for entry in dump["entries"]]}
+        for file in case.glob("fr_*"):
+            touched(file, together, after_s=61.0)
     return folder
 
 
