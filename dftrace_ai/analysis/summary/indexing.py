@@ -199,8 +199,8 @@ def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
     if known is None:
         raise TraceError("its sums are beyond 64 bits, or too many of its spans are in disorder")
     _, rows, others, _, without_duration, unreadable = known
-    # Blocks are added by several threads, and durations of few spans stand as they came.
-    spans = [(*row[:8], sorted(row[8]) if row[7] else row[8]) for row in rows]
+    # Blocks are added by several threads: names, and durations of few spans, stand as they came.
+    spans = sorted((*row[:8], sorted(row[8]) if row[7] else row[8]) for row in rows)
     ends = [
         FileFigures(
             added.tears.get(trace.path),
@@ -213,7 +213,7 @@ def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
     return ProcessFigures(
         added.lines,
         spans,
-        others,
+        sorted(others),
         without_duration,
         unreadable,
         added.long_lines,
