@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.cli.markdown import Block, code, figure, folded, table, text, write_markdown
 from dftrace_ai.cli.reading import Reading
-from dftrace_ai.cli.shared_options import Json, Recover, top_option
+from dftrace_ai.cli.shared_options import Json, Markdown, Recover, not_together, top_option
 from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
     complain,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dftrace_ai.analysis.diff import Change, Diff, Judged, Row
+    from dftrace_ai.analysis.diff import Change, Diff, Judged, Row, RunFacts
 
 NOT_JUDGED = 2
 ROWS = 20
@@ -61,6 +62,7 @@ def command(
         Path | None, typer.Argument(metavar="B]", help="The same of the second run.")
     ] = None,
     json: Json = False,
+    markdown: Markdown = False,
     by: Annotated[
         By,
         typer.Option(
@@ -91,6 +93,7 @@ def command(
     Exit status: 0 whatever has changed, 1 where a condition of --fail-if is met, 2 when the
     call is wrong, nothing can be read, or a condition cannot be judged.
     """
+    not_together({"--json": json, "--markdown": markdown})
     with needs_numpy():
         from dftrace_ai.analysis.diff import conditions_of, diff
 
@@ -100,6 +103,8 @@ def command(
         found = diff(*reading.last_two(), conditions)
     if json:
         write_json(found.to_dict())
+    elif markdown:
+        write_markdown(_blocks(found, by, top))
     else:
         out = console()
         print_all(out, diff_lines(found, out.width, by, top))
@@ -118,11 +123,8 @@ def diff_lines(
 ) -> Iterator[RenderableType]:
     """Yield what to print for a comparison: the verdict, rows of changes, and what they are of."""
     # Columns that do not fit into a width, in letters, are left out.
-    if found.step is None:
-        yield f"NOT JUDGED: {shown(found.abstained)}"
-    else:
-        word = {"none": "no clear change"}.get(found.verdict, found.verdict).upper()
-        yield f"{word}: a step took {_times(found.step)}"
+    yield shown(_verdict(found))
+    if found.step is not None:
         yield from (shown(line.text) for line in found.lines)
         rows = found.rows(by.value)
         told = [row for row in rows if row.change.kind in TOLD]
@@ -134,15 +136,65 @@ def diff_lines(
             yield from no_room_told(FIGURES, kept)
         yield from _below(found, len(told) - top, rows)
     for one in found.conditions:
-        yield _judgement(one)
+        yield f"--fail-if {shown(one.condition)}: {_judgement(one)}"
+    for letter, run in _judged_runs(found):
+        yield f"{letter}: {shown(run.path)}: {_steps(run)}"
+
+
+def _blocks(found: Diff, by: By, top: int) -> Iterator[Block]:
+    """Yield what `--markdown` prints: the same, with rows that did not change folded."""
+    yield Block([f"### {text(_verdict(found))}"])
+    yield from (Block([text(line.text)]) for line in found.lines)
+    if found.conditions:
+        yield table(("--fail-if", ""), 2, map(_asked, found.conditions))
+    if found.step is not None:
+        rows = found.rows(by.value)
+        told = [row for row in rows if row.change.kind in TOLD]
+        others = [row for row in rows if row.change.kind not in TOLD]
+        if told:
+            yield _rows_of(told[:top], by)
+        yield from (Block([text(line)]) for line in _below(found, len(told) - top, rows))
+        if others:
+            yield folded("What did not change for sure", _rows_of(others[:top], by))
+    if found.notes:
+        yield Block([], [f"- {text(note)}" for note in found.notes])
+    for letter, run in _judged_runs(found):
+        yield Block([f"{letter}: {code(run.path)}: {text(_steps(run))}"])
+
+
+def _asked(one: Judged) -> tuple[str, str]:
+    why = f": {one.why}" if one.why else ""
+    return code(one.condition), text(f"{_judgement(one)}{why}")
+
+
+def _rows_of(rows: list[Row], by: By) -> Block:
+    def marked(row: Row) -> list[str]:
+        kind, _, *figures = _cells(row, by).values()
+        beside = " &#42;" if row.beside else ""
+        return [kind, code(_name(row, by)) + beside, *map(figure, figures)]
+
+    return table((*TEXTS, *FIGURES), len(TEXTS), map(marked, rows))
+
+
+def _verdict(found: Diff) -> str:
+    if found.step is None:
+        return f"NOT JUDGED: {found.abstained}"
+    word = {"none": "no clear change"}.get(found.verdict, found.verdict).upper()
+    return f"{word}: a step took {_times(found.step)}"
+
+
+def _judged_runs(found: Diff) -> Iterator[tuple[str, RunFacts]]:
     for letter, run in (("A", found.before), ("B", found.after)):
         if run.steps:
-            of_ranks = f" of {counted(run.ranks, 'rank')}" if run.ranks > 1 else ""
-            # One for all ranks together, where they have as many.
-            of_each, left = divmod(run.steps, run.ranks)
-            of = run.steps if left or run.judged > of_each else of_each
-            steps = f"{counted(run.judged, 'steady step')} of {of:,}{of_ranks}"
-            yield f"{letter}: {shown(run.path)}: {steps}, by {run.found_by}"
+            yield letter, run
+
+
+def _steps(run: RunFacts) -> str:
+    of_ranks = f" of {counted(run.ranks, 'rank')}" if run.ranks > 1 else ""
+    # One for all ranks together, where they have as many.
+    of_each, left = divmod(run.steps, run.ranks)
+    of = run.steps if left or run.judged > of_each else of_each
+    return f"{counted(run.judged, 'steady step')} of {of:,}{of_ranks}, by {run.found_by}"
 
 
 def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
@@ -162,18 +214,20 @@ def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
         yield f"{counted(found.rows_left_out, 'place')} with the least time are not compared"
 
 
-def _cells(row: Row, by: By) -> dict[str, str]:
-
-    change = row.change
-    # As a condition has it.
-    name = row.cat if row.name is None else f"{row.cat}.{row.name}"
+def _name(row: Row, by: By) -> str:
     if by is By.tree:
-        name = " > ".join(row.path)
+        return " > ".join(row.path)
+    # As a condition has it.
+    return row.cat if row.name is None else f"{row.cat}.{row.name}"
+
+
+def _cells(row: Row, by: By) -> dict[str, str]:
+    change = row.change
     each = "/ " if change.measure == "each" else ""
     sign = "-" if row.mean_added_ns < 0 else "+"
     values = (
         change.kind,
-        shown(name, NAME_LETTERS) + (" *" if row.beside else ""),
+        shown(_name(row, by), NAME_LETTERS) + (" *" if row.beside else ""),
         *(f"{each}{time_text(ns)}" for ns in (change.before_ns, change.after_ns)),
         _percent(change),
         _between(change),
@@ -204,11 +258,10 @@ def _between(change: Change) -> str:
 
 def _judgement(one: Judged) -> str:
     word = {None: "not judged", False: "not met", True: "MET"}[one.met]
-    text = f"--fail-if {shown(one.condition)}: {word}"
     if one.value is None or one.low is None or one.high is None:
-        return text
+        return word
     of = 1e6 if one.unit == "ns" else 1.0
     unit = " ms" if one.unit == "ns" else f" {one.unit}".rstrip()
     value, low, high = (each / of for each in (one.value, one.low, one.high))
     sign = "+" if one.unit == "%" else ""
-    return f"{text}: {value:{sign}.4g}{unit} ({low:{sign}.4g} to {high:{sign}.4g})"
+    return f"{word}: {value:{sign}.4g}{unit} ({low:{sign}.4g} to {high:{sign}.4g})"

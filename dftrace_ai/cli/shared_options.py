@@ -114,6 +114,10 @@ Run = Annotated[
 ]
 Recover = Annotated[bool, typer.Option(help=RECOVER_HELP)]
 Json = Annotated[bool, json_option("Print JSON instead of text.")]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown that fits a comment on a pull request."),
+]
 Thresholds = Annotated[
     list[str] | None,
     threshold_option(

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dftrace_ai.cli.markdown import Block, table, text, write_markdown
 from dftrace_ai.cli.readers import Readers, processors, with_readers
 from dftrace_ai.cli.reading import Reading
-from dftrace_ai.cli.shared_options import FailOn, Json, Paths, Recover, Run, Thresholds, fails
+from dftrace_ai.cli.shared_options import (
+    FailOn,
+    Json,
+    Markdown,
+    Paths,
+    Recover,
+    Run,
+    Thresholds,
+    fails,
+    not_together,
+)
 from dftrace_ai.cli.terminal import console, laid_out, print_all, write_json
 from dftrace_ai.errors import needs_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.why.model import Verdict
 
 
 @with_readers(bytes_a_second=15e6, by_default=processors)
 def command(
     paths: Paths = None,
     json: Json = False,
+    markdown: Markdown = False,
     lines: Annotated[
         bool,
         typer.Option(
@@ -43,6 +60,7 @@ def command(
     Exit status: 0 with findings or without, 1 where --fail-on says so, or events of the dead
     could not be written to their traces; 2 when the call is wrong or nothing can be read.
     """
+    not_together({"--json": json, "--markdown": markdown})
     with needs_numpy():
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
         from dftrace_ai.analysis.why.words import phase_lines
@@ -55,6 +73,8 @@ def command(
     verdict = replace(verdict, running=tuple(reading.running), notes=notes)
     if json:
         write_json(verdict)
+    elif markdown:
+        write_markdown(_blocks(verdict, lines=lines))
     else:
         out = console()
         told = [(one.what, one.severity) for one in (*verdict.findings, *verdict.of_some_ranks)]
@@ -66,3 +86,15 @@ def command(
         failed=readers.left_out
         or fails(fail_on, (finding.severity for finding in verdict.findings))
     )
+
+
+def _blocks(verdict: Verdict, *, lines: bool) -> Iterator[Block]:
+    """Yield what `--markdown` prints: the titles, and below them a table of rows."""
+    from dftrace_ai.analysis.why.words import phase_texts, verdict_heads, verdict_rows
+
+    for title, sentence in verdict_heads(verdict):
+        yield Block([f"### {text(title)}", "", text(sentence)])
+    rows = [*verdict_rows(verdict)]
+    if lines:
+        rows += [("lines", line) for line in phase_texts(verdict)]
+    yield table(("", ""), 2, ((name, text(told)) for name, told in rows))

@@ -119,7 +119,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(("terminal", "commands", "run_folder"), {"terminal"}),
         **dict.fromkeys(("trace_server", "live_view"), {"terminal"}),
         "serving": {"terminal", "shared_options"},
-        "long_tables": {"terminal"},
+        **dict.fromkeys(("long_tables", "markdown"), {"terminal"}),
         **dict.fromkeys(
             (
                 *("convert", "demo", "diff", "generate", "index", "info", "inspect", "merge"),
@@ -136,6 +136,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                     "readers",
                     "summary",
                     "long_tables",
+                    "markdown",
                 ),
                 *("live_view", "trace_server", "run_folder", "serving"),
             },

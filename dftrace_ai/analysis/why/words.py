@@ -70,7 +70,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
         print(*verdict_lines(why(["out/"])), sep="\n")
     """
-    return in_lines(_head(verdict), _rows(verdict))
+    lines = []
+    for title_, sentence in verdict_heads(verdict):
+        lines += [title_, sentence, ""] if sentence else [title_]
+    return in_lines(lines, verdict_rows(verdict))
 
 
 def nonfinite_text(verdict: Verdict) -> str:
@@ -86,17 +89,17 @@ def nonfinite_text(verdict: Verdict) -> str:
     return f"{tensor}{rank} is the first tensor that is not finite{step} ({at}){more}."
 
 
-def _head(verdict: Verdict) -> Iterator[str]:
+def verdict_heads(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what stands above a verdict: titles, each with its sentence, which may be empty."""
     if nonfinite := nonfinite_text(verdict):
-        yield from ("NOT FINITE", nonfinite, "")
+        yield "NOT FINITE", nonfinite
     if not verdict.findings:
         some = " ON MOST RANKS" if verdict.of_some_ranks else ""
-        yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT"
+        yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT", ""
         return
     first = verdict.findings[0]
-    yield heading(first) + ("" if first.severity == "info" else f"  {sureness(first)}")
-    yield f"{first.what}{whose(first, verdict)}"
-    yield ""
+    sure = "" if first.severity == "info" else f"  {sureness(first)}"
+    yield f"{heading(first)}{sure}", f"{first.what}{whose(first, verdict)}"
 
 
 def heading(finding: Finding) -> str:
@@ -118,7 +121,8 @@ def whose(finding: Finding, verdict: Verdict) -> str:
     return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {few(finding.ranks)}.{figures}"
 
 
-def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what stands below: the name of a row, and its text."""
     steps = verdict.steps
     if steps is not None:
         yield "step", step_text(steps, verdict)
@@ -179,13 +183,18 @@ def line_rows(finding: Finding) -> Iterator[tuple[str, str]]:
 
 def phase_lines(verdict: Verdict) -> list[str]:
     """Return the lines that carry the parts of the steps, or why none is named, one a phase."""
+    texts = phase_texts(verdict)
+    return [f"  {'lines':<10}{text}" for text in texts] if verdict.lines else texts
+
+
+def phase_texts(verdict: Verdict) -> list[str]:
+    """Return the same as sentences."""
     if not verdict.lines:
         unjudged = [
             f"no lines are told: {one.why}" for one in verdict.abstained if one.what == "run"
         ]
         return unjudged or [n for n in verdict.notes if n.endswith(UNREAD)] or [NO_SAMPLES]
-    told = [line.text or f"{line.phase}: {line.silence}" for line in verdict.lines]
-    return [f"  {'lines':<10}{text}" for text in told]
+    return [line.text or f"{line.phase}: {line.silence}" for line in verdict.lines]
 
 
 def _slow_step(step: SlowStep) -> str:
