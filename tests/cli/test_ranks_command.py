@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 from collections.abc import Callable
@@ -74,6 +75,31 @@ def answer(folder: Path, *words: str, command: str = "ranks") -> Any:
     done = invoke(command, folder, *words, "--json")
     assert done.status == 0, done.err
     return checked(done.out, command)
+
+
+@pytest.mark.parametrize("said", ['"x"', "-3", "9999"])
+def test_one_file_whose_rank_can_be_none_hides_nothing_of_the_others(
+    tmp_path: Path, said: str
+) -> None:
+    folder = job(tmp_path / "out")
+    (spoilt,) = folder.glob("*4003*")
+    text = gzip.decompress(spoilt.read_bytes())
+    spoilt.write_bytes(gzip.compress(text.replace(b'"rank":3', f'"rank":{said}'.encode(), 1)))
+    told = "a process with steps and no rank of the job: left out: host:4003"
+    told += ", rank 9999 of 4" if said == "9999" else ""
+    for command in ("ranks", "why"):
+        found = answer(folder, command=command)
+        assert found["findings"][0]["ranks"] == [2], command
+        assert told in found["notes"], command
+    even = answer(folder, command="whatif")
+    assert (even["cause"]["kind"], even["cause"]["ranks"]) == ("worker", [2])
+    assert told in even["notes"]
+
+
+def test_numbers_that_most_ranks_say_beyond_their_world_are_believed(tmp_path: Path) -> None:
+    """As where each node is one task, and its ranks are numbered by hand."""
+    found = answer(job(tmp_path, world_size=2))
+    assert (found["findings"][0]["ranks"], found["ranks"]["seen"]) == ([2], 4)
 
 
 def test_a_pipeline_whose_messages_alone_say_the_stages(tmp_path: Path) -> None:

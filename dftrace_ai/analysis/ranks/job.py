@@ -301,7 +301,7 @@ class _Reading:
         # The files of processes of which something may be kept, as they were before they were read.
         self._before: dict[int, list[TracedFile]] = {}
         self._any_kept = False
-        self._nameless: list[RankPartial] = []
+        self._nameless: list[tuple[Owner, RankPartial]] = []
         self.kept = 0
         self.left_out: list[str] = []
 
@@ -310,12 +310,10 @@ class _Reading:
         ranks = self.ranks()
         notes = [*self._job.facts.notes, *(self._spread.left_out if self._spread else ())]
         notes += ends_told(self._traces.owners)
-        nameless = len(self._nameless)
-        if nameless == 1 and not ranks:
-            return RanksOfJob.of(self._nameless, notes)  # a training by itself
-        if nameless:
-            told = "a process" if nameless == 1 else f"{nameless:,} processes"
-            notes.append(f"{told} with steps and no rank: left out")
+        if len(self._nameless) == 1 and not ranks:
+            alone = (partial for _, partial in self._nameless)
+            return RanksOfJob.of(alone, notes)  # a training by itself
+        notes += self._owners.unranked_told(owner for owner, _ in self._nameless)
         if not ranks:
             raise TraceError(f"no rank: {self._why_none()}")
         return RanksOfJob.of(ranks, notes, breaks_off=breaks_off(self._traces.owners))
@@ -389,6 +387,8 @@ class _Reading:
         if not owner.is_known or owner.header.run is None:
             return None
         found = self._beside(owner)
+        if found is not None and found.partial is not None and owner.header.rank is None:
+            found = None  # kept when it was taken for the rank that it says
         # What is still written to would be made again each time.
         if found is None and self._keeps and all(trace.end.footer for trace in owner.files):
             self._before[owner.number] = [identity_of(trace) for trace in owner.files]
@@ -422,7 +422,7 @@ class _Reading:
         if said.partial is None:
             return None
         if not said.has_rank:
-            self._nameless.append(said.partial)
+            self._nameless.append((owner, said.partial))
             return None
         if said.is_kept:
             kept = self._beside(owner)

@@ -110,7 +110,10 @@ class Owners:
         for owner in self.all:
             if owner.header.run is not None:
                 self._by_pid[_place(owner, owner.header.pid)].append(owner)
-        self._runs = _together([_Run(unit, self._starts(unit)) for unit in self._units()])
+        units = list(self._units())
+        for unit in units:
+            _unrank_impossible(unit)
+        self._runs = _together([_Run(unit, self._starts(unit)) for unit in units])
         before: dict[Hashable, Counter[int | None]] = defaultdict(Counter)
         for number, run in enumerate(self._runs):
             # All ranks are started again together, also those without a file of an earlier start.
@@ -206,6 +209,15 @@ class Owners:
         if not owner.is_known or len(self.all) < 2 or label == _host_and_pid(header):
             return f"{header.host or ''}:{pid}"
         return label if pid == header.pid else f"{label}:{pid}"
+
+    def unranked_told(self, owners: Iterable[Owner]) -> list[str]:
+        """Return a line on processes that train and are no rank of the job that is judged."""
+        names = [_named_with_claim(owner, self.labels[owner.number]) for owner in owners]
+        if not names:
+            return []
+        some = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        count = "a process" if len(names) == 1 else f"{len(names):,} processes"
+        return [f"{count} with steps and no rank of the job: left out: {some}"]
 
     def missing_told(self, *, last: bool = False) -> list[str]:
         """Return a line for each run with ranks without a file, or of the last run alone."""
@@ -330,6 +342,21 @@ class Owners:
             groups[-1] += family
             until = max(until, reach.last_ns)
         return groups
+
+
+def _unrank_impossible(unit: Sequence[Owner]) -> None:
+    """Take its rank from who says one beyond how many there are; of many that is told wrong."""
+    sizes = {(one.header.rank, one.header.world_size) for one in unit}
+    beyond = {rank for rank, size in sizes if rank is not None and size and rank >= size}
+    if 2 * len(beyond) < len({rank for rank, _ in sizes} - {None}):
+        for owner in unit:
+            if owner.header.rank in beyond:
+                owner.header = owner.header._replace(rank=None)
+
+
+def _named_with_claim(owner: Owner, label: str) -> str:
+    said = owner.files[0].said
+    return label if said.rank is None else f"{label}, rank {said.rank} of {said.world_size}"
 
 
 class _Run:

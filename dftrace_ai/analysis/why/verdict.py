@@ -145,6 +145,13 @@ class _JudgedJob:
 
     def __init__(self, judged: Iterable[JudgedRank], others: Others, traces: TraceSet) -> None:
         self.ranks = sorted(judged, key=lambda rank: rank.order)
+        # One of which it is not known which rank it is hides nothing of the others.
+        owners = traces.owners
+        unranked = [rank for rank in self.ranks if owners.all[rank.order[1]].header.rank is None]
+        self.left_out: list[str] = []
+        if len(self.ranks) - len(unranked) > max(1, len(unranked)):
+            self.ranks = [rank for rank in self.ranks if rank not in unranked]
+            self.left_out = owners.unranked_told(owners.all[rank.order[1]] for rank in unranked)
         numbers = Counter(rank.number for rank in self.ranks)
         # Where they say no rank, or the same one: by the place at which each is told apart.
         self.names: dict[int, str] = {}
@@ -282,6 +289,7 @@ def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
 
 def _ends_told(job: _JudgedJob, facts: JobFacts, traces: TraceSet) -> Iterator[str]:
     """Yield that ranks have fewer steps than others, how they ended, and none for long."""
+    yield from job.left_out
     steps = {rank.number: rank.steps for rank in job.ranks if rank.steps is not None}
     if not job.names:
         yield from fewer_steps({number: one.facts.count for number, one in steps.items()})

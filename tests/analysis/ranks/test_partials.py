@@ -205,7 +205,7 @@ def test_ranks_that_are_missing_twice_or_of_other_runs(tmp_path: Path) -> None:
     nameless.footer()
     job = read_ranks(open_traces([written(tmp_path / "b", rank_lines(1, **few), nameless)]))
     assert len(job.ranks) == 1
-    assert "a process with steps and no rank: left out" in job.notes
+    assert "a process with steps and no rank of the job: left out: host:7" in job.notes
     # By itself it is a training of one rank; of two nobody knows which is which.
     assert len(read_ranks(open_traces([written(tmp_path / "c", nameless)])).ranks) == 1
     another = TraceLines(8)
