@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.ranks.model import (
     KINDS,
+    LIMITS,
     Evidence,
     Finding,
     RanksSeen,
@@ -151,7 +152,9 @@ class Judged:
 
     def _confidence(self, *, named: bool, members: Iterable[int]) -> Confidence:
         missing = {*self.seen.missing}
-        if not named or len(missing) > MOST_MISSING * self.seen.world or missing & {*members}:
+        few = self._lateness.steady < LIMITS["steps"].warning
+        unseen = len(missing) > MOST_MISSING * self.seen.world or missing & {*members}
+        if few or not named or unseen:
             return "low"
         many = self._limits["steps"].critical or 0.0
         return "high" if self._lateness.steady >= many and not missing else "medium"

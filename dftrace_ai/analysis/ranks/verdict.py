@@ -17,6 +17,7 @@ from dftrace_ai.analysis.ranks.model import (
     StepsSeen,
 )
 from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.ranks.words import FEWEST_STEPS
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few, time_text
 from dftrace_ai.analysis.thresholds import Abstention
@@ -69,7 +70,7 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
     lateness = lateness_of(job, limits)
     met = collectives_of(job, lateness.judged if len(lateness.judged) else None)
     judged = Judged(job, lateness, limits, met.waited_in)
-    why = _silence(lateness, judged.seen, limits, has_calls=job.has_calls)
+    why = _silence(job, lateness, judged.seen, limits)
     findings = () if why else judged.findings(met.links)
     slowest = None if why or lateness.slowest is None else RankShare(*lateness.slowest)
     return RanksVerdict(
@@ -90,7 +91,7 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
 
 
 def _silence(
-    lateness: Lateness, seen: RanksSeen, limits: Limits, *, has_calls: bool
+    job: RanksOfJob, lateness: Lateness, seen: RanksSeen, limits: Limits
 ) -> tuple[Abstention, ...]:
     """Return why there is no verdict; nothing where there is one."""
     why: Silence | str = lateness.abstains
@@ -99,20 +100,31 @@ def _silence(
         why = f"one rank has a trace, and there is nothing to compare it with{others}"
     elif why == "no common steps":
         why = "the ranks have no step in common"
-    elif not has_calls:
+    elif not job.has_calls:
         why = (
             "no collectives were found, so that work cannot be told from waiting; dftrace run "
             "records them, by hand ai.comm"
         )
     elif why == "few steps":
-        needed = f"{limits['steps'].warning:g} are needed"
-        why = f"{counted(lateness.steady, 'steady step')} that all ranks have, {needed}"
+        why = _too_few(job, lateness, limits["steps"].warning)
     elif why == "nobody waits":
         why = (
             "some ranks work longer, and nobody waits for them: what they wait in is not in "
             "these traces, or they go on by themselves"
         )
     return (Abstention("run", why),) if why else ()
+
+
+def _too_few(job: RanksOfJob, lateness: Lateness, needed: float) -> str:
+    steady, common = lateness.steady, lateness.common
+    left_out = ""
+    if steady < common:
+        last = ", nor the last, in which the job broke off" if job.breaks_off else ""
+        left_out = f" (of {common:,}: the warm-up is not judged{last})"
+    told = f"{counted(steady, 'steady step')} that all ranks have{left_out}, {needed:g} are needed"
+    if steady < FEWEST_STEPS:
+        return told
+    return f"{told}; --threshold steps={steady} judges these, with low confidence"
 
 
 def _silences(met: Collectives) -> Iterator[Abstention]:

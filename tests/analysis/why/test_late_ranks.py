@@ -9,6 +9,7 @@ import pytest
 from analysis.trace_lines import TraceLines
 
 from dftrace_ai.analysis import ranks
+from dftrace_ai.analysis.ranks.model import limits_of
 from dftrace_ai.analysis.why import verdict_lines, why
 
 MS = 1_000_000
@@ -188,6 +189,19 @@ def test_a_step_in_which_a_rank_was_gone_is_not_judged(tmp_path: Path) -> None:
     (told,) = ranks([tmp_path]).findings
     assert (told.kind, told.ranks, told.severity) == ("worker", (1,), "critical")
     assert told.cost == pytest.approx(20 / 37, rel=0.05)
+
+
+def test_which_steps_of_a_short_job_are_judged_is_told(tmp_path: Path) -> None:
+    folder = synchronous(tmp_path, 2, late(1, forward=26), gone=1, steps=20)
+    silent = ranks([folder])
+    assert silent.findings == ()
+    assert silent.abstained[0].why == (
+        "18 steady steps that all ranks have (of 20: the warm-up is not judged, nor the last, in "
+        "which the job broke off), 20 are needed; --threshold steps=18 judges these, with low "
+        "confidence"
+    )
+    (told,) = ranks([folder], limits_of(["steps=18"])).findings
+    assert (told.kind, told.ranks, told.confidence) == ("worker", (1,), "low")
 
 
 @pytest.mark.parametrize("plant", [late(2, forward=30), late()])
