@@ -351,7 +351,7 @@ class _Rules:
             severe or "info",
             cost,
             usual,
-            replace(figures, varies=_varies(excess[steps])),
+            replace(figures, varies=_varies(excess[steps]), beside=self._beside),
             waits_ns=low_median(work.others_wait_ns(late)[steps]),
             ranks=self._numbers_of(late),
             hosts=tuple(self._hosts[np.unique(self._host_of[late])].tolist())
@@ -496,6 +496,10 @@ class _Rules:
             return np.zeros(len(work), bool)
         its: Integers = alike & (work.last == work.last[worst])
         return its
+
+    @property
+    def _beside(self) -> tuple[int, ...]:
+        return tuple(self.work.numbers[self._single].tolist())
 
     def _once(self) -> None:
         """Add who held up a single step, or two; more are bursts."""

@@ -128,6 +128,8 @@ class Evidence:
         scale_ns: how far apart ranks usually are.
         steps: how many steps it is in, of bursts and pauses; of once, one or two.
         step_numbers: the first of these; of once, the longest.
+        beside: of who is late as a rule, the steps that are told as once, which none of its figures
+            is of.
         ranks_hit: how many ranks were last in one of them.
         correlation: of forward and backward.
         ranks_of_host: the most ranks that one host has.
@@ -149,6 +151,7 @@ class Evidence:
     scale_ns: int | None = None
     steps: int | None = None
     step_numbers: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
     ranks_hit: int | None = None
     correlation: float | None = None
     ranks_of_host: int | None = None

@@ -191,11 +191,19 @@ def _slowest(finding: Finding, who: str, *, several: bool) -> str:
     by = f"by {time_text(finding.late_ns)} of {time_text(figures.step_ns)}"
     by += ", now more and now less" if figures.varies else ""
     verb = "are" if several else "is"
+    if figures.beside:
+        who = f"{_but_for(figures)}, {who}"
     if finding.since is not None:
         when = f"since step {finding.since:,} {who} {verb}"
     else:
         when = f"{who} {'were' if several else 'was'}"
     return f"{when} the slowest in {percent(finding.last_share)} of the steps, {by}."
+
+
+def _but_for(figures: Evidence) -> str:
+    """Return which steps the figures are not of, since these are told by themselves."""
+    numbers = " and ".join(f"{step:,}" for step in figures.beside)
+    return f"but for {'steps' if len(figures.beside) > 1 else 'step'} {numbers}"
 
 
 def _worker(finding: Finding, places: Mapping[int, Place], _: int) -> str:
@@ -227,6 +235,7 @@ def _split(finding: Finding, places: Mapping[int, Place], _: int) -> str:
     others = [rank for rank in sorted(places) if rank not in finding.ranks]
     by = f"{time_text(finding.late_ns)} of {time_text(finding.evidence.step_ns)}"
     since = "" if finding.since is None else f"since step {finding.since:,} "
+    since += f"{_but_for(finding.evidence)}, " if finding.evidence.beside else ""
     return (
         f"{since}{named(finding.ranks, places)} work {by} longer in a step than "
         f"{named(others, places)}, which are as many."
@@ -397,7 +406,8 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     if finding.cost:
         faster = f"; without it the run would be {finding.without:.3g} times as fast"
         is_much = finding.without >= NOTABLE
-        yield "costs", f"{_cost(finding.cost)} of the time{faster if is_much else ''}"
+        time = f"the time {_but_for(figures)}" if figures.beside else "the time"
+        yield "costs", f"{_cost(finding.cost)} of {time}{faster if is_much else ''}"
     if finding.since is not None:
         yield "since", f"step {finding.since:,} (before: like the others)"
     if (waiting := figures.waited_in) is not None:

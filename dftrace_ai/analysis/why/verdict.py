@@ -29,6 +29,7 @@ from dftrace_ai.analysis.why.model import (
     LateRank,
     NotAnnotated,
     PartTime,
+    SlowSteps,
     Verdict,
     figures_of,
 )
@@ -546,9 +547,14 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
 def _line_of(
     number: int, late: RankFinding, judged: Mapping[int, JudgedSteps]
 ) -> tuple[tuple[FindingLine, ...], str]:
-    """Return the line of a late rank in most steps, and what to try where it alone is there."""
+    """Return the line of a late rank in most steps, and what to try where it alone is there.
+
+    Of one that is late once, that of these steps.
+    """
+    if late.turn == "once":
+        return _line_of_steps(late.evidence.steps or 1, judged.get(number)), ""
     functions = {of: one.functions for of, one in judged.items()}
-    if not late.ranks or late.turn == "once" or not any(functions.values()):
+    if not late.ranks or not any(functions.values()):
         return (), ""
     # Late: most traces hold no samples of stacks.
     from dftrace_ai.analysis.why.carriers import line_of_late_rank
@@ -556,6 +562,17 @@ def _line_of(
     lines, following = line_of_late_rank(number, late.ranks, late.late_ns, functions)
     # Garbage is collected wherever a rank happens to be.
     return lines, "" if late.name == GARBAGE else following
+
+
+def _line_of_steps(count: int, judged: JudgedSteps | None) -> tuple[FindingLine, ...]:
+    """Return what a rank tells of its slow steps by itself, where it has no others than these."""
+    for one in judged.findings if judged else ():
+        if one.kind == "slow-step":
+            # What goes on into the step behind one makes that slow, too.
+            steps = figures_of(one, SlowSteps)["steps"]
+            apart = sum(step - 1 not in steps for step in steps)
+            return one.lines if apart == count else ()
+    return ()
 
 
 def _late(number: int, own: OwnTime, others: Sequence[OwnTime]) -> LateRank:
