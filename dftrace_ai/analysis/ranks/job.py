@@ -28,6 +28,7 @@ from dftrace_ai.analysis.ranks.partials import UNTOLD, Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
+from dftrace_ai.analysis.reading.unranked import unranked_told
 from dftrace_ai.analysis.steps import Job, Process, measure_blocked
 from dftrace_ai.analysis.steps.processes import STEP_ROLES
 from dftrace_ai.analysis.texts import few
@@ -313,7 +314,7 @@ class _Reading:
         if len(self._nameless) == 1 and not ranks:
             alone = (partial for _, partial in self._nameless)
             return RanksOfJob.of(alone, notes)  # a training by itself
-        notes += self._owners.unranked_told(owner for owner, _ in self._nameless)
+        notes += unranked_told(self._owners, (owner for owner, _ in self._nameless))
         if not ranks:
             raise TraceError(f"no rank: {self._why_none()}")
         return RanksOfJob.of(ranks, notes, breaks_off=breaks_off(self._traces.owners))

@@ -210,15 +210,6 @@ class Owners:
             return f"{header.host or ''}:{pid}"
         return label if pid == header.pid else f"{label}:{pid}"
 
-    def unranked_told(self, owners: Iterable[Owner]) -> list[str]:
-        """Return a line on processes that train and are no rank of the job that is judged."""
-        names = [_named_with_claim(owner, self.labels[owner.number]) for owner in owners]
-        if not names:
-            return []
-        some = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-        count = "a process" if len(names) == 1 else f"{len(names):,} processes"
-        return [f"{count} with steps and no rank of the job: left out: {some}"]
-
     def missing_told(self, *, last: bool = False) -> list[str]:
         """Return a line for each run with ranks without a file, or of the last run alone."""
         told = []
@@ -352,11 +343,6 @@ def _unrank_impossible(unit: Sequence[Owner]) -> None:
         for owner in unit:
             if owner.header.rank in beyond:
                 owner.header = owner.header._replace(rank=None)
-
-
-def _named_with_claim(owner: Owner, label: str) -> str:
-    said = owner.files[0].said
-    return label if said.rank is None else f"{label}, rank {said.rank} of {said.world_size}"
 
 
 class _Run:

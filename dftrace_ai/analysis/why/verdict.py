@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.endings import breaks_off, ends_told, fewer_steps, quiet_end
-from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
+from dftrace_ai.analysis.reading.unranked import unranked_told
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.elsewhere import made_elsewhere
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
-from dftrace_ai.analysis.texts import MOST_RANKS, few, time_text
+from dftrace_ai.analysis.texts import MOST_RANKS, few
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.judging import judged_of
+from dftrace_ai.analysis.why.late_ranks import (
+    EXPLAINED,
+    LateRanks,
+    explains_waiting,
+    late_ranks_of,
+)
 from dftrace_ai.analysis.why.model import (
     KINDS,
     LIMITS,
@@ -26,29 +33,24 @@ from dftrace_ai.analysis.why.model import (
     Finding,
     Input,
     Lateness,
-    LateRank,
     NotAnnotated,
     PartTime,
-    SlowSteps,
     Verdict,
     figures_of,
 )
-from dftrace_ai.analysis.why.sentences import because_of, in_words
+from dftrace_ai.analysis.why.sentences import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.ranks.model import Finding as RankFinding
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.thresholds import Confidence, Limits
-    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, Others, OwnTime
-    from dftrace_ai.analysis.why.model import FindingLine, Kind
+    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps, Others
+    from dftrace_ai.analysis.why.model import Kind
 
-# What ranks wait in a step is explained by who is late where that is so much of it.
-EXPLAINED: Final = 0.5
 NO_STEPS: Final = (
     "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
     "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
@@ -152,7 +154,8 @@ class _JudgedJob:
         self.left_out: list[str] = []
         if len(self.ranks) - len(unranked) > max(1, len(unranked)):
             self.ranks = [rank for rank in self.ranks if rank not in unranked]
-            self.left_out = owners.unranked_told(owners.all[rank.order[1]] for rank in unranked)
+            some = (owners.all[rank.order[1]] for rank in unranked)
+            self.left_out = unranked_told(owners, some)
         numbers = Counter(rank.number for rank in self.ranks)
         # Where they say no rank, or the same one: by the place at which each is told apart.
         self.names: dict[int, str] = {}
@@ -171,6 +174,15 @@ class _JudgedJob:
         self._others_have_items = others.items
         self.breaks_off = len(self.ranks) > 1 and breaks_off(traces.owners)
         self._of_host = Counter(rank.host for rank in self.ranks)
+
+    def late_ranks(self, judged: Sequence[_Of]) -> LateRanks:
+        """Return which ranks the others wait for."""
+        partials = [rank.partial for rank in self.ranks if rank.partial is not None]
+        # Processes of one number, or without any, are not to be told apart.
+        if len(partials) < 2 or len({one.place.rank for one in partials}) < len(self.ranks):
+            return LateRanks()
+        by_number = {one.number: one.steps for one in judged}
+        return late_ranks_of(partials, by_number, breaks_off=self.breaks_off)
 
     def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> _Of:
         """Return the findings of a rank as they are beside what the other processes show."""
@@ -316,7 +328,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
             notes=facts.notes,
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
-    late = _late_ranks(job, found)
+    late = job.late_ranks(found)
     common, rare = _of_ranks(found, late, crowded=job.is_crowded(found))
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
@@ -386,15 +398,8 @@ def _of_processes(verdict: Verdict, names: Mapping[int, str]) -> Verdict:
     )
 
 
-class _LateRanks(NamedTuple):
-    """Who is late; of too few steps to say it, who seems to be."""
-
-    found: tuple[Finding, ...] = ()
-    unsure: tuple[Abstention, ...] = ()
-
-
 def _of_ranks(
-    judged: Sequence[_Of], late: _LateRanks, *, crowded: bool
+    judged: Sequence[_Of], late: LateRanks, *, crowded: bool
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the findings of at least half of the ranks with who is late, and those of fewer."""
     by_kind: dict[str, list[Finding]] = defaultdict(list)
@@ -403,7 +408,7 @@ def _of_ranks(
             by_kind[finding.kind].append(finding)
     severe = [one for one in late.found if one.severity != "info"]
     named = {rank for one in severe for rank in one.ranks}
-    is_explained = bool(late.unsure) or any(map(_explains_waiting, severe))
+    is_explained = bool(late.unsure) or any(map(explains_waiting, severe))
     once = {rank for one in late.found if one.cause == "once" for rank in one.ranks}
     said = {one.rank: one for one in by_kind["not-annotated"]}
     common = [_with_line(one, said) for one in late.found]
@@ -450,137 +455,6 @@ def _waits(finding: Finding) -> bool:
     return finding.kind == "communication-bound" or finding.cause == "comm"
 
 
-def _explains_waiting(late: Finding) -> bool:
-    """Return whether who is late makes most of what ranks wait in a step."""
-    figures = figures_of(late, Lateness)
-    return figures["longer_ns"] >= EXPLAINED * figures["waits_ns"]
-
-
-def _late_ranks(job: _JudgedJob, judged: Sequence[_Of]) -> _LateRanks:
-    """Return which ranks the others wait for, as `dftrace ranks` finds them."""
-    partials = [rank.partial for rank in job.ranks if rank.partial is not None]
-    # Processes of one number, or without any, are not to be told apart.
-    if len(partials) < 2 or len({one.place.rank for one in partials}) < len(job.ranks):
-        return _LateRanks()
-    # Late: most trainings are of one rank.
-    from dftrace_ai.analysis.ranks.job import RanksOfJob
-    from dftrace_ai.analysis.ranks.judging import Judged
-    from dftrace_ai.analysis.ranks.lateness import lateness_of
-    from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
-
-    together = RanksOfJob.of(partials, breaks_off=job.breaks_off)
-    lateness = lateness_of(together, scores=False)
-    if lateness.abstains:
-        of_few = lateness.abstains == "few steps"
-        return _LateRanks(unsure=_unsure(judged, RANK_LIMITS) if of_few else ())
-    by_number = {one.number: one.steps for one in judged}
-    found = Judged(together, lateness, RANK_LIMITS).findings()
-    return _LateRanks(tuple(_late_rank(one, by_number) for one in found if one.kind != "memory"))
-
-
-def _unsure(judged: Sequence[_Of], limits: Limits) -> tuple[Abstention, ...]:
-    """Return who works so much longer than others that it may be whom these wait for."""
-    own = {one.number: one.steps.own.usual for one in judged}
-    if len(own) < 2:
-        return ()
-    number = max(own, key=lambda one: (own[one].ns, -one))
-    others = [of for one, of in own.items() if one != number]
-    longer = own[number].ns - float(np.median([one.ns for one in others]))
-    waits = float(np.median([one.comm for one in others])) - own[number].comm
-    if waits <= 0 or longer < EXPLAINED * waits:
-        return ()
-    return (
-        Abstention(
-            "whom ranks wait for",
-            f"rank {number} works {time_text(longer)} longer in a step, and the others wait "
-            f"{time_text(waits)} longer; {limits['steps'].warning:g} steady steps are needed to "
-            "say that they do for it",
-        ),
-    )
-
-
-def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
-    rare = late.turn in {"bursts", "once"}
-    figure = "last" if late.since is not None else "mean" if rare else "usual"
-    own: dict[int, OwnTime] = {number: getattr(of.own, figure) for number, of in judged.items()}
-    others = [one for number, one in own.items() if number not in late.ranks] or [*own.values()]
-    waited = late.evidence.waited_in
-    waits = float(np.median([one.comm for one in others])) if waited is None else float(waited.ns)
-    shown = [number for number in late.ranks if number in own] or [*own][:1]
-    usual = float(np.median([one.ns for one in others]))
-    longer = max(own[number].ns for number in shown) - usual if late.ranks else float(late.late_ns)
-    evidence = Lateness(
-        turn=late.turn,
-        hosts=list(late.hosts),
-        stages=list(late.stages),
-        since=late.since,
-        late_ns=late.late_ns,
-        last_share=late.last_share,
-        without=late.without,
-        name=late.name,
-        name_part=late.name_part,
-        longer_ns=round(longer),
-        waits_ns=round(waits),
-    )
-    lines, of_line = _line_of(shown[0], late, judged)
-    return Finding(
-        "late-rank",
-        late.kind,
-        late.severity,
-        late.confidence,
-        late.cost,
-        late.low,
-        min(2 * late.cost - late.low, 1.0),
-        "training",
-        cost=late.cost,
-        what=late.what,
-        because=because_of(late, waits),
-        next=of_line or f"{late.next[:1].upper()}{late.next[1:]}.",
-        evidence=evidence,
-        ranks=late.ranks,
-        rank=shown[0],
-        late_ranks=tuple(_late(number, own[number], others) for number in shown if late.ranks),
-        lines=lines,
-    )
-
-
-def _line_of(
-    number: int, late: RankFinding, judged: Mapping[int, JudgedSteps]
-) -> tuple[tuple[FindingLine, ...], str]:
-    """Return the line of a late rank in most steps, and what to try where it alone is there.
-
-    Of one that is late once, that of these steps.
-    """
-    if late.turn == "once":
-        return _line_of_steps(late.evidence.steps or 1, judged.get(number)), ""
-    functions = {of: one.functions for of, one in judged.items()}
-    if not late.ranks or not any(functions.values()):
-        return (), ""
-    # Late: most traces hold no samples of stacks.
-    from dftrace_ai.analysis.why.carriers import line_of_late_rank
-
-    lines, following = line_of_late_rank(number, late.ranks, late.late_ns, functions)
-    # Garbage is collected wherever a rank happens to be.
-    return lines, "" if late.name == GARBAGE else following
-
-
-def _line_of_steps(count: int, judged: JudgedSteps | None) -> tuple[FindingLine, ...]:
-    """Return what a rank tells of its slow steps by itself, where it has no others than these."""
-    for one in judged.findings if judged else ():
-        if one.kind == "slow-step":
-            # What goes on into the step behind one makes that slow, too.
-            steps = figures_of(one, SlowSteps)["steps"]
-            apart = sum(step - 1 not in steps for step in steps)
-            return one.lines if apart == count else ()
-    return ()
-
-
-def _late(number: int, own: OwnTime, others: Sequence[OwnTime]) -> LateRank:
-    usual = {part: float(np.median([one.parts[part] for one in others])) for part in own.parts}
-    part = max(own.parts, key=lambda name: own.parts[name] - usual[name])
-    return LateRank(number, part, round(own.parts[part]), round(usual[part]))
-
-
 def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
     parts: dict[str, PartTime] = {}
     for part in STEP_PARTS:
@@ -591,7 +465,7 @@ def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
 
 
 def _behind_a_bubble(
-    judged: Sequence[_Of], late: _LateRanks, *, crowded: bool
+    judged: Sequence[_Of], late: LateRanks, *, crowded: bool
 ) -> Callable[[Finding], bool]:
     """Return which findings stand behind that of a pipeline's bubble.
 
