@@ -43,12 +43,14 @@ class Line(NamedTuple):
     rate: float = 0.0
     at: int = 0
     later: tuple[tuple[int, Line], ...] = ()  # from a time of its own on it is another
+    unsure: int = 0  # of another one: within how long it is not known when it began
 
     def after(self, first: Line) -> Line:
         """Return what does the same as another, and then this."""
         moved = self.rate * (first.at - first.offset - self.at)
         rate = first.rate + self.rate - first.rate * self.rate
-        one = Line(first.offset + self.offset + round(moved), rate, first.at)
+        unsure = max(first.unsure, self.unsure)
+        one = Line(first.offset + self.offset + round(moved), rate, first.at, unsure=unsure)
         if not first.later and not self.later:
             return one
         begins = {begin for begin, _ in first.later}
@@ -127,7 +129,9 @@ def fitted(time: Integers, shown: Integers, low: Integers, high: Integers) -> Pa
     if "not calibrated" in {one.state, other.state}:
         return whole
     begin = int(shown[at - 1] + shown[at]) // 2
-    later = (*one.line.later, (begin, other.line._replace(later=())), *other.line.later)
+    near = time[max(at - 2, 0) : at + 2]
+    behind = other.line._replace(later=(), unsure=int(near[-1] - near[0]))
+    later = (*one.line.later, (begin, behind), *other.line.later)
     longer = max(one, other, key=lambda pair: pair.shared)
     ends = [int(pair.line.part(begin).of(np.array(begin))) for pair in (one, other)]
     return longer._replace(

@@ -7,7 +7,7 @@ together, which says how far they usually are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -29,7 +29,7 @@ from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.ranks.calls import RanksInOrder
     from dftrace_ai.analysis.ranks.clock_fitting import ClockState, Reason
@@ -52,6 +52,22 @@ _LATEST_PART: Final = 4
 
 USUALLY: Final = 2
 """An order of arrivals is told where it is clear by so many times what ends usually are off by."""
+
+
+# Of clocks that are not known nobody tells how far apart ends are seen.
+_NEVER_CLEAR_NS: Final = 1 << 61
+
+# A reference that all others seem to jump beside was itself set; so many are tried.
+_MOST_REFERENCES: Final = 3
+
+
+class _Jump(NamedTuple):
+    """A clock was set."""
+
+    clock: int
+    at_ns: int  # by itself, in the middle of before and after
+    back_ns: int  # by how much it was set back
+    unsure_ns: int  # within how long it is not known when
 
 
 class ClockOfHost(NamedTuple):
@@ -148,20 +164,43 @@ class Clocks:
     def shown_twice(self, times: Integers, clock: Integers) -> Integers:
         """Return which times clocks have shown twice, since they were set back."""
         found: Integers = np.zeros(len(times), bool)
+        for jump in self._jumps():
+            found |= (clock == jump.clock) & (2 * np.abs(times - jump.at_ns) <= jump.back_ns)
+        return found
+
+    def set_within(self, starts: Integers, ends: Integers, clock: Integers) -> Integers:
+        """Return between which times clocks may have been set: they tell no durations."""
+        found: Integers = np.zeros(len(starts), bool)
+        for jump in self._jumps():
+            for edge in (jump.at_ns - jump.back_ns / 2, jump.at_ns + jump.back_ns / 2):
+                near = (starts <= edge + jump.unsure_ns) & (ends >= edge - jump.unsure_ns)
+                found |= near & (clock == jump.clock)
+        return found
+
+    def _jumps(self) -> Iterator[_Jump]:
         for number, line in enumerate(self.lines):
             before = line
             for begin, after in line.later:
                 at = np.array(begin)
                 back = int(after.of(at)) - int(before._replace(later=()).of(at))
-                found |= (clock == number) & (2 * np.abs(times - begin) <= back)
+                yield _Jump(number, begin, back, after.unsure)
                 before = after
-        return found
+
+    def with_late(self, late_ns: Sequence[int | None]) -> Clocks:
+        """Return the same, told of each how late its ends may be, see `late_ends`."""
+        # What is certain of the others is what is of the one that they are held against.
+        most = max((one.certain_ns or 0 for one in self.hosts), default=0)
+        hosts = tuple(
+            one._replace(late_ns=min(_LATEST_NS if late is None else late, one.certain_ns or most))
+            for one, late in zip(self.hosts, late_ns, strict=True)
+        )
+        return replace(self, hosts=hosts)
 
     @property
     def unsure_ns(self) -> Integers:
         """Of each clock what an order of arrivals has to be clear by beyond that of others."""
-        late = np.array([one.late_ns for one in self.hosts], np.int64)
-        unsure: Integers = np.maximum(self.error_ns, 0) * USUALLY + late
+        late, error = np.array([one.late_ns for one in self.hosts], np.int64), self.error_ns
+        unsure: Integers = np.where(error < 0, _NEVER_CLEAR_NS, error * USUALLY + late)
         return unsure
 
     @property
@@ -286,9 +325,12 @@ class ClockSamples:
 
     def clocks(self) -> Clocks:
         """Return how the clocks differ by what has been taken."""
-        return _Calibration(
+        found = _Calibration(
             self._rows, self._messages, self._ranks, self._order, self._enqueued
-        ).clocks(late_ends(self._rows, [*self._kinds], len(self._order.clocks)))
+        ).clocks()
+        rows = self._rows
+        rows = rows.taken(~found.set_within(rows.came_ns, rows.left_ns, rows.clock))
+        return found.with_late(late_ends(rows, [*self._kinds], len(found.hosts)))
 
 
 class _Rows(NamedTuple):
@@ -307,6 +349,13 @@ class _Rows(NamedTuple):
     def and_then(self, other: _Rows) -> _Rows:
         """Return these and others."""
         return _Rows(*(np.concatenate(both) for both in zip(self, other, strict=True)))
+
+
+def _is_set_back(rows: _Rows) -> bool:
+    """Return whether a clock shows that something of a kind was over before the one before it."""
+    order = np.lexsort((rows.sample, rows.kind))
+    earlier = np.diff(rows.left_ns[order]) < 0
+    return bool((earlier & (np.diff(rows.kind[order]) == 0)).any())
 
 
 def late_ends(rows: _Rows, kinds: Sequence[tuple[int, ...]], clocks: int) -> list[int | None]:
@@ -376,18 +425,23 @@ class _Calibration:
         lowest = np.full(count, len(ranks))
         np.minimum.at(lowest, order.clock, np.arange(len(ranks)))
         self._lowest = lowest
-        self._reference = int(np.lexsort((lowest, -sizes))[0]) if count else 0
+        # A clock that was set back shows no order of times.
+        back = np.array([_is_set_back(rows) for rows in self._of], bool)
+        self._references = np.lexsort((lowest, -sizes, back)).tolist()[:_MOST_REFERENCES] or [0]
+        self._reference = self._references[0]
 
-    def clocks(self, late_ns: Sequence[int | None]) -> Clocks:
-        """Return how they differ; of each is told how late its ends may be, see `late_ends`."""
+    def clocks(self) -> Clocks:
+        """Return how they differ."""
         count = len(self._order.clocks)
-        pairs: dict[int, PairOfClocks] = {}
+        for reference in self._references:
+            self._reference = reference
+            pairs = self._pairs()
+            if count < 3 or not all(pair.jumps for pair in pairs.values()):
+                break
         lines = {self._reference: Line()}
-        for other in range(count):
-            if other != self._reference:
-                pairs[other] = self._pair(self._reference, other)
-                if pairs[other].state != "not calibrated":
-                    lines[other] = pairs[other].line
+        for other, pair in pairs.items():
+            if pair.state != "not calibrated":
+                lines[other] = pair.line
         if len(lines) < count:
             self._by_others(pairs, lines)
         circles = self._circles(pairs, lines)
@@ -396,14 +450,12 @@ class _Calibration:
             for at in range(count)
         )
         all_lines = tuple(lines.get(at, Line()) for at in range(count))
-        # What is certain of the others is what is of the one that they are held against.
-        most = max((one.certain_ns or 0 for one in hosts), default=0)
-        caps = [one.certain_ns or most for one in hosts]
-        hosts = tuple(
-            one._replace(late_ns=min(_LATEST_NS if late is None else late, cap))
-            for one, late, cap in zip(hosts, late_ns, caps, strict=True)
-        )
         return Clocks(hosts, all_lines, self._order.clock, self._order.shift_ns)
+
+    def _pairs(self) -> dict[int, PairOfClocks]:
+        """Return how each clock differs from the reference."""
+        others = (at for at in range(len(self._order.clocks)) if at != self._reference)
+        return {other: self._pair(self._reference, other) for other in others}
 
     def _by_others(self, pairs: dict[int, PairOfClocks], lines: dict[int, Line]) -> None:
         """Join clocks that have nothing in common with the reference by those that have."""

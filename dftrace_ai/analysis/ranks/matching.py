@@ -250,6 +250,7 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
     parts += _by_the_best(calls, messages, _OF_MESSAGES, ranks)
     unmatched, left_out = Unmatched(), np.zeros(len(groups.groups), bool)
     kept = [np.zeros(0, np.int64)]
+    by_seq = [np.zeros(0, bool)]
     lacking = [np.zeros(0, np.int64)]
     sizes = [np.zeros(0, np.int64)]
     for sets in parts:
@@ -260,6 +261,7 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
         unmatched = both(unmatched, sets.unmatched(good))
         lacking.append(sets.rows_of(sets.lacking))
         kept.append(sets.rows_of(good))
+        by_seq.append(np.full(int(good.sum()), sets.by_seq))
         sizes.append(sets.size[good])
     rows, size = np.concatenate(kept), np.concatenate(sizes)
     met = MetCalls(*(some_of(getattr(calls, name), rows) for name in MetCalls._fields))
@@ -278,7 +280,7 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
         name=name,
         step=np.maximum.reduceat(met.step, first) if len(first) else first,
         whole=(name >= MESSAGE) | (groups.seen == groups.size)[group],
-        before=_before(met, first, meeting),
+        before=_before(met, first, meeting, np.concatenate(by_seq)),
         by_time=by_time,
         unmatched=unmatched,
         left_out=tuple(np.flatnonzero(left_out).tolist()),
@@ -286,11 +288,13 @@ def _found(calls: Calls, ranks: RanksInOrder) -> _Found:
     return _Found(matches, np.concatenate(lacking))
 
 
-def _before(met: MetCalls, first: Integers, meeting: Integers) -> Integers:
+def _before(met: MetCalls, first: Integers, meeting: Integers, by_seq: Integers) -> Integers:
     """Return of each call of a collective the one before it of its rank and group."""
-    # All collectives of a group have the same members, in the same order.
+    # All collectives of a group have the same members, in the same order. By its numbers they lie
+    # in that; by times where there are none, for a clock may be set back.
     at = np.flatnonzero(met.name[first] < MESSAGE)
-    order = at[np.lexsort((met.start_ns[first[at]], met.group[first[at]]))]
+    place = np.where(by_seq, np.arange(len(first)), met.start_ns[first])
+    order = at[np.lexsort((place[at], met.group[first[at]]))]
     follows = met.group[first[order[1:]]] == met.group[first[order[:-1]]]
     back = np.zeros(len(first), np.int64)
     back[order[1:][follows]] = (first[order[1:]] - first[order[:-1]])[follows]
@@ -346,6 +350,7 @@ class _Sets:
     missed: Integers  # lacking, though all members have others before and after
     old: Integers  # whether all its calls were left of what was matched before
     is_message: bool  # whether these are messages
+    by_seq: bool  # whether torch's numbers put them together, so that they are in that order
 
     @classmethod
     def of(cls, calls: Calls, rows: Integers, way: _Way, ranks: RanksInOrder) -> _Sets:
@@ -376,6 +381,7 @@ class _Sets:
             missed=lacking,
             old=~any_in(~some_of(calls.left, rows), first),
             is_message=is_message,
+            by_seq=way == "seq",
         )
         if not lacking.any():
             return sets

@@ -70,11 +70,17 @@ class _Working:
         left = np.maximum(np.minimum.reduceat(calls.end_ns, self._first), came)
         self._left = np.repeat(left, size)
         self._begun = self._effective()
+        started = np.minimum.reduceat(calls.start_ns, self._first)
+        was_set = clocks.set_within(started, left, self._clock[self._first])
+        self._was_set = any_in(np.repeat(was_set, size), matches.first)
 
     def _effective(self) -> Integers:
         """Return when calls began: one that was queued behind another, when that had ended."""
         before = self._matches.before
         queued = (before != UNTOLD) & self._ends[self._meeting[before]]
+        # A clock that was set back in between shows that one was over before the other.
+        was_set = np.array([bool(line.later) for line in self._clocks.lines], bool)
+        queued &= (self._left[before] <= self._left) | ~was_set[self._clock]
         start = self._matches.calls.start_ns
         begun: Integers = np.where(queued, np.maximum(start, self._left[before]), start)
         return begun
@@ -96,7 +102,7 @@ class _Working:
         broken = self._by_clock(transfer, error)
         held = self._rooted(took, transfer, wait, last, known)
         self._messages(took, transfer, wait, error, last, known)
-        known &= ~broken
+        known &= ~(broken | self._was_set)
         last[(~joint & (matches.name < MESSAGE) & ~held) | ~known] = UNTOLD
         last[self._unseen(transfer, known) | joint & ~self._clear(took)] = UNTOLD
         imposed = np.where(joint & known, second - shortest, 0)
@@ -151,7 +157,7 @@ class _Working:
         several &= self._joint & self._ends & (np.minimum.reduceat(far, first) >= 0)
         # What a clock that was set back has shown twice is no time of its own.
         twice = self._clocks.shown_twice(matches.calls.start_ns, self._clock)
-        several &= ~any_in(twice, first)
+        several &= ~any_in(twice, first) & ~self._was_set
         broken: Integers = np.zeros(len(first), bool)
         if not several.any():
             return broken
