@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.shared_options import json_option, out_option, where_option
+from dftrace_ai.cli.shared_options import force_option, json_option, out_option, where_option
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
@@ -111,6 +111,9 @@ def command(
     out: Annotated[
         Path | None, out_option("PATH", "Where it is written: a file for html, else a directory.")
     ] = None,
+    force: Annotated[
+        bool, force_option("Replace what is there, the page or the files of the tables.")
+    ] = False,
     json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
     send: Annotated[
         bool,
@@ -135,6 +138,12 @@ def command(
         if one not in STATUSES:
             raise ConfigError(f"--status {one} is not accepted; accepted: {', '.join(STATUSES)}")
     _check_ways(compare=compare, sql=sql, to=to, out=out, send=send)
+    if force and to is None:
+        raise ConfigError("--force replaces what --to writes; there is nothing to replace")
+    if to is Form.html and out is not None:
+        from dftrace_ai.page.files import check_free
+
+        check_free([out], force=force)
     if send:
         _send(directory)
         return
@@ -152,7 +161,7 @@ def command(
     elif to is Form.html and out is not None:
         found = _write_page(found, str(directory), out, metric or ())
     elif to is not None and out is not None:
-        found = _export(found, out, to.value)
+        found = _export(found, out, to.value, force=force)
     else:
         print_runs = print_comparison if compare else print_list
         asked = [name for condition in choice.where for name in condition.names]
@@ -228,11 +237,11 @@ def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[s
     return found.runs
 
 
-def _export(runs: Runs, folder: Path, form: str) -> Runs:
+def _export(runs: Runs, folder: Path, form: str, *, force: bool) -> Runs:
     from dftrace_ai.cli.terminal import shown
     from dftrace_ai.loggers.runs.tables import export
 
-    found, paths = export((run.folder for run in runs), folder, form)
+    found, paths = export((run.folder for run in runs), folder, form, force=force)
     for path in paths:
         typer.echo(shown(path))
     return found

@@ -11,7 +11,7 @@ from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -19,6 +19,13 @@ def write_page(path: Path, page: str) -> None:
     """Write a page, or a plot, to a file; a DftraceError says why it cannot be written."""
     with new_file(path) as unnamed:
         unnamed.write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
+def check_free(paths: Iterable[Path], *, force: bool) -> None:
+    """Hold, before anybody works for them, that names are free; by force they need not be."""
+    for path in paths:
+        if not force and os.path.lexists(path):
+            raise DftraceError(f"{quoted(str(path))}: is there already; --force replaces it")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dftrace_ai.interpreters import answer_of
 from dftrace_ai.loggers.runs.lines import number_text, value_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES, RunFolder, head_of
 from dftrace_ai.loggers.runs.reading import Runs, read_run
-from dftrace_ai.page.files import new_file
+from dftrace_ai.page.files import check_free, new_file
 from dftrace_ai.spare_folders import SpareFolder
 from dftrace_ai.wording import in_csv, quoted, warn
 
@@ -283,15 +283,21 @@ class _JsonRows(RowSink):
         self._files[table].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def export(folders: Iterable[RunFolder], folder: Path, form: str) -> tuple[Runs, list[Path]]:
-    """Write each table of some runs as `form`; returns the runs as they are now, and the files."""
+def export(
+    folders: Iterable[RunFolder], folder: Path, form: str, *, force: bool = False
+) -> tuple[Runs, list[Path]]:
+    """Write each table of some runs as `form`; returns the runs as they are now, and the files.
+
+    Files of these names are replaced by force alone.
+    """
+    paths = {table: folder / f"{table}.{form}" for table in TABLES}
+    check_free(paths.values(), force=force)
     if form == "parquet":
         duckdb_module()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DftraceError(f"{quoted(str(folder))}: cannot be made: {error.strerror}") from error
-    paths = {table: folder / f"{table}.{form}" for table in TABLES}
     with ExitStack() as unfinished:
         unnamed = {name: unfinished.enter_context(new_file(path)) for name, path in paths.items()}
         if form == "parquet":

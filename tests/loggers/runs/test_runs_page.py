@@ -40,7 +40,7 @@ LIMIT_S = 170
 
 def made(root: Path, words: list[object] | None = None) -> str:
     path = root.parent / f"{root.name}.html"
-    done = invoke("runs", root, "--to", "html", "--out", path, *(words or []))
+    done = invoke("runs", root, "--to", "html", "--out", path, "--force", *(words or []))
     assert (done.out, done.status, done.err) == ("", 0, "")
     assert path.stat().st_mode & 0o777 == 0o600
     return path.read_text(encoding="utf-8")

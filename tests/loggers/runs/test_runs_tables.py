@@ -185,6 +185,24 @@ def test_an_export_is_read_back(root: Path, tmp_path: Path, form: str) -> None:
     assert (done.status, "cannot be made" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize("form", ["html", "csv", "parquet"])
+def test_what_is_there_is_replaced_by_force_alone(root: Path, tmp_path: Path, form: str) -> None:
+    mine = tmp_path / ("page.html" if form == "html" else f"media.{form}")
+    mine.write_text("mine")
+    words = ["--to", form, "--out", mine if form == "html" else tmp_path]
+    done = invoke("runs", root, *words)
+    assert (done.status, done.out, mine.read_text()) == (2, "", "mine")
+    assert f"{mine.name}: is there already; --force replaces it" in done.err
+    assert list(tmp_path.iterdir()) == [mine]
+    assert invoke("runs", root, *words, "--force").status == 0
+    assert mine.read_bytes() != b"mine"
+
+
+def test_nothing_is_replaced_where_nothing_is_written(root: Path) -> None:
+    done = invoke("runs", root, "--force")
+    assert (done.status, "--force replaces what --to writes" in done.err) == (2, True)
+
+
 FULL = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
