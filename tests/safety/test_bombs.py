@@ -210,6 +210,17 @@ def test_names_beyond_the_limit_are_counted(
     monkeypatch.setattr(summary, "MOST_SUMMARY_ROWS", 100)
     monkeypatch.setattr(summary, "MOST_NAME_LETTERS", 50)
     assert 0 < len(summarise([path]).spans) < 10
+    # Of what has no duration those that came most often have rows, whichever came first.
+    trace = TraceLines()
+    for number in range(20):
+        for at in range(number + 1):
+            trace.event("i", f"m{number}", "instant", at)
+    trace.footer()
+    path = trace.write(tmp_path / "u.pfw.gz", 10)
+    monkeypatch.setattr(summary, "MOST_SUMMARY_ROWS", 5)
+    found = summarise([path])
+    assert {row.name for row in found.others} == {f"m{number}" for number in range(15, 20)}
+    assert found.names_left_out == 15
 
 
 def test_spans_beyond_the_limit_are_not_sorted_and_that_is_said(

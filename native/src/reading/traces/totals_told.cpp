@@ -203,11 +203,8 @@ std::vector<SpanFigures> Totals::spans(std::size_t most, std::size_t& all) {
 
 std::vector<OtherFigures> Totals::others(std::size_t most, std::size_t& all) const {
     std::vector<OtherFigures> found;
-    all = 0;
     const auto put = [&](std::string ph, std::uint32_t label, std::uint64_t count) {
-        if (count == 0) return;
-        ++all;
-        if (found.size() < most) found.push_back({std::move(ph), &labels_[label], count});
+        if (count) found.push_back({std::move(ph), &labels_[label], count});
     };
     const Reader& reader = *readers_.front();
     for (std::size_t label = 0; label < reader.figures.size(); ++label)
@@ -215,6 +212,17 @@ std::vector<OtherFigures> Totals::others(std::size_t most, std::size_t& all) con
             put(std::string(1, phases[at]), static_cast<std::uint32_t>(label),
                 reader.figures[label].others[at]);
     for (const auto& [key, count] : reader.odd_phases) put(key.first, key.second, count);
+    all = found.size();
+    if (all <= most) return found;
+    // Labels have their numbers by whichever thread met them first.
+    const auto first = [](const OtherFigures& one, const OtherFigures& other) {
+        if (one.count != other.count) return one.count > other.count;
+        return std::tie(one.ph, one.label->category, one.label->name) <
+               std::tie(other.ph, other.label->category, other.label->name);
+    };
+    const auto behind = found.begin() + static_cast<std::ptrdiff_t>(most);
+    std::partial_sort(found.begin(), behind, found.end(), first);
+    found.erase(behind, found.end());
     return found;
 }
 
