@@ -542,7 +542,11 @@ def test_a_dump_by_signal_tells_where_each_thread_stands(tmp_path: Path, recorde
             max(itertools.repeat(0))
 
         dftrace_ai.initialize(dump_signal="SIGUSR2", rank=3, flush_interval_ms=50)
-        threading.Thread(target=waits, daemon=True).start()
+        other = threading.Thread(target=waits, daemon=True)
+        other.start()
+        # Nobody else goes on once the interpreter is held.
+        while sys._current_frames()[other.ident].f_code.co_name != "wait":
+            time.sleep(0.001)
         with ai.compute.forward:
             holds()
     """
@@ -557,7 +561,7 @@ def test_a_dump_by_signal_tells_where_each_thread_stands(tmp_path: Path, recorde
         begins = f"  rank 3, thread {running.pid} MainThread, dumped "
         # On a busy machine it may be in the line before still.
         at_line = line + 6 if f"holds (<string>:{line + 6})" in said else line + 5
-        main = [f"    holds (<string>:{at_line})", f"    <module> (<string>:{line + 11})"]
+        main = [f"    holds (<string>:{at_line})", f"    <module> (<string>:{line + 15})"]
         lines = said.splitlines()
         (at,) = (number for number, told in enumerate(lines) if told.startswith(begins))
         assert lines[at + 1 : at + 3] == main

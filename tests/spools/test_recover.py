@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RunScript, clean_environment
+from conftest import SCRIPT_LIMIT_S, RunScript, clean_environment
 from perfetto.trace_file import read
 from printed_json import checked
 from safety.commands import invoke
@@ -46,7 +46,7 @@ def recover(*arguments: object, env: dict[str, str] | None = None) -> tuple[int,
         env={**clean_environment(), **(env or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SCRIPT_LIMIT_S,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
@@ -151,7 +151,7 @@ def test_another_job_on_a_file_system_that_does_not_answer_keeps_nobody(
             waited.append(path)
         return stat(path, **more)
 
-    monkeypatch.setattr(search, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(search, "PATIENCE_S", 0.5)
     monkeypatch.setattr(os, "stat", slow_stat)
     try:
         found = recovery.adopt_dead(folder, spool_dir=spool.parent)

@@ -25,7 +25,7 @@ from conftest import clean_environment
 from stress.account import Place
 
 PR_SET_CHILD_SUBREAPER = 36
-LIMIT_S = 60
+LIMIT_S = 120
 # All that a run or a recovery would import when it begins.
 AT_ONCE = (
     "dftrace_ai.config.sources",

@@ -45,6 +45,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("job") / "out")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _whoever_is_busy_is_waited_for() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dask_workers, "ANSWER_S", 100.0)
+        patch.setattr(dask_workers, "SILENT_S", 100.0)
+        yield
+
+
 class Shuffled:
     """Another room: lots are done here, in an order of their own, as workers' answers come."""
 
@@ -316,6 +324,7 @@ def test_who_is_stopped_is_not_waited_for_without_end(
             executor.__exit__()
 
 
+@pytest.mark.usefixtures("workers")
 def test_a_worker_killed_in_the_middle_leaves_the_rest_to_others(
     cluster: Cluster, job: Path, tmp_path: Path
 ):

@@ -22,7 +22,7 @@ from live.made import dead, snapshot_of
 from live.programs import dftrace
 
 JOBS = Path(__file__).with_name("gloo_jobs.py")
-LIMIT_S = 100
+LIMIT_S = 300
 
 FAULTS = {
     "missing": "missing",

@@ -27,7 +27,7 @@ from dftrace_ai import ai
 from stress.pressure.disk import Disk
 from stress.pressure.shim import Shim
 
-def until(what, limit_s=30):
+def until(what, limit_s=100):
     end = time.monotonic() + limit_s
     while not what():
         assert time.monotonic() < end, "it never came about"
