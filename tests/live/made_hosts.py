@@ -11,7 +11,7 @@ from pathlib import Path
 from conftest import clean_environment
 from stress.pressure.test_hosts import namespaces
 
-from live.programs import until
+from live.programs import LIMIT_S, until
 
 # A host: it forks its ranks, and says to them what is said to it. Each stands in the collective,
 # but for the one that is named.
@@ -114,7 +114,7 @@ class Job:
             host.stdin.close()
             host.stdin = None
         for host in self.hosts:
-            host.wait(60)
+            host.wait(LIMIT_S)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -136,7 +137,8 @@ def test_a_rank_that_was_killed_tells_its_age(pair: Job) -> None:
     assert dead.told_s > 100
     done = dftrace("stuck", pair.out, "--idle", 0.1)
     assert done.status == 1
-    assert "rank 3 on node1 told nothing for 10" in done.out
+    # A hundred seconds, and what a busy machine took for this.
+    assert re.search(r"rank 3 on node1 told nothing for [1-5]\d\d s", done.out), done.out
     assert "<- likely cause: it may have died" in done.out
     recovered = subprocess.run(
         pair.on_host(1, sys.executable, "-m", "dftrace_ai", "recover", pair.out),
@@ -179,7 +181,7 @@ def test_a_host_that_stands_still_and_goes_on(pair: Job) -> None:
     until(lambda: [_is_stopped(rank) for rank in ranks], any)
     until(lambda: snapshot([pair.out]), lambda seen: _others_stand(seen, 2))
     grown_older(file_of(pair, 2), 60)
-    (verdict,) = find_stuck(snapshot([pair.out]), 30).jobs
+    (verdict,) = find_stuck(snapshot([pair.out]), 300).jobs
     assert [(one.rank, one.what) for one in verdict.findings] == [(2, "dead")]
     for child in ranks:
         os.kill(int(child), signal.SIGCONT)

@@ -66,7 +66,7 @@ def late_in_turns(rank: int, folder: Path) -> list[Any]:
                     ),
                 )
                 if len(seen) < 1:
-                    said = invoke("stuck", folder / "traces", "--run", "all")
+                    said = invoke("stuck", folder / "traces", "--run", "all", "--idle", "600")
                     assert said.status == 0, said
                     seen += [snapshot_json(alone).decode(), said.out]
             dist.all_reduce(t)

@@ -66,10 +66,10 @@ def test_a_file_of_somebody_else_stays(pressed: Pressed, traces: Path) -> None:
         out = Path(os.environ["PRESSURE_SHIM_FOLDER"])
         precious = out.parent / "precious"
         precious.write_text("precious")
-        run = dftrace_ai.initialize(log_file=out / "t", process_id=17, live_file_s=0.01)
-        host = dftrace_ai._native.host_name()
-        link = out / f"t-{host}-17.live"
+        from dftrace_ai._native import host_name
+        link = out / f"t-{host_name()}-17.live"
         link.symlink_to(precious)
+        run = dftrace_ai.initialize(log_file=out / "t", process_id=17, live_file_s=0.01)
         spans(1)
         run.flush()
         run.flush()
