@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from dftrace_ai.cli.reading import tell_watched, watched_here
 from dftrace_ai.cli.shared_options import Json, Run, on_this_machine
 from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.spools.answering import Asking, SilentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,16 +72,22 @@ def command(
 
     try:
         paths = paths or watched_here()
-        if files := dump_files(paths):
+        found = paths
+        asking: Asking[Any] = Asking(", ".join(map(str, paths)))
+        if files := asking.answer(lambda: dump_files(found)):
             _judge_dumps(files, paths, idle, run or "last", as_json=json)
             return
         observer = Observer(paths, run=run or "last")
         seen = observer.look()
-        verdict = with_ends(find_stuck(seen, idle), paths, run or "last")
+        verdict = asking.answer(lambda: with_ends(find_stuck(seen, idle), found, run or "last"))
         if stacks:
             from dftrace_ai.live.dumped_stacks import with_stacks
 
-            verdict = with_stacks(verdict, seen)
+            judged = verdict
+            verdict = asking.answer(lambda: with_stacks(judged, seen))
+    except SilentError as error:
+        typer.echo(f"dftrace: {error}", err=True)
+        raise typer.Exit(BAD_INPUT) from error
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
         for line, _ in finding_lines(died_in(paths or (), run or "last")):

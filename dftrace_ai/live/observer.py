@@ -29,6 +29,7 @@ from dftrace_ai.live.model import (
 from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.told import LiveFiles, live_path, path_as_text
 from dftrace_ai.live.wording import processes_text
+from dftrace_ai.spools.answering import Asking
 from dftrace_ai.spools.search import (
     MarkedSpool,
     OwnSpools,
@@ -260,6 +261,8 @@ class Observer:
         self._walks: dict[Path, _Walk] = {}
         self._live_files = LiveFiles()
         self._before: dict[tuple[str, str], RankStatus] = {}
+        named = ", ".join(map(str, self.paths))
+        self._asking: Asking[Snapshot] = Asking(named)
 
     def __repr__(self) -> str:
         return f"Observer({[str(path) for path in self.paths]}, window_s={self.window_s:g})"
@@ -268,10 +271,13 @@ class Observer:
         """Return what the processes are doing now.
 
         Raises:
-            TraceError: as `snapshot`.
+            TraceError: as `snapshot`; or a file system does not answer (`SilentError`).
         """
         if not self.paths:
             raise TraceError("no directory was given")
+        return self._asking.answer(self._look)
+
+    def _look(self) -> Snapshot:
         own = OwnSpools()
         found = merged([self._look_at(path, own) for path in self.paths])
         if not found.processes:

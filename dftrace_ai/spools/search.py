@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
+from dftrace_ai.spools.answering import PATIENCE_S, waits_since
 from dftrace_ai.spools.held import HeldDirectory
 from dftrace_ai.trace_format.file_names import (
     MARKER_SUFFIX,
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
-
-# A directory on this machine answers within microseconds, one on a network's disk within a second.
-PATIENCE_S = 5.0
 
 # The longest path that Linux takes, a newline, a line that says on which boot, and in which
 # container of the machine, the path holds, and which number the marker has as a file, on which
@@ -196,21 +194,13 @@ def _those_that_answer(directories: Collection[str]) -> Iterator[tuple[str, os.s
         try:
             directory, info = answers.get(timeout=PATIENCE_S)
         except Empty:
-            # On a busy machine it may only wait for a processor.
-            if asking in asked and not _is_running(asking):
+            if asking in asked and waits_since(asking):
                 awaited.discard(asked[asking])
                 asking = None
             continue
         awaited.discard(directory)
         if info is not None:
             yield directory, info
-
-
-def _is_running(thread: threading.Thread) -> bool:
-    with contextlib.suppress(OSError):
-        told = Path(f"/proc/self/task/{thread.native_id}/stat").read_bytes()
-        return told.rpartition(b")")[2].split()[0] == b"R"
-    return False
 
 
 def spools_of(
