@@ -44,6 +44,8 @@ SENT: Final = "message"
 # Of more calls of a block that lack others it is not kept where they lie.
 MOST_LACKING: Final = 100_000
 
+_AT_ONCE: Final = 4096
+
 
 class Arrows(NamedTuple):
     """Lines of arrows, by the trace whose process and time they are of, and what is to be told."""
@@ -78,7 +80,10 @@ def arrows_of(
     after the first and all members have a trace; messages from where they were sent to where they
     were received. Of more than `most` it is those of whoever came latest.
     """
-    return _drawn(_ends_of(joined), _Placed(joined, times), window, most)
+    drawn = _Drawn(_Placed(joined, times), window, most)
+    for ends in _ends_of(joined):
+        drawn.add(ends)
+    return drawn.arrows()
 
 
 class _Placed:
@@ -118,9 +123,8 @@ def _base_ns(trace: Trace | None) -> int:
     return ((header and header.time_base_us) or 0) * 1000
 
 
-def _ends_of(joined: Joined) -> _Ends:
+def _ends_of(joined: Joined) -> Iterator[_Ends]:
     matching = Matching(joined.job.ranks)
-    parts: list[_Ends] = []
     count = 0
     earlier: dict[tuple[int, int], tuple[int, int, int]] = {}
     for block in joined.job.blocks("steps", "calls"):
@@ -130,11 +134,12 @@ def _ends_of(joined: Joined) -> _Ends:
                 continue
             meetings = Meetings.of(matches, matching.ranks, joined.clocks)
             calls = _Calls(block, matches, earlier)
-            parts += [_joint(meetings, calls, step_ns, count), _sent(meetings, calls, count)]
+            yield _joint(meetings, calls, step_ns, count)
+            yield _sent(meetings, calls, count)
             count += len(matches.first)
+            del matches, meetings, calls  # the next ones are made meanwhile
         earlier = _lacking(block, matching)
-    columns = zip(*parts, strict=True) if parts else ([np.zeros(0, np.int64)],) * len(_Ends._fields)
-    return _Ends(*(np.concatenate(column) for column in columns))
+        del block
 
 
 def _lacking(block: Block, matching: Matching) -> dict[tuple[int, int], tuple[int, int, int]]:
@@ -223,37 +228,62 @@ def _ends(
     )
 
 
-def _drawn(ends: _Ends, place: _Placed, window: TimeWindow | None, most: int) -> Arrows:
-    ends = ends.taken(np.flatnonzero(place.known[ends.from_rank] & place.known[ends.to_rank]))
-    begin_ns, end_ns = (
-        place.shown_ns(rank, ns)
-        for rank, ns in ((ends.from_rank, ends.from_ns), (ends.to_rank, ends.to_ns))
-    )
-    shown = (begin_ns >= 0) & (end_ns >= 0)
-    if window:
-        low, high = window.begin_us * 1000, window.end_us * 1000
-        shown &= (np.minimum(begin_ns, end_ns) >= low) & (np.maximum(begin_ns, end_ns) <= high)
-    back = shown & (begin_ns >= end_ns)
-    ends = ends.taken(np.flatnonzero(shown & ~back))
-    notes = []
-    if count := int(back.sum()):
-        notes.append(f"{counted(count, 'arrow')} left out: the clocks of hosts differ by more")
-    order = np.lexsort((ends.meeting, -ends.late_ns, ends.message))[:most]
-    if len(order) < len(ends.meeting):
-        notes.append(
-            f"{len(order):,} of {len(ends.meeting):,} arrows are shown: from those who came latest"
+class _Drawn:
+    """The arrows that are shown, of those that come: no more than twice as many are held."""
+
+    def __init__(self, place: _Placed, window: TimeWindow | None, most: int) -> None:
+        self._place, self._window, self._most = place, window, most
+        self._kept: list[_Ends] = []
+        self._count = 0  # of those that can be shown
+        self._back = 0
+
+    def add(self, ends: _Ends) -> None:
+        """Take those that can be shown."""
+        place = self._place
+        ends = ends.taken(np.flatnonzero(place.known[ends.from_rank] & place.known[ends.to_rank]))
+        begin_ns, end_ns = (
+            place.shown_ns(rank, ns)
+            for rank, ns in ((ends.from_rank, ends.from_ns), (ends.to_rank, ends.to_ns))
         )
-    return Arrows(_lines(ends.taken(np.sort(order)), place), tuple(notes))
+        shown = (begin_ns >= 0) & (end_ns >= 0)
+        if self._window:
+            low, high = self._window.begin_us * 1000, self._window.end_us * 1000
+            shown &= (np.minimum(begin_ns, end_ns) >= low) & (np.maximum(begin_ns, end_ns) <= high)
+        back = shown & (begin_ns >= end_ns)
+        self._back += int(back.sum())
+        self._kept.append(ends.taken(np.flatnonzero(shown & ~back)))
+        self._count += len(self._kept[-1].meeting)
+        if sum(len(one.meeting) for one in self._kept) > 2 * self._most:
+            self._kept = [self._latest()]
+
+    def _latest(self) -> _Ends:
+        """Return those of whoever came latest, in their order."""
+        if not self._kept:
+            return _Ends(*[np.zeros(0, np.int64)] * len(_Ends._fields))
+        ends = _Ends(*(np.concatenate(column) for column in zip(*self._kept, strict=True)))
+        order = np.lexsort((ends.meeting, -ends.late_ns, ends.message))[: self._most]
+        return ends.taken(np.sort(order))
+
+    def arrows(self) -> Arrows:
+        """Return their lines."""
+        ends, notes = self._latest(), []
+        self._kept = []
+        if self._back:
+            told = counted(self._back, "arrow")
+            notes.append(f"{told} left out: the clocks of hosts differ by more")
+        if len(ends.meeting) < self._count:
+            notes.append(
+                f"{len(ends.meeting):,} of {self._count:,} arrows are shown: from those who came "
+                "latest"
+            )
+        return Arrows(_lines(ends, self._place), tuple(notes))
 
 
 def _lines(ends: _Ends, place: _Placed) -> dict[Path, list[bytes]]:
     found: dict[Path, list[bytes]] = {}
     tails = set[int]()
-    from_ns = (ends.from_ns - place.base_ns[ends.from_rank]).tolist()
-    to_ns = (ends.to_ns - place.base_ns[ends.to_rank]).tolist()
-    rows = zip(*(column.tolist() for column in ends), strict=True)
-    for begin, end, row in zip(from_ns, to_ns, rows, strict=True):
-        message, _, meeting, from_rank, from_track, _, to_rank, to_track, _ = row
+    for row in _rows(ends, place):
+        message, _, meeting, from_rank, from_track, begin, to_rank, to_track, end = row
         name = (SENT if message else LAST).encode()
         sides = [(b'"s"', from_rank, from_track, begin), (b'"f","bp":"e"', to_rank, to_track, end)]
         for ph, rank, track, ns in sides[meeting in tails :]:
@@ -264,6 +294,17 @@ def _lines(ends: _Ends, place: _Placed) -> dict[Path, list[bytes]]:
             )
         tails.add(meeting)
     return found
+
+
+def _rows(ends: _Ends, place: _Placed) -> Iterator[tuple[int, ...]]:
+    """Yield them by the times of their files, some at once: as numbers of Python they are large."""
+    for at in range(0, len(ends.meeting), _AT_ONCE):
+        some = ends.taken(np.arange(at, min(at + _AT_ONCE, len(ends.meeting))))
+        some = some._replace(
+            from_ns=some.from_ns - place.base_ns[some.from_rank],
+            to_ns=some.to_ns - place.base_ns[some.to_rank],
+        )
+        yield from zip(*(column.tolist() for column in some), strict=True)
 
 
 def _end(name: bytes, number: int, ph: bytes, pid: int, track: int, ns: int) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from dftrace_ai.analysis.ranks.clock_fitting import (
     least,
 )
 from dftrace_ai.analysis.ranks.groups import MESSAGE, ROOTED_FROM, SEND
-from dftrace_ai.analysis.ranks.matching import in_order, matched
+from dftrace_ai.analysis.ranks.matching import in_order, matched_in_pieces
 from dftrace_ai.analysis.ranks.ordering import any_in, begins
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 from dftrace_ai.analysis.texts import time_text
@@ -229,7 +229,10 @@ def clocks_of(job: RanksOfJob, order: RanksInOrder | None = None) -> Clocks:
         if (block := job.block(numbers[at], "steps", "calls")) is not None:
             calls = len(block.tables.calls.rows.name)
             steps = _CALLS * len(block.numbers) // (len(chosen) * max(calls, 1))
-            samples.add(matched(block, order, max(steps, 1)))
+            for matches in matched_in_pieces(block, order, max(steps, 1)):
+                samples.add(matches)
+                del matches  # the next ones are made meanwhile
+        del block
     return samples.clocks()
 
 

@@ -168,6 +168,16 @@ def matched(block: Block, ranks: RanksInOrder, steps: int) -> Matches:
     return _found(ranks.calls_of(block, 0, min(steps, len(block.numbers))), ranks).matches
 
 
+def matched_in_pieces(block: Block, ranks: RanksInOrder, steps: int) -> Iterator[Matches]:
+    """Yield the same, of some of these steps at a time: who looks at each need not hold all."""
+    end = min(steps, len(block.numbers))
+    calls = len(block.tables.calls.rows.name) * end // max(len(block.numbers), 1)
+    pieces = min(max(1, -(-calls // CALLS_AT_ONCE)), max(end, 1))
+    edges = np.linspace(0, end, pieces + 1).astype(int).tolist()
+    for first, last in pairwise(edges):
+        yield _found(ranks.calls_of(block, first, last), ranks).matches
+
+
 def meetings_in(block: Block, ranks: RanksInOrder) -> Integers:
     """Return of the calls of a block alone which belong together: by a number from 0, or not."""
     table = block.tables.calls
