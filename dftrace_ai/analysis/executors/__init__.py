@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dftrace_ai.analysis.executors.lots import Failed, Lot, Piece, Refused, lots_of, made_or_refused
 from dftrace_ai.analysis.executors.processes import Processes
@@ -23,6 +23,10 @@ __all__ = ["Executor", "Failed", "Lot", "Piece", "Processes", "Spread"]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+
+
+def _as_it_is(made: Made) -> Made:
+    return made
 
 
 class Executor(Protocol):
@@ -73,13 +77,17 @@ class Spread:
     left_out: list[str] = field(default_factory=list)
 
     def each(
-        self, call: Callable[[Given], Made], pieces: Sequence[Piece[Given]]
+        self,
+        call: Callable[[Given], Made],
+        pieces: Sequence[Piece[Given]],
+        keep: Callable[[Made], Made] = _as_it_is,
     ) -> list[Made | None]:
         """Return what a function makes of each piece, in their order; None where nobody could.
 
         Args:
             call: a function of this package; what it is given and returns goes by pickle.
             pieces: what it is called with, one after the other.
+            keep: what is held here of an answer when it comes, while others are still worked on.
 
         Raises:
             TraceError: what the function says in place of an answer, of the first such piece; or a
@@ -99,7 +107,8 @@ class Spread:
                     self._tell(f"not done: {outcome.reason}: {lot}")
                     continue
                 for at, one in zip(chosen, outcome, strict=True):
-                    made[travelling[at]] = one
+                    is_made = not isinstance(one, Refused)
+                    made[travelling[at]] = keep(cast("Made", one)) if is_made else one
         for at, piece in enumerate(pieces):
             # What lies in a copy, for this process alone, is done by it.
             if not piece.travels:

@@ -367,7 +367,7 @@ class _Reading:
             Piece((part, self._asked(owner)), owner.files)
             for part, owner in zip(parts, owners, strict=True)
         ]
-        found = spread.each(said_elsewhere, pieces)
+        found = spread.each(said_elsewhere, pieces, self._held_of)
         trained: list[tuple[Owner, Said]] = []
         for part, owner, of_owner in zip(parts, owners, found, strict=True):
             if of_owner is None:
@@ -409,7 +409,7 @@ class _Reading:
 
     def _read(self, process: Process, trains: bool) -> RankPartial | None:
         owner = self._owners.of(process.owner.files[0])
-        said = said_of(process, self._job, self._asked(owner), trains=trains)
+        said = self._held(said_of(process, self._job, self._asked(owner), trains=trains))
         self._note(said)
         return self._taken(owner, said)
 
@@ -418,17 +418,28 @@ class _Reading:
         if said.left_out is not None:
             self.left_out.append(said.left_out)
 
+    def _held_of(self, of_owner: SaidElsewhere) -> SaidElsewhere:
+        said = tuple((trains, self._held(one)) for trains, one in of_owner.said)
+        return of_owner._replace(said=said)
+
+    def _held(self, said: Said) -> Said:
+        """Return what a process says, where it takes the least memory until all have been read."""
+        if said.partial is None or said.is_kept or not said.has_rank:
+            return said
+        return said._replace(partial=self._spill.packed(said.partial))
+
     def _taken(self, owner: Owner, said: Said) -> RankPartial | None:
-        """Return what a rank says, from where it takes the least memory."""
+        """Return what a rank says; what is kept is read from there."""
         if said.partial is None:
             return None
         if not said.has_rank:
             self._nameless.append((owner, said.partial))
             return None
-        if said.is_kept:
-            kept = self._beside(owner)
-            if kept is not None and kept.partial is not None:
-                return kept.partial
+        if not said.is_kept:
+            return said.partial
+        kept = self._beside(owner)
+        if kept is not None and kept.partial is not None:
+            return kept.partial
         return self._spill.packed(said.partial)
 
 

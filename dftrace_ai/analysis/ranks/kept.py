@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import numpy as np
@@ -55,6 +56,7 @@ COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns", "passes")
 LENGTH_BYTES: Final = 10
 MOST_HEAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 1024 * 1024
+MOST_GROUPS_SHARED: Final = 64
 # A row takes tens of bytes of a compressed trace, and less here: for more no memory is asked for.
 MOST_ROWS_A_BYTE: Final = 4
 MOST_BYTES_A_BYTE: Final = 64
@@ -158,6 +160,12 @@ def rank_path(parts: Sequence[Trace]) -> Path:
     return index_path(parts, RANK_FILE_SUFFIX)
 
 
+@lru_cache(MOST_GROUPS_SHARED)
+def _shared(group: Group) -> Group:
+    """Return the one that is held of groups that are the same: each rank names all of its own."""
+    return group
+
+
 def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> RankPartial | None:
     """Return what stands in the head of a file; whether chunks can be is for others to see."""
     if said["rank"] is False:
@@ -166,10 +174,11 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     groups = tuple(Group(name, about, tuple(ranks)) for name, about, ranks in said["groups"])
     texts = (*names, *(text for group in groups for text in group[:2]))
     totals = tuple(said[name] for name in COUNTS)
-    counts = (*totals, *(one for of in groups for one in of.ranks))
-    if not all(type(one) is str for one in texts) or not all(type(one) is int for one in counts):
+    # Each of a thousand ranks names all of them: a million are not looked at one by one.
+    counts = (*totals, *chain.from_iterable(group.ranks for group in groups))
+    if {*map(type, texts)} - {str} or {*map(type, counts)} - {int}:
         raise TypeError("no names, or no counts")
-    if any(abs(one) >> 62 for one in counts):
+    if max(counts) >> 62 or -min(counts) >> 62 > 0:
         raise ValueError("greater than any count")
     if said["found_by"] not in get_args(FoundBy):
         raise ValueError("no steps")
@@ -185,4 +194,5 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     chunks = PackedChunks(Beside(str(path)), tuple(numbers.tolist()), told, len(names), len(groups))
     if chunks.end > begin + size:
         raise ValueError("no chunks of this file")
-    return RankPartial(place, names, groups, said["found_by"], chunks, *totals)
+    shared = tuple(map(_shared, groups))
+    return RankPartial(place, names, shared, said["found_by"], chunks, *totals)

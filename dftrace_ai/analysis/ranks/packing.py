@@ -216,9 +216,13 @@ class Spill:
         self._lock = threading.Lock()
 
     def packed(self, partial: RankPartial) -> RankPartial:
-        """Return a rank whose chunks are packed."""
-        content, chunks = pack(partial)
-        return replace(partial, chunks=self.taken(b"".join(content), chunks))
+        """Return a rank whose chunks are packed, and lie here."""
+        chunks = partial.chunks
+        if not isinstance(chunks, PackedChunks):
+            chunks = pack(partial)[1]
+        source = chunks.source
+        taken = self.taken(source.content, chunks) if isinstance(source, InMemory) else chunks
+        return replace(partial, chunks=taken)
 
     def taken(self, content: bytes, chunks: PackedChunks) -> PackedChunks:
         """Return chunks that lie in some bytes, which are kept from now on."""

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -29,6 +30,7 @@ from dftrace_ai.analysis.executors import Failed, Lot, Spread, dask_workers
 from dftrace_ai.analysis.executors.dask_workers import DaskWorkers, address_of
 from dftrace_ai.analysis.executors.processes import Processes
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
+from dftrace_ai.analysis.ranks import packing
 from dftrace_ai.analysis.ranks.job import keep_ranks
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report import Run
@@ -87,6 +89,35 @@ def test_in_any_order_every_figure_is_the_one_of_one_process(job: Path):
     for seed in range(5):
         assert all_said(job, lambda: Spread(Shuffled(seed))) == here
     assert f'"ranks": [{SLOW}]' in here[0]
+
+
+class Remembering(Shuffled):
+    """Notes before each lot how much of what it has given before somebody still holds."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.held: list[int] = []
+
+    def as_completed(self, lots: list[Lot]) -> Generator[tuple[int, Any], None, None]:
+        given: list[weakref.ref[Any]] = []
+        for at, outcome in super().as_completed(lots):
+            self.held.append(sum(one() is not None for one in given))
+            partials = [one.partial for of_owner in outcome for _, one in of_owner.said]
+            given += [weakref.ref(one.chunks) for one in partials if one is not None]
+            del partials
+            yield at, outcome
+
+
+def test_what_others_have_read_of_a_rank_does_not_wait_in_memory_for_the_last(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+):
+    here = said(ranks([job]))
+    monkeypatch.setattr(packing, "MOST_IN_MEMORY", 0)
+    room = Remembering(0)
+    assert said(ranks([job], None, Spread(room))) == here
+    assert len(room.held) > 4
+    # Of the last lot, which is at hand yet.
+    assert max(room.held) <= 2
 
 
 def test_where_others_decide_who_is_a_rank_the_host_is_read_as_a_whole(tmp_path: Path):
