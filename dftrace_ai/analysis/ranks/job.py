@@ -152,6 +152,11 @@ class RanksOfJob:
         told = (note for one in ranks for note in one.notes)
         return cls(tuple(ranks), missing, tuple(dict.fromkeys((*sorted(notes), *told))), breaks_off)
 
+    @cached_property
+    def chunks(self) -> frozenset[int]:
+        """The numbers of the chunks that all ranks have, of which there is one at least."""
+        return frozenset.intersection(*(frozenset(one.chunks) for one in self.ranks))
+
     @property
     def common(self) -> Integers:
         """The numbers of the steps that all ranks have, in order."""
@@ -185,7 +190,7 @@ class RanksOfJob:
         """
         if not self.ranks:
             return iter(())
-        numbers = sorted(set.intersection(*(set(one.chunks) for one in self.ranks)))
+        numbers = sorted(self.chunks)
         # What is done with steps and spans takes less than to read them, by as many threads.
         if len(self.ranks) < FEWEST_IN_THREADS or (kinds and "calls" not in kinds):
             return filter(None, (self.block(number, *kinds) for number in numbers))
@@ -203,7 +208,7 @@ class RanksOfJob:
 
     def block(self, number: int, *kinds: Kind) -> Block | None:
         """Return the steps that all ranks have in the chunks of a number; None for none."""
-        if not all(number in one.chunks for one in self.ranks):
+        if number not in self.chunks:
             return None
         chunks = [one.chunks for one in self.ranks]
         return Block.of(self.ranks, tables_of(chunks, number, kinds or KINDS))

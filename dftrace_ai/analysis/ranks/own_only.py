@@ -33,6 +33,8 @@ OF_STEPS: Final = 4  # number, time, blocked and collecting time stand before th
 UNIT_NS: Final = 1000
 
 _NONE: Final = np.zeros(0, np.int64)
+_NO_SILENCES: Final = SilenceRows(*(_NONE for _ in SilenceRows._fields))
+_NO_CALLS: Final = CallRows(*(_NONE for _ in CallRows._fields))
 
 
 def own_only(partial: RankPartial) -> RankPartial:
@@ -50,32 +52,33 @@ class _Chunks(Mapping[int, StepsChunk]):
         # Names of calls have no work.
         self._rows = np.flatnonzero(table.any(axis=1) | (np.arange(len(table)) < OF_STEPS))
         kinds, firsts = np.unique(table[0] // STEPS, return_index=True)
+        rows = table[self._rows]
         content = [
-            pack_columns([np.ascontiguousarray(row) for row in table[self._rows, low:high]])
+            pack_columns([*rows[:, low:high]])
             for low, high in pairwise([*firsts.tolist(), table.shape[1]])
         ]
         self._content = b"".join(content)
         self._kinds = kinds
         self._steps = np.diff([*firsts.tolist(), table.shape[1]])
-        self._ends = np.cumsum([len(one) for one in content])
+        self._edges = np.cumsum([0, *map(len, content)])
 
     def __getitem__(self, number: int) -> StepsChunk:
-        at = int(np.searchsorted(self._kinds, number))
+        at = int(self._kinds.searchsorted(number))
         if at == len(self._kinds) or self._kinds[at] != number:
             raise KeyError(number)
-        low, high = (int(end) for end in np.append(0, self._ends)[at : at + 2])
         count = int(self._steps[at])
-        packed = unpack_columns(self._content[low:high], (count,) * len(self._rows))
-        told, *values = np.frombuffer(packed, np.int64).reshape(-1, count)
-        time, blocked, garbage, *by_name = (column * UNIT_NS for column in values)
-        own = np.array(by_name, np.int64).reshape(-1, count)
-        name, step = np.nonzero(own)
+        content = self._content[self._edges[at] : self._edges[at + 1]]
+        packed = unpack_columns(content, (count,) * len(self._rows))
+        table = np.frombuffer(packed, np.int64).reshape(-1, count)
+        time, blocked, garbage = table[1:OF_STEPS] * UNIT_NS
+        own = table[OF_STEPS:] * UNIT_NS
+        name, step = own.nonzero()
         names, nothing = self._rows[OF_STEPS:] - OF_STEPS, np.zeros(len(name), np.int64)
         return StepsChunk(
-            StepRows(told, np.zeros(count, np.int64), time, time, blocked, garbage),
+            StepRows(table[0], np.zeros(count, np.int64), time, time, blocked, garbage),
             SpanRows(step, names[name], nothing, own[name, step], nothing),
-            SilenceRows(*(_NONE for _ in SilenceRows._fields)),
-            CallRows(*(_NONE for _ in CallRows._fields)),
+            _NO_SILENCES,
+            _NO_CALLS,
         )
 
     def __iter__(self) -> Iterator[int]:

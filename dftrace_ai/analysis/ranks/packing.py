@@ -110,7 +110,8 @@ def tables_of(
 
 def _together(parts: Sequence[Rows], *, wanted: bool) -> Table[Rows]:
     if not wanted:
-        parts = [type(part)(*(column[:0] for column in part)) for part in parts]
+        none = type(parts[0])(*(column[:0] for column in parts[0]))
+        return Table(none, np.zeros(len(parts) + 1, np.int64))
     rows = type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return Table(rows, _edges(np.array([len(part[0]) for part in parts])))
 

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.steps.samples import MOST
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.processes import Process
     from dftrace_ai.analysis.steps.samples import Samples
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 UNKNOWN: Final = -1
 """In place of bytes, where nothing has been sampled yet."""
@@ -20,8 +24,6 @@ UNKNOWN: Final = -1
 # As the sampling of the machine names them.
 RESIDENT: Final = ("memory bytes", "process")
 ON_DEVICE: Final = ("GPU memory bytes", "allocated ")
-
-MOST: Final = 2.0**60  # nothing that is counted has more
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,11 +93,14 @@ def levels_of(samples: Samples, counter: str, series: str) -> tuple[Integers, In
     return at_ns[level != UNKNOWN], level[level != UNKNOWN]
 
 
-def _level_of(values: JsonObject, series: str) -> int:
+def _level_of(values: Mapping[str, Json], series: str) -> int:
     some = [
         int(value)
         for name, value in values.items()
-        if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
+        if name.startswith(series)
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value < MOST
     ]
     return min(sum(some), int(MOST)) if some else UNKNOWN
 

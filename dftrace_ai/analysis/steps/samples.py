@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,18 +13,14 @@ from dftrace_ai.analysis.reading.event_columns import decoded
 from dftrace_ai.analysis.steps.calls import OF_FILE, OF_SAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.trace_format.json_types import Json
 
 
-class Sample(NamedTuple):
-    """The numbers of a counter at a moment."""
-
-    at_ns: int
-    name: str
-    values: JsonObject
+MOST: Final = 2.0**60
+"""Nothing that is counted has more."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,20 +31,28 @@ class Samples:
     name: Integers  # place in `names`
     value: Integers  # place in `values`
     names: tuple[str, ...]  # of counters that have some
-    values: tuple[JsonObject, ...]  # each that is written otherwise once
+    values: tuple[Mapping[str, Json], ...]  # each that is written otherwise once
 
     def __len__(self) -> int:
         return len(self.at_ns)
-
-    def __iter__(self) -> Iterator[Sample]:
-        rows = (self.at_ns.tolist(), self.name.tolist(), self.value.tolist())
-        for at_ns, name, value in zip(*rows, strict=True):
-            yield Sample(at_ns, self.names[name], self.values[value])
 
     def of(self, counter: str) -> tuple[Integers, Integers]:
         """Return when a counter was sampled, and the places of its values."""
         here = np.array([name == counter for name in self.names], bool)[self.name]
         return self.at_ns[here], self.value[here]
+
+    def series(self, counter: str) -> dict[str, tuple[Integers, Integers]]:
+        """Return of each series of a counter when it was a number that can be, and which."""
+        moments: defaultdict[str, list[int]] = defaultdict(list)
+        numbers: defaultdict[str, list[float]] = defaultdict(list)
+        for at_ns, value in zip(*(column.tolist() for column in self.of(counter)), strict=True):
+            for name, number in self.values[value].items():
+                if isinstance(number, int | float) and 0 <= number < MOST:
+                    moments[name].append(at_ns)
+                    numbers[name].append(float(number))
+        return {
+            name: (np.array(moments[name], np.int64), np.array(numbers[name])) for name in numbers
+        }
 
 
 def samples_of(columns: EventColumns, mask: Integers | None) -> Samples:

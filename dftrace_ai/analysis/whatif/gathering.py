@@ -159,7 +159,7 @@ def gather(job: RanksOfJob, clocks: Clocks, odd: Collection[int] = ()) -> Gather
 
 def _blocks(job: RanksOfJob) -> Iterator[tuple[Block, int]]:
     """Yield the first block and others chosen evenly, each with how many there are."""
-    chunks = deque(sorted(set.intersection(*(set(one.chunks) for one in job.ranks))))
+    chunks = deque(sorted(job.chunks))
     block: Block | None = None
     while chunks and block is None:
         block = job.block(chunks.popleft())

@@ -18,7 +18,6 @@ from dftrace_ai.analysis.texts import GPU_UNSEEN
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.findings.counters import (
-    is_number,
     machine_notes,
     waiting_processors,
 )
@@ -338,14 +337,8 @@ def _used_of(processes: Sequence[Process]) -> tuple[_Used, ...]:
 
 
 def _used_by(process: Process, series: str = "process") -> _Used:
-    points = [
-        (sample.at_ns, float(sample.values[series]))
-        for sample in process.samples
-        if sample.name == "cpu %" and is_number(sample.values.get(series))
-    ]
-    return _Used(
-        np.array([at for at, _ in points], np.int64), np.array([value for _, value in points])
-    )
+    none = np.zeros(0, np.int64)
+    return _Used(*process.samples.series("cpu %").get(series, (none, none)))
 
 
 def _crowd_of(process: Process, steps: Steps) -> _Crowd | None:

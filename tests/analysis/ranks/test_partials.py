@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from analysis.trace_lines import TraceLines
 
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
-from dftrace_ai.analysis.ranks.partials import UNTOLD, Group
+from dftrace_ai.analysis.ranks.partials import UNTOLD, Group, StepsChunk
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.argument_members import NO_NUMBER, Wanted
 from dftrace_ai.analysis.reading.event_columns import event_columns
@@ -233,6 +236,31 @@ def test_ranks_in_any_order_are_one_job(tmp_path: Path) -> None:
     assert len(told) == 1
     ((totals, _, _),) = told
     assert len(totals) == (RANKS + 1) * STEPS * 8
+
+
+def test_who_goes_through_the_steps_has_each_chunk_unpacked_once(tmp_path: Path) -> None:
+    asked: Counter[int] = Counter()
+
+    class Packed(Mapping[int, StepsChunk]):
+        def __init__(self, chunks: Mapping[int, StepsChunk]) -> None:
+            self.chunks = chunks
+
+        def __getitem__(self, number: int) -> StepsChunk:
+            asked[number] += 1
+            return self.chunks[number]
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(self.chunks)
+
+        def __len__(self) -> int:
+            return len(self.chunks)
+
+    folder = written(tmp_path, *(rank_lines(rank) for rank in range(3)))
+    ranks = read_ranks(open_traces([folder])).ranks
+    job = RanksOfJob.of(replace(one, chunks=Packed(one.chunks)) for one in ranks)
+    steps = [block.numbers for block in job.blocks("steps")]
+    assert np.concatenate(steps).tolist() == list(range(STEPS))
+    assert set(asked.values()) == {len(ranks)}
 
 
 def test_members_of_arguments_are_those_that_json_has(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 # Memory: of fewer samples nothing is told, and at first it settles.
 FEWEST_SAMPLES: Final = 20
 MOST_POINTS: Final = 200
-MOST: Final = 2.0**60  # nothing that is counted has more
 SETTLING: Final = 0.2
 LEAST_TAU_OF_MEMORY: Final = 0.8
 # So many processors that wait for disks are told, so little use of a GPU, and so many of the
@@ -35,57 +33,58 @@ FEWEST_LOOKS: Final = 5
 
 def memory_creep(evidence: Evidence) -> Finding | None:
     """Return the memory that grows for as long as the run goes on."""
-    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for sample in evidence.rank.process.samples:
-        if "memory" not in sample.name.lower():
-            continue
-        for name, value in sample.values.items():
-            # What the host uses is also others', and what torch reserves it keeps.
-            if is_number(value) and name != "used" and "reserved" not in name:
-                series[f"{sample.name}, {name}"].append((sample.at_ns, float(value)))
+    samples = evidence.rank.process.samples
+    counters = [name for name in samples.names if "memory" in name.lower()]
+    series = {
+        f"{counter}, {name}": points
+        for counter in dict.fromkeys(counters)
+        for name, points in samples.series(counter).items()
+        # What the host uses is also others', and what torch reserves it keeps.
+        if name != "used" and "reserved" not in name
+    }
     found = [
         finding
-        for name, points in sorted(series.items())
-        if (finding := _creep(evidence, name, points))
+        for name, points in sorted(series.items(), key=lambda one: one[0])
+        if (finding := _creep(evidence, name, *points))
     ]
     return max(found, key=lambda finding: figures_of(finding, Memory)["grown_bytes"], default=None)
 
 
 def waiting_processors(evidence: Evidence) -> float:
     """Return how many processors of the host waited for disks; 0 where they were too few."""
-    percent_of_all = _means(evidence).get(("cpu %", "io wait"), 0.0)
+    percent_of_all = _means(evidence, "cpu %").get("io wait", 0.0)
     waiting = percent_of_all / 100 * (evidence.rank.process.header.cpus or 0)
     return waiting if waiting >= WAITING_PROCESSORS else 0.0
 
 
 def machine_notes(evidence: Evidence) -> Iterator[str]:
     """Yield what the counters say of GPUs while the rank trained."""
-    for (counter, name), mean in sorted(_means(evidence).items()):
+    for name, mean in sorted(_means(evidence, "GPU %").items()):
         what, _, device = name.rpartition(" ")
-        if counter == "GPU %" and what == "busy" and mean < IDLE_GPU_PERCENT:
+        if what == "busy" and mean < IDLE_GPU_PERCENT:
             yield f"GPU {device} was in use for {mean:.0f} % of the time, as its driver counts"
-        if counter == "GPU throttled" and mean >= THROTTLED:
+    for name, mean in sorted(_means(evidence, "GPU throttled").items()):
+        what, _, device = name.rpartition(" ")
+        if mean >= THROTTLED:
             limit = "its power limit" if what == "power" else "heat"
             yield f"GPU {device} was slowed down by {limit} in {percent(mean)} of the samples"
 
 
-def _means(evidence: Evidence) -> dict[tuple[str, str], float]:
-    """Return the mean of each series of each counter while the rank trained."""
+def _means(evidence: Evidence, counter: str) -> dict[str, float]:
+    """Return the mean of each series of a counter while the rank trained."""
     process, steps = evidence.rank.process, evidence.steps
     low, high = int(steps.start_ns[0]), int(steps.end_ns[-1])
-    series: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for sample in process.samples:
-        if low <= sample.at_ns <= high:
-            for name, value in sample.values.items():
-                if is_number(value):
-                    series[sample.name, name].append(float(value))
-    return {key: float(np.mean(v)) for key, v in series.items() if len(v) >= FEWEST_LOOKS}
+    series = {
+        name: values[(at_ns >= low) & (at_ns <= high)]
+        for name, (at_ns, values) in process.samples.series(counter).items()
+    }
+    return {name: float(np.mean(v)) for name, v in series.items() if len(v) >= FEWEST_LOOKS}
 
 
-def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:
+def _creep(evidence: Evidence, name: str, at: Integers, level: Integers) -> Finding | None:
     first = int(evidence.steps.start_ns[0])
     begin = first + SETTLING * (evidence.last_ns - first)
-    at, level = np.array(points, float).T
+    at = at.astype(float)
     at, level = at[at >= begin], level[at >= begin]
     if len(at) < FEWEST_SAMPLES:
         return None
@@ -125,8 +124,3 @@ def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Fi
 def _evenly(low: int, high: int) -> Integers:
     """Return indices from `low` up to `high`, at even distances where there are too many."""
     return np.linspace(low, high - 1, min(high - low, MOST_POINTS)).astype(int)
-
-
-def is_number(value: object) -> bool:
-    """Return whether an argument is a number that can be counted with."""
-    return isinstance(value, int | float) and 0 <= value < MOST
