@@ -137,11 +137,12 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
         from dftrace_ai.compat.vocabulary import without_tags
 
         start, length = _microseconds(start_time), _microseconds(duration)
-        args: dict[str, object] = {}
-        for group in (int_args, float_args, string_args):
-            for key, value in without_tags(group or {}).items():
-                # dftracer's own form is a pair (kind of tag, value).
-                args[key] = value[1] if isinstance(value, tuple) and len(value) == 2 else value
+        args = {
+            # dftracer's own form is a pair (kind of tag, value).
+            key: value[1] if isinstance(value, tuple) and len(value) == 2 else value
+            for group in (int_args, float_args, string_args)
+            for key, value in without_tags(group or {}).items()
+        }
         if relations:
             from dftrace_ai.compat.vocabulary import EntityRelation
 

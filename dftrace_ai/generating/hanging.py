@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from dftrace_ai.generating.lines import events_of
 from dftrace_ai.generating.timing import Timing
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.generating.hosts import Host
     from dftrace_ai.generating.job import Job
     from dftrace_ai.generating.lines import Event
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 DUMP_NAME: Final = "nccl_trace_rank_"
 VERSION, LIBRARY_VERSION = "2.10", "2.27.3"
@@ -34,6 +33,12 @@ TIMEOUT_NS: Final = 600_000_000_000
 _OPS: Final = {"all_gather": "_all_gather_base", "receive": "recv"}
 _BYTES_OF_NUMBER: Final = 4
 _SEEN_LATER_NS: Final = 20_000
+
+_Frame: TypeAlias = "dict[str, str | int]"
+_Tensors: TypeAlias = "dict[str, str | list[str] | list[list[int]]]"
+_Member: TypeAlias = (
+    "bool | int | str | tuple[str, str] | list[str] | list[list[int]] | list[_Frame] | None"
+)
 
 
 class _Call(NamedTuple):
@@ -107,7 +112,7 @@ def _entries(
     shown: dict[str, NDArray[np.int64]],
     step: int,
     cause: Cause,
-) -> Iterator[JsonObject]:
+) -> Iterator[dict[str, _Member]]:
     """Yield what the ring of a rank holds, from the steps before the hang up to where it stands."""
     steps = len(shown[calls[0].event.begin])
     names = {name: what for name, what, _ in job.groups_of(rank)}
@@ -164,7 +169,7 @@ def _states(
             yield call, "scheduled" if is_late else "started"
 
 
-def _tensors(job: Job, rank: int, call: _Call, size: int, kind: str) -> JsonObject:
+def _tensors(job: Job, rank: int, call: _Call, size: int, kind: str) -> _Tensors:
     """Return what is called, and with what; `kind` makes that odd."""
     op = _OPS.get(call.event.name, call.event.name)
     name = "broadcast" if kind == "flight:op" else op
@@ -184,7 +189,7 @@ def _tensors(job: Job, rank: int, call: _Call, size: int, kind: str) -> JsonObje
     }
 
 
-def _frames(call: _Call) -> list[JsonObject]:
+def _frames(call: _Call) -> list[_Frame]:
     """Return where it was called."""
     line = {"all_gather": 41, "all_reduce": 57, "send": 33, "receive": 31}[call.event.name]
     library = "/opt/torch/distributed/distributed_c10d.py"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.generating.causes import Cause
     from dftrace_ai.generating.job import Job
+    from dftrace_ai.trace_format.json_types import Json
 
 
 # Below this a second process would take longer to begin than it saves.
@@ -251,7 +252,7 @@ class Truth:
         kind: by which this file is known.
     """
 
-    job: dict[str, Any]
+    job: dict[str, Json]
     start_ns: int
     took_ns: int
     hosts: tuple[Host, ...]

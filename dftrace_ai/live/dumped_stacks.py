@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from dftrace_ai.live.model import NS, ThreadStack
 
@@ -49,6 +49,14 @@ def with_stacks(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     return replace(verdict, jobs=jobs)
 
 
+class _Told(TypedDict):
+    """What a dump tells of a thread."""
+
+    thread: int
+    stack: list[str]
+    cut: bool
+
+
 def _stacks(process: RankStatus) -> Iterator[ThreadStack]:
     dumped, names = _last_dump(process), {one.tid: one.name for one in process.threads}
     at_ns, stacks = dumped or (0, [])
@@ -69,7 +77,7 @@ def _stacks(process: RankStatus) -> Iterator[ThreadStack]:
             )
 
 
-def _last_dump(process: RankStatus) -> tuple[int, list[dict[str, Any]]] | None:
+def _last_dump(process: RankStatus) -> tuple[int, list[_Told]] | None:
     """Return when a process was asked last where its threads stand, and what it told."""
     from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.errors import TraceError

@@ -18,7 +18,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
@@ -83,7 +83,7 @@ class Recording:
         from dftrace_ai.run.lifecycle import tracing
         from dftrace_ai.run.run import current_run
 
-        settings: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
+        settings = dict(marker.kwargs) if marker else {}
         settings.pop("enabled", None)
         if "log_file" in settings:
             raise pytest.UsageError(

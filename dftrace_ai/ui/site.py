@@ -434,11 +434,11 @@ def _state_of(card: answers.Card | None, failure: str) -> answers.State:
     return "unknown" if "not closed" in card["ended"] else "ended"
 
 
-def _values_of(row: answers.Row) -> Mapping[str, object]:
+def _values_of(row: answers.Row) -> dict[str, Json]:
     """Return what conditions may be about: params before metrics before facts."""
     card = row["card"]
-    facts = {
-        name: value for name, value in (card or {}).items() if type(value) in {int, float, str}
+    facts: dict[str, Json] = {
+        name: value for name, value in (card or {}).items() if isinstance(value, int | float | str)
     }
     facts |= {"run": row["id"], "name": row["id"].rpartition("/")[2], "state": row["state"]}
     facts |= {"status": row["state"], "files": row["files"], "bytes": row["bytes"]}

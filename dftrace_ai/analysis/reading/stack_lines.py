@@ -109,7 +109,7 @@ class ShownStacks:
             start = {**head, "data": {**head["data"], "startTime": inside[0]}}
             yield orjson.dumps({**known.profile, "args": start})
         since = [after - before for before, after in pairwise([known.told_us, *inside])]
-        columns: dict[str, Any] = {
+        columns: dict[str, list[int]] = {
             name: [data[name][at] for at in kept]
             for name in ("cpu", "cut", "late")
             if name != "late" or name in data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -230,6 +230,9 @@ class Steps(BlockedSteps):
         return total
 
 
+S = TypeVar("S", bound=BlockedSteps)
+
+
 def measure(process: Process, *, whole: bool = True) -> Steps | None:
     """Find the steps of a rank and what they are made of; None where nothing says it.
 
@@ -254,8 +257,9 @@ def measure(process: Process, *, whole: bool = True) -> Steps | None:
     )
     sums = _sums(found, line, _of_others(spans, beside), hold="all" if whole else "more")
     on_gpu = begun.on_gpu
-    return Steps(
-        **begun.told(sums),
+    return begun.steps(
+        Steps,
+        sums,
         first=found.first,
         hidden_ns=sums.hidden_ns,
         on_gpu=_within(found, *union(spans.start_ns[on_gpu], spans.end_ns[on_gpu])) > 0,
@@ -287,11 +291,11 @@ def measure_blocked(process: Process) -> BlockedSteps | None:
         return None
     if not begun.on_gpu.any() and not begun.thread.has(*_OVER_COMM).any():
         sums = _stood_alone(begun.found, begun.stood)
-        return BlockedSteps(**begun.told(sums), calls=begun.calls)
+        return begun.steps(BlockedSteps, sums, calls=begun.calls)
     layers = _layers(process, begun.beside, begun.stood, None)
     line = ThreadLine.of(begun.thread, process.near_ns, layers, absorbing=True)
     sums = _sums(begun.found, line, {}, hold="comm")
-    return BlockedSteps(**begun.told(sums), calls=begun.calls)
+    return begun.steps(BlockedSteps, sums, calls=begun.calls)
 
 
 class _Begun(NamedTuple):
@@ -325,23 +329,24 @@ class _Begun(NamedTuple):
         stood = standstill(calls, thread, tid, process.pid)
         return cls(found, tid, thread, ~own, on_gpu, stood, calls)
 
-    def told(self, sums: _Sums) -> dict[str, Any]:
-        """Return the fields of `BlockedSteps`."""
+    def steps(self, kind: type[S], sums: _Sums, **others: Any) -> S:
+        """Return steps, of which others tell what these do not."""
         found = self.found
-        return {
-            "found_by": found.found_by,
-            "start_ns": found.start_ns,
-            "end_ns": found.end_ns,
-            "time_ns": sums.time_ns,
-            "number": found.numbers,
-            "parts": sums.parts,
-            "evaluation": found.evaluation,
-            "gaps": (found.gap_start_ns, found.gap_end_ns),
-            "timeline": sums.timeline,
-            "thread": self.thread,
-            "tid": self.tid,
-            "standstill": self.stood.within(*sums.timeline.of("comm")),
-        }
+        return kind(
+            found_by=found.found_by,
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
+            time_ns=sums.time_ns,
+            number=found.numbers,
+            parts=sums.parts,
+            evaluation=found.evaluation,
+            gaps=(found.gap_start_ns, found.gap_end_ns),
+            timeline=sums.timeline,
+            thread=self.thread,
+            tid=self.tid,
+            standstill=self.stood.within(*sums.timeline.of("comm")),
+            **others,
+        )
 
 
 class _Sums(NamedTuple):

@@ -6,7 +6,7 @@ import abc
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
@@ -52,8 +52,8 @@ class BaseLogger(abc.ABC):
     def __init__(self, settings: EntryConfig) -> None:
         self.settings = settings
 
-    def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
-        """Return what is logged of the data where no tracked variables are configured."""
+    def untracked(self, data: Collection[str]) -> Sequence[str]:
+        """Return the names that are logged of the data where none are configured."""
         return ()
 
     @abc.abstractmethod

@@ -20,7 +20,7 @@ from dftrace_ai.masking import masked_values
 from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Param, Point, Record
@@ -40,7 +40,7 @@ class HyperparameterLogger(BaseLogger):
         super().__init__(settings)
         self._before: dict[str, Param] = {}
 
-    def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
+    def untracked(self, data: Collection[str]) -> Sequence[str]:
         """Return the one name under which hyper-parameters are looked for."""
         return (KEY,) if KEY in data else ()
 

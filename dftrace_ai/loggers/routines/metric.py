@@ -140,10 +140,6 @@ class MetricLogger(BaseLogger):
         # Names of mappings that are other routines'.
         self.apart: frozenset[str] = frozenset({"hparams"})
 
-    def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of all that are numbers."""
-        return [name for name, value in data.items() if _is_number(value)]
-
     def numbers(self, data: Mapping[str, Any]) -> tuple[Numbers, list[tuple[str, Any]]]:
         """Return all numbers that are plain, and apart those that have to be taken one by one."""
         items = data.copy() if type(data) is dict else dict(data.items())
