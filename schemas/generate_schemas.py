@@ -25,6 +25,7 @@ from run_lines import LogLine
 from setting_values import agreements, alternatives, as_read
 from typing_extensions import TypedDict
 
+from dftrace_ai.config.project_file import OF_PROJECT, OPTIONS, SEVERITIES
 from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.lines import event_adapter
@@ -82,6 +83,34 @@ def _config_schema() -> dict[str, Any]:
         "properties": properties,
         "additionalProperties": False,
         "allOf": agreements(),
+    }
+
+
+def _project_schema() -> dict[str, Any]:
+    numbers = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}
+    kinds = {
+        "threshold": {"type": "object", "additionalProperties": numbers},
+        "fail-on": {"enum": [*SEVERITIES]},
+        "fail-if": {"type": "array", "items": {"type": "string"}},
+    }
+    settings = _config_schema()
+    tables = {
+        command: {
+            "title": f"Options of `dftrace {command}`",
+            "type": "object",
+            "properties": {name: kinds[name] for name in names},
+            "additionalProperties": False,
+        }
+        for command, names in OPTIONS.items()
+    }
+    of_project = {
+        name: about for name, about in settings["properties"].items() if name in OF_PROJECT
+    }
+    return {
+        **settings,
+        "title": "What a project says to dftrace",
+        "description": "`dftrace.toml`, or the table `[tool.dftrace]` of `pyproject.toml`.",
+        "properties": {**of_project, **tables},
     }
 
 
@@ -185,7 +214,9 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunsReport
     from dftrace_ai.spools.completing import RecoveryReport
 
-    headings = dict.fromkeys(("versions", "native core", "environment", "settings"), JsonObject)
+    headings = dict.fromkeys(
+        ("versions", "native core", "environment", "settings", "sources"), JsonObject
+    )
     kind = Literal["dftrace installation"]
     installation: Any = TypedDict("Installation", {"kind": kind, **headings})  # type: ignore[misc]
     # Commands are to load without what judges steps; pydantic looks there for its type.
@@ -227,6 +258,7 @@ def schema_texts() -> dict[str, str]:
     schemas = {
         "event.schema.json": _event_schema(),
         "config.schema.json": _config_schema(),
+        "project.schema.json": _project_schema(),
         "live.schema.json": _live_schema(),
         "snapshot.schema.json": _snapshot_schema(),
         "inspect.schema.json": _inspect_schema(),

@@ -22,6 +22,8 @@ from dftrace_ai.errors import ConfigError, DftraceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dftrace_ai.config.project_file import Option
+
 BAD_INPUT = 2
 
 # In which part of the help each is, and in what order; a command's module has its name.
@@ -196,6 +198,15 @@ def _typed_so_far() -> list[str]:
     return os.environ.get("_TYPER_COMPLETE_ARGS", "").rpartition(" ")[0].split()[1:]
 
 
+def options_of_project(command: str) -> dict[str, Option]:
+    """Return what the project's file says of a command's options."""
+    from dftrace_ai.config.project_file import OPTIONS, project_file
+
+    found = project_file() if command in OPTIONS else None
+    given = {} if found is None else found.options.get(command, {})
+    return {name.replace("-", "_"): one for name, one in given.items()}
+
+
 def as_named_now(name: str, words: Sequence[str]) -> list[str]:
     """Return the words of a call of a command, with options by the names that they have now."""
     former = FORMER.get(name, {})
@@ -238,6 +249,25 @@ class QuickCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, that for the help among them."""
         return _quickly(super().get_params(ctx))
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Return the context of a call, in which what the project's file says is the default."""
+        said = {} if extra.get("resilient_parsing") else options_of_project(self.name or "")
+        if said:
+            extra["default_map"] = {name: one.words for name, one in said.items()}
+        ctx = super().make_context(info_name, args, parent, **extra)
+        told = [
+            f"{one.origin}: {one.words if isinstance(one.words, str) else ', '.join(one.words)}"
+            for name, one in said.items()
+            if (source := ctx.get_parameter_source(name)) and source.name == "DEFAULT_MAP"
+        ]
+        if told:
+            from dftrace_ai.cli.terminal import complain
+
+            complain("; ".join(told))
+        return ctx
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line."""

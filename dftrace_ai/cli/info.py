@@ -66,6 +66,8 @@ def command(
 ) -> None:
     """Show versions, compression libraries, clock, environment and the settings in effect.
 
+    Those that are not as by default stand once more, with the variable or file they come from.
+
     With PATHS: which processes the traces are of, when they began, how long that was, how they
     ended and what they count, without unpacking what lies between their first and last lines.
 
@@ -189,6 +191,7 @@ def collect() -> dict[str, dict[str, Fact]]:
         "native core": _native(),
         "environment": _environment(),
         "settings": _settings(),
+        "sources": _sources(),
     }
 
 
@@ -239,3 +242,27 @@ def _settings() -> dict[str, Fact]:
         }
     except ConfigError as error:
         return {"error": str(error)}
+
+
+def _sources() -> dict[str, Fact]:
+    """Say where settings and options come from that are not as by default."""
+    import os
+
+    from dftrace_ai.config.project_file import look, project_file
+    from dftrace_ai.config.sources import settings_given
+    from dftrace_ai.errors import ConfigError
+
+    try:
+        found = project_file()
+        given = settings_given(None, os.environ)
+    except ConfigError as error:
+        return {"error": str(error)}
+    told: dict[str, Fact] = {
+        "project file": look().disbelieved or "none found" if found is None else str(found.path)
+    }
+    told |= {name: one.origin for name, one in given.items()}
+    for command, options in found.options.items() if found is not None else ():
+        for option, (words, origin) in options.items():
+            each = [words] if isinstance(words, str) else words
+            told[f"{command} --{option}"] = f"{', '.join(each)} ({origin})"
+    return told

@@ -278,13 +278,17 @@ def _variables(
     """Return the variables that give the program its settings; None where it shall not record."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
+    from dftrace_ai.config.project_file import project_file
     from dftrace_ai.config.settings import SETTINGS
     from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import absolute, check_directory
     from dftrace_ai.run.ranks import find_rank, job_name
     from dftrace_ai.run.run import OF_JOB
 
-    told = {*given, *settings_given(file, environ)}
+    # Looked for once, from where this is called: the program gets what was found.
+    project = project_file()
+    sources = settings_given(file, environ)
+    told = {*given, *sources}
     if sys.version_info < FIRST_WITH_STACKS:
         told.add("lines_hz")
     given = {**{name: each for name, each in SAMPLING.items() if name not in told}, **given}
@@ -293,6 +297,13 @@ def _variables(
         may_be_none = name in SETTINGS and SETTINGS[name].optional
         values[name] = None if may_be_none and text.strip().lower() == "none" else text
     config = load_config(file, environ, **values)
+    of_project = [
+        name
+        for name, one in (project.settings if project else {}).items()
+        if sources[name] == one and name not in given
+    ]
+    if project and of_project and not quiet:
+        complain(f"run: by {project.path}: {', '.join(of_project)}")
     if not config.enabled:
         return None
     _check_parts(config.auto_parts)
@@ -315,6 +326,13 @@ def _variables(
     # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
     variables = {SETTINGS[name].variable: text for name, text in given.items()}
+    variables.update(
+        (
+            SETTINGS[name].variable,
+            "none" if (value := getattr(config, name)) is None else str(value),
+        )
+        for name in of_project
+    )
     variables.update(
         (SETTINGS[name].variable, str(absolute(place))) for name, place in places.items() if place
     )

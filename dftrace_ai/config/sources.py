@@ -1,4 +1,4 @@
-"""Where settings come from: arguments, variables of the environment, a YAML file."""
+"""Where settings come from: arguments, variables of the environment, a YAML file, the project's."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ RESERVED = (
     "DFTRACE_LAUNCH_END",
 )
 
+# Who finds one of them goes on with what the process found that set it.
+OF_CHILDREN = ("DFTRACE_RUN", "DFTRACE_LAUNCH")
+
 _told = ToldOnce()
 
 
@@ -38,7 +41,7 @@ def load_config(
 
     Args:
         path: a YAML file of settings; by default the one that ``DFTRACE_CONFIG``
-            names, if any.
+            names, if any. It wins over that of the project, see `project_file`.
         environ: the environment to read; by default that of the process. This is
             the only place where settings are read from it.
         **overrides: settings that win over environment and file, by field name.
@@ -65,10 +68,19 @@ def load_config(
 def settings_given(
     path: str | os.PathLike[str] | None, environ: Mapping[str, str]
 ) -> dict[str, Given]:
-    """Return what a file and variables say; the file is that of `DFTRACE_CONFIG` by default."""
+    """Return what files and variables say; the file is that of `DFTRACE_CONFIG` by default."""
     file = path if path is not None else environ.get("DFTRACE_CONFIG") or None
-    given = _settings_of_file(file) if file is not None else {}
+    given = {} if any(environ.get(name) for name in OF_CHILDREN) else _settings_of_project()
+    if file is not None:
+        given |= _settings_of_file(file)
     return given | _settings_of_environment(environ)
+
+
+def _settings_of_project() -> dict[str, Given]:
+    from dftrace_ai.config.project_file import project_file
+
+    found = project_file()
+    return {} if found is None else found.settings
 
 
 def _settings_of_environment(environ: Mapping[str, str]) -> dict[str, Given]:

@@ -84,7 +84,7 @@ def test_no_schema_has_a_keyword_that_json_schema_does_not_know() -> None:
 
 
 def test_what_is_printed_has_all_its_members() -> None:
-    files = ("event", "config", "inspect", "loggers", "live", "run-line")
+    files = ("event", "config", "project", "inspect", "loggers", "live", "run-line")
     read = {f"{name}.schema.json" for name in files}
     for name in generate_schemas.schema_texts().keys() - read:
         for one in subschemas(json.loads((SCHEMAS / name).read_text(encoding="utf-8"))):
