@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # Ranks that end together do so within this time, and by clocks of several hosts within that.
 TOGETHER_NS: Final = 10_000_000
 ON_HOSTS_NS: Final = 2_000_000_000
+# That a process lives is seen each second, if it writes in time.
+SEEN_NS: Final = 2_000_000_000
 # Ranks train as long as each other where they have so much of the steps of the one in the middle.
 AS_MANY: Final = 0.9
 # A run has ended with its steps where so little follows them: at least, of all of it, and in steps.
@@ -53,8 +56,27 @@ class _End(NamedTuple):
         return self.footer.ended in {"exit", "finalize"} and bool(self.footer.exit_status)
 
     @property
+    def is_of_others(self) -> int:
+        """How likely others have made it end: least where a signal that is no request has."""
+        if self.owner.header.rank is None:
+            return 4  # it has started the ranks
+        if self.footer.signal not in {None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+            return 0
+        if self.footer.ended != "died":
+            return 1
+        return 3 if self.footer.signal else 2
+
+    @property
     def at_ns(self) -> int:
-        return self.owner.reach.last_ns
+        """When it was last seen: of a process that died, by its last event or its spool."""
+        alive_us = self.footer.alive_us
+        base_us = self.owner.header.time_base_us or 0
+        return max(self.owner.reach.last_ns, (base_us + alive_us) * 1000 if alive_us else 0)
+
+    @property
+    def unsure_ns(self) -> int:
+        """So much later it may have ended."""
+        return SEEN_NS if self.footer.ended == "died" else TOGETHER_NS
 
     def __str__(self) -> str:
         footer = self.footer
@@ -90,14 +112,14 @@ def _ends(owners: Owners) -> list[_End]:
 def early_ends(owners: Owners) -> list[str]:
     """Return which processes did not end in order, those left out that work for others.
 
-    Ranks that had left before, as by ``sys.exit``, come first: the others waited for them.
+    The first comes first, for the others waited for it, as ranks that had left before in order.
     """
     ends = _ends(owners)
-    early = sorted((one for one in ends if one.is_early), key=lambda one: not one.has_status)
+    apart_ns = TOGETHER_NS if len({one.owner.host for one in ends}) < 2 else ON_HOSTS_NS
+    early = _by_time([one for one in ends if one.is_early], apart_ns)
     if not early:
         return []
     first_ns = min(one.at_ns for one in early)
-    apart_ns = TOGETHER_NS if len({one.owner.host for one in ends}) < 2 else ON_HOSTS_NS
     before = [
         one
         for one in ends
@@ -115,6 +137,22 @@ def early_ends(owners: Owners) -> list[str]:
     if len(told) + len(early) > MOST_LOOKED_INTO:
         return [*told, *map(str, early)]
     return [*told, *(f"{one}{_after_step(one)}" for one in early)]
+
+
+def _by_time(ends: list[_End], apart_ns: int) -> list[_End]:
+    """Return ends in order; of those that may be at one time by who may have begun it."""
+    together: list[list[_End]] = []
+    until_ns = -1
+    for end in sorted(ends, key=lambda one: one.at_ns):
+        if not together or end.at_ns > until_ns:
+            together.append([])
+        together[-1].append(end)
+        until_ns = max(until_ns, end.at_ns + max(end.unsure_ns, apart_ns))
+    return [
+        end
+        for some in together
+        for end in sorted(some, key=lambda one: (one.is_of_others, one.at_ns))
+    ]
 
 
 def ends_told(owners: Owners) -> list[str]:

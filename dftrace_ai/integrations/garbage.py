@@ -6,11 +6,13 @@ Loaded late, as a part by its name in `registry`.
 from __future__ import annotations
 
 import gc
+import os
 from typing import TYPE_CHECKING
 
 from dftrace_ai._native import Collections
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.run.run import LAUNCH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 def install(options: AutoOptions) -> Callable[[], None]:
     """Record collections of a millisecond and more, in the thread that they stop."""
-    heard = Collections(beside(ai.host.gc), options.gate)
+    # A program that was launched may be none that records anything, as a launcher of ranks is: it
+    # has no trace, and not one now and then.
+    heard = Collections(beside(ai.host.gc), options.gate, LAUNCH_VARIABLE not in os.environ)
     gc.callbacks.append(heard)
 
     def remove() -> None:

@@ -21,6 +21,7 @@ from dftrace_ai.masking import masked_words
 from dftrace_ai.run.emitting import time_us
 from dftrace_ai.run.layout import find_layout
 from dftrace_ai.run.ranks import (
+    OF_PARENT,
     RankInfo,
     find_rank,
     is_on_one_host,
@@ -35,6 +36,7 @@ from dftrace_ai.run.run import (
     RUN_VARIABLE,
     SETTINGS_VARIABLE,
     launch_of,
+    run_text,
 )
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 from dftrace_ai.wording import tell
@@ -200,7 +202,7 @@ def _inheritable(settings: RunSettings) -> dict[str, str]:
     clock = settings["clock"]
     same = {**settings, "run": "", "clock": {**clock, "epoch_offset_ns": 0}}
     return {
-        RUN_VARIABLE: f"{settings['run']}-{clock['epoch_offset_ns']}",
+        RUN_VARIABLE: run_text(settings),
         SETTINGS_VARIABLE: json_text(same, ascii_only=True),
     }
 
@@ -250,8 +252,10 @@ def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
         settings: RunSettings = json.loads(environ[SETTINGS_VARIABLE])
         if settings["version"] != __version__:
             return None
-        settings["run"], offset = environ[RUN_VARIABLE].split("-")
+        settings["run"], offset, *place = environ[RUN_VARIABLE].split("-")
         settings["clock"]["epoch_offset_ns"] = int(offset)
+        if place:  # the parent's, which its group alone knew
+            settings["rank"] = RankInfo(int(place[0]), int(place[1]), None, OF_PARENT)._asdict()
         settings["rank_given"] = False
         settings["inheritable"] = {
             name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)

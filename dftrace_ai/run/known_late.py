@@ -20,11 +20,12 @@ from dftrace_ai.run.ranks import (
     number_of,
     rank_of_groups,
 )
-from dftrace_ai.run.run import current_run
+from dftrace_ai.run.run import RUN_VARIABLE, current_run, run_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.run.run import Run
 
 # What the run that is on has been told late, and how to give the watching up.
@@ -129,6 +130,18 @@ def _tell_rank() -> None:
     # What the file says at once, in each of its parts; and what its last line, and the spool, say.
     metadata("rank", f"{found.rank} of {found.world_size}", in_every_part=True)
     _know_place(found)
+    _leave_to_children(run._settings, found)
+
+
+def _leave_to_children(settings: RunSettings, found: RankInfo) -> None:
+    """Have programs that are started from now on find the rank in their environment."""
+    variables = settings["inheritable"]
+    before, told = (
+        variables[RUN_VARIABLE],
+        run_text(settings, found.rank or 0, found.world_size or 1),
+    )
+    if os.environ.get(RUN_VARIABLE) == before:
+        os.environ[RUN_VARIABLE] = variables[RUN_VARIABLE] = told
 
 
 def expect_rank(rank: int | None, world_size: int | None) -> None:

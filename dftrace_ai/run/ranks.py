@@ -54,6 +54,8 @@ def find_rank(environ: Mapping[str, str] | None = None) -> RankInfo:
 
 GROUPS = "torch.distributed.distributed_c10d"
 OF_GROUPS = "torch.distributed"
+# Of a child whose parent is a rank that its group knows; it may be a rank of its own.
+OF_PARENT = "parent"
 
 
 def rank_of_groups() -> RankInfo | None:
@@ -76,8 +78,10 @@ def is_told_better(by_groups: RankInfo, by_launcher: RankInfo) -> bool:
     Who has one task a node, and starts the ranks of each by itself, has in all of these the rank of
     the node. A smaller group is one of some ranks.
     """
-    if by_launcher.rank is None or by_groups.rank == by_launcher.rank:
-        return by_launcher.rank is None
+    if by_launcher.rank is None or by_launcher.launcher == OF_PARENT:
+        return True
+    if by_groups.rank == by_launcher.rank:
+        return False
     return (by_groups.world_size or 0) >= (by_launcher.world_size or 0)
 
 

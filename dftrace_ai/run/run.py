@@ -31,6 +31,11 @@ OF_JOB = "job-"
 PARENT = "the parent process"
 
 
+def run_text(settings: RunSettings, *place: int) -> str:
+    """Return what `RUN_VARIABLE` says: the run, its clock, and a rank of how many."""
+    return "-".join((settings["run"], str(settings["clock"]["epoch_offset_ns"]), *map(str, place)))
+
+
 def launch_of(environ: Mapping[str, str]) -> str:
     """Return the name of the launch below which a process is; empty for none."""
     return environ.get(LAUNCH_VARIABLE, "").partition("@")[0].partition(".")[0]

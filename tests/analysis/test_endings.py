@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from analysis.why.made_runs import START_NS, Lines
 from safety.commands import invoke
 
@@ -28,6 +30,36 @@ def test_a_rank_that_leaves_in_the_middle_is_told(tmp_path: Path) -> None:
         (note,) = notes(command, tmp_path / "dead")
         assert note.startswith("rank 2 has 20 steps, others 40: not there to the end")
         assert notes(command, tmp_path / "well") == []
+
+
+KILLED = {"ended": "died", "signal": 9}
+STOPPED = {"ended": "died", "signal": 15}
+EXITS = {"ended": "exit", "exit_status": 7}
+RAISES = {"ended": "exception"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "order"),
+    [
+        ({0: (9.0, EXITS), 1: (5.0, EXITS), 2: (7.0, RAISES)}, [1, 2, 0]),
+        ({0: (9.0, {"ended": "died"}), 1: (5.0, {"ended": "died"})}, [1, 0]),
+        # By when each was last seen it may have been either.
+        ({0: (5.4, EXITS), 1: (5.3, KILLED)}, [1, 0]),
+        ({0: (4.6, STOPPED), 1: (5.0, EXITS)}, [1, 0]),
+    ],
+    ids=["exits", "died", "killed, and others fail", "others are stopped"],
+)
+def test_who_ended_first_is_told_first(
+    tmp_path: Path, ends: dict[int, tuple[float, dict[str, Any]]], order: list[int]
+) -> None:
+    for rank, (at_s, how) in ends.items():
+        lines = Lines(80 + rank, rank=rank, world_size=len(ends))
+        lines.counter("cpu %", START_NS, process=1.0)
+        lines.counter("cpu %", START_NS + round(at_s * SECOND_NS), process=1.0)
+        lines.footer(**how)
+        lines.write(tmp_path / f"t-host-{80 + rank}.pfw.gz", 10**6)
+    (told,) = [line for line in invoke("info", tmp_path).err.splitlines() if " ended: " in line]
+    assert [int(rank) for rank in re.findall(r"rank (\d)", told)] == order
 
 
 def hung(folder: Path, quiet_s: int) -> Path:

@@ -137,6 +137,22 @@ def test_runs_that_begin_and_end_in_a_collection(auto: Auto, tmp_path: Path) -> 
     assert second.names == {"gc": 1}
 
 
+@pytest.mark.parametrize("records", [False, True])
+def test_what_a_launcher_collects_is_no_trace_by_itself(
+    auto: Auto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: bool
+) -> None:
+    monkeypatch.setenv("DFTRACE_LAUNCH", "0123")
+    auto(parts="gc", log_file=tmp_path / "t")
+    if records:
+        with ai.compute.forward:
+            pass
+    Slow()
+    gc.collect()
+    dftrace_ai.finalize()
+    names = [trace.names for trace in read_all(trace_files(tmp_path))]
+    assert names == ([{"forward": 1, "gc": 1}] if records else [])
+
+
 THREADS_AND_CHILDREN = """
 import gc, os, threading, time
 gc.disable()

@@ -23,6 +23,7 @@ struct Collections {
     PyObject_HEAD vectorcallfunc vectorcall;
     Node* node;
     Gate* gate;
+    bool begins_trace;  // by itself; else it is told of where something else is recorded
     Begun begun;
 };
 
@@ -94,6 +95,7 @@ PyObject* heard(PyObject* self, PyObject* const* given, std::size_t count, PyObj
     if (!begun.generation || begun.generation != *detail::live_generation) Py_RETURN_NONE;
     const auto took = static_cast<std::int64_t>(tick_source.now() - begun.tick);
     if (took < tick_source.in_a_millisecond) Py_RETURN_NONE;
+    if (!collections->begins_trace && !held_session()) Py_RETURN_NONE;
     try {
         end(collections->node, begun, given[1]);
     } catch (const std::bad_alloc&) {
@@ -104,22 +106,26 @@ PyObject* heard(PyObject* self, PyObject* const* given, std::size_t count, PyObj
 
 PyObject* collections_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     PyObject *node = nullptr, *gate = nullptr;
-    if (!PyArg_ParseTuple(positional, "O!O!", &node_type, &node, &gate_type, &gate)) return nullptr;
+    int begins_trace = 1;
+    if (!PyArg_ParseTuple(positional, "O!O!|p", &node_type, &node, &gate_type, &gate, &begins_trace))
+        return nullptr;
     Collections* self = as<Collections>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
     self->vectorcall = heard;
     self->node = as<Node>(Py_NewRef(node));
     self->gate = as<Gate>(Py_NewRef(gate));
+    self->begins_trace = begins_trace != 0;
     return reinterpret_cast<PyObject*>(self);
 }
 
 }  // namespace
 
 int add_collections_type(PyObject* module) {
-    describe<Collections>(collections_type, "dftrace_ai._native.Collections",
-                          "Collections(node, gate): for gc.callbacks, records collections of a millisecond "
-                          "and more.",
-                          Py_TPFLAGS_HAVE_GC);
+    describe<Collections>(
+        collections_type, "dftrace_ai._native.Collections",
+        "Collections(node, gate, begins_trace=True): for gc.callbacks, records collections of a "
+        "millisecond and more; without begins_trace none where nothing else is recorded.",
+        Py_TPFLAGS_HAVE_GC);
     Owning<Collections, &Collections::node, &Collections::gate>::put_into(collections_type);
     collections_type.tp_new = collections_new;
     return add_type(module, collections_type);

@@ -200,9 +200,10 @@ def work(rank):
     dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
     with ai.compute.forward:
         pass
-    worker = multiprocessing.get_context("fork").Process(target=load)
-    worker.start()
-    worker.join()
+    for way in ("fork", "spawn"):
+        worker = multiprocessing.get_context(way).Process(target=load)
+        worker.start()
+        worker.join()
     sys.exit(5)
 
 
@@ -222,8 +223,8 @@ def test_spawned_ranks_that_are_terminated_on_their_way_out(tmp_path: Path) -> N
     (tmp_path / "train.py").write_text(SPAWNED)
     line = [sys.executable, "train.py"]
     subprocess.run(line, cwd=tmp_path, env=clean_environment(), check=True, timeout=300)
-    # Each rank, and the worker that it has forked.
-    assert sorted(_ranks(tmp_path / "out")) == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    # Each rank, and the workers that it has forked and spawned.
+    assert sorted(_ranks(tmp_path / "out")) == [(0, 2)] * 3 + [(1, 2)] * 3
     told = "ended: rank 0 by exit status 5; rank 1 by exit status 5\n"
     assert told in invoke("info", tmp_path / "out").err
 
