@@ -25,6 +25,9 @@ MOST_BATCHES: Final = 20
 STEPS_A_BATCH: Final = 5
 NORMAL_975: Final = 1.96
 
+# Of sorted values so many stretches are counted at once.
+STRETCHES_AT_ONCE: Final = 64
+
 # Smaller parts say nothing, and parts grow alike where the least growth is so much of the greatest.
 LEAST_SHARE: Final = 0.08
 LEAST_GROWTH: Final = 0.4
@@ -340,6 +343,7 @@ def _error(values: Integers, figure: Figure) -> _Error:
     # What is left over is spread over the run, so that no end of it is left out.
     rows = np.linspace(0, len(values) - 1, batches * size).round().astype(np.int64)
     by_batch = values[rows].reshape(batches, size)
+    del rows
     share = FIGURES[figure]
     if share is None:
         figures = by_batch.mean(axis=1)[_draws(batches)].mean(axis=1)
@@ -360,12 +364,17 @@ def _quantiles(by_batch: Integers, share: float) -> Integers:
     """
     batches, size = by_batch.shape
     order = np.argsort(by_batch, axis=None, kind="stable")
-    values, batch_of = by_batch.ravel()[order], order // size
+    values = by_batch.ravel()[order]
+    order //= size
+    batch_of = order.astype(np.int32)
+    del order
     # In stretches of the sorted values: how many of each batch lie in and below each.
     long = max(int(sqrt(len(values))), 1)
     stretches = -(-len(values) // long)
-    at = batch_of * stretches + np.arange(len(values)) // long
-    in_each = np.bincount(at, minlength=batches * stretches).reshape(batches, stretches)
+    in_each = np.zeros((batches, stretches), np.int64)
+    for first in range(0, stretches, STRETCHES_AT_ONCE):
+        some = batch_of[first * long : (first + STRETCHES_AT_ONCE) * long]
+        np.add.at(in_each, (some, first + np.arange(len(some)) // long), 1)
     times = np.stack([np.bincount(draw, minlength=batches) for draw in _draws(batches)])
     below = times @ np.cumsum(in_each, axis=1)
     place = share * (batches * size - 1)

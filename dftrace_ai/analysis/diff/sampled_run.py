@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
+from dftrace_ai.analysis.reading.set_aside import ColumnAside, SetAside
 from dftrace_ai.analysis.steps.spans import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.diff.model import RunFacts
     from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes
@@ -76,7 +77,7 @@ class SampledRun:
         total = np.zeros(len(self), float)
         for place in places:
             for each in self._often.get(place, ()):
-                some: Integers = getattr(each, name)
+                some = getattr(each, name).values
                 total[each.first : each.first + len(some)] += some / each.ranks
             for cells in self._cells:
                 rows = cells.of(place)
@@ -128,33 +129,62 @@ class Cells(NamedTuple):
         return Cells(self.ranks, *some, self.own[which], self.whole[which], self.spans[which])
 
 
+class HeldCells:
+    """Cells in pieces, which are set aside.
+
+    Args:
+        pieces: one at least; none is held while the next is made.
+    """
+
+    def __init__(self, pieces: Iterable[Cells]) -> None:
+        aside = SetAside()
+        self._pieces = [
+            (ranks, [ColumnAside.of(column, aside) for column in columns])
+            for ranks, *columns in pieces
+        ]
+
+    @property
+    def ranks(self) -> int:
+        """Of how many ranks together they are."""
+        return self._pieces[0][0]
+
+    def __iter__(self) -> Iterator[Cells]:
+        """Yield each piece, read now."""
+        for ranks, columns in self._pieces:
+            yield Cells(ranks, *(column.values for column in columns))
+
+    def columns(self, *names: str) -> Iterator[list[Integers]]:
+        """Yield some columns of each piece."""
+        at = [Cells._fields.index(name) - 1 for name in names]
+        for _, columns in self._pieces:
+            yield [columns[one].values for one in at]
+
+
 class EachStep(NamedTuple):
     """What a place took in steps that follow each other, 0 where it has no span."""
 
     ranks: int
     first: int
-    own: Integers
-    whole: Integers
-    spans: Integers
+    own: ColumnAside
+    whole: ColumnAside
+    spans: ColumnAside
 
     @classmethod
-    def of(cls, place: int, cells: Sequence[Cells], column: Integers, first: int) -> EachStep:
+    def of(
+        cls, place: int, cells: HeldCells, column: Integers, first: int, aside: SetAside
+    ) -> EachStep:
         """Return that of a place, from the cells of all steps; `column` has which each becomes."""
-        found = {}
+        found = []
         count = int(column.max()) + 1 - first
         for name in ("own", "whole", "spans"):
             sums = np.zeros(count, np.int64)
-            for each in cells:
-                rows = each.place == place
-                step = column[each.step[rows]]
+            for places, steps, values in cells.columns("place", "step", name):
+                rows = places == place
+                step = column[steps[rows]]
                 judged = step >= 0
-                values: Integers = getattr(each, name)[rows][judged]
-                sums[step[judged] - first] += values.astype(np.int64)
-            found[name] = brief(narrow(sums))
-        # Of what nothing lies in all is its own.
-        if np.array_equal(found["own"], found["whole"]):
-            found["own"] = found["whole"]
-        return cls(cells[0].ranks, first, **found)
+                sums[step[judged] - first] += values[rows][judged].astype(np.int64)
+            found.append(ColumnAside.of(brief(narrow(sums)), aside))
+        return cls(cells.ranks, first, *found)
 
 
 def narrow(values: Integers) -> Integers:

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.diff.model import RunFacts
-from dftrace_ai.analysis.diff.sampled_run import Cells, EachStep, Place, SampledRun, narrow
+from dftrace_ai.analysis.diff.sampled_run import (
+    Cells,
+    EachStep,
+    HeldCells,
+    Place,
+    SampledRun,
+    narrow,
+)
 from dftrace_ai.analysis.reading.event_columns import Label
+from dftrace_ai.analysis.reading.set_aside import SetAside
 from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.steps import Process, measure
 from dftrace_ai.analysis.steps.detection import is_within
@@ -122,7 +130,7 @@ class _Alike(NamedTuple):
     steady: Integers
     step_ns: Integers
     parts: Mapping[Part, Integers]
-    cells: tuple[Cells, ...]
+    cells: HeldCells
 
     def merged(self, other: _Alike) -> _Alike:
         first = min(self, other, key=lambda one: one.first)
@@ -138,12 +146,12 @@ class _Alike(NamedTuple):
                 part: brief(np.add(ns, other.parts[part], dtype=float))
                 for part, ns in self.parts.items()
             },
-            (Cells.summed(list(columns), self.ranks + other.ranks),),
+            HeldCells([Cells.summed(list(columns), self.ranks + other.ranks)]),
         )
 
     @property
     def ranks(self) -> int:
-        return self.cells[0].ranks
+        return self.cells.ranks
 
 
 class Sampling:
@@ -175,7 +183,7 @@ class Sampling:
 
             if stacks := RankStacks.of(member, steps):
                 self._functions.append(stacks.functions(steady))
-        cells = _cells_of(member, steps, tree, self._labels)
+        cells = HeldCells(_cells_of(member, steps, tree, self._labels))
         alike = _Alike(member.order, steps.found_by, steady, steps.time_ns, steps.parts, cells)
         del steps, cells
         self._take(tree, {len(steady): alike})
@@ -191,7 +199,7 @@ class Sampling:
         numbers = self._tree.taken_in(tree)
         for length, alike in by_length.items():
             cells = (each._replace(place=narrow(numbers[each.place])) for each in alike.cells)
-            moved = alike._replace(cells=tuple(cells))
+            moved = alike._replace(cells=HeldCells(cells))
             known = self._by_length.get(length)
             self._by_length[length] = known.merged(moved) if known else moved
 
@@ -205,7 +213,7 @@ class Sampling:
         cells: list[Cells] = []
         judged_of: list[Integers] = []
         often: defaultdict[int, list[EachStep]] = defaultdict(list)
-        begin = 0
+        begin, aside = 0, SetAside()
         for alike in groups:
             # Ranks are slow together: a step of all of them is one sample.
             judged, ranks = rows_of(alike.steady), alike.ranks
@@ -213,7 +221,7 @@ class Sampling:
             column[judged] = begin + np.arange(len(judged), dtype=np.int32)
             most = _in_most_steps(alike) if len(order) <= MOST_PATHS and len(judged) else ()
             for place in most:
-                one = EachStep.of(place, alike.cells, column, begin)
+                one = EachStep.of(place, alike.cells, column, begin, aside)
                 often[int(numbers[place])].append(one)
             begin += len(judged)
             for each in alike.cells:
@@ -250,10 +258,11 @@ class Sampling:
 
 def _in_most_steps(alike: _Alike) -> list[int]:
     """Return the places that are in more than half of the steps of some ranks."""
-    counts = np.zeros(1 + max(int(each.place.max(initial=0)) for each in alike.cells), np.int64)
-    for each in alike.cells:
-        found = np.bincount(each.place)
-        counts[: len(found)] += found
+    counts = np.zeros(0, np.int64)
+    for (places,) in alike.cells.columns("place"):
+        found = np.bincount(places, minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
     often: list[int] = np.flatnonzero(2 * counts > len(alike.steady)).tolist()
     return often
 
@@ -288,25 +297,19 @@ def _with_most_time(groups: Sequence[Cells], places: int) -> tuple[tuple[Cells, 
     ), left_out
 
 
-def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> tuple[Cells, ...]:
-    """Return what the places of a rank took, its workers' too, by step: pieces to be added up."""
+def _cells_of(rank: Rank, steps: Steps, tree: _Tree, labels: set[Label]) -> Iterator[Cells]:
+    """Yield what the places of a rank took, its workers' too, by step: pieces to be added up."""
+    for one in (rank.process, *rank.workers):
+        yield from _placed(rank, one, tree, labels, steps)
     # What the spans of the thread that trains leave of each step.
     rest = narrow(_rest_of(steps))
-    pieces = [
-        cells
-        for one in (rank.process, *rank.workers)
-        for cells in _placed(rank, one, tree, labels, steps)
-    ]
     number = tree.number(ROOT, IN_NO_SPAN, _Seen(rank.order, len(tree.places)))
-    pieces.append(
-        Cells(
-            1,
-            np.broadcast_to(np.min_scalar_type(number).type(number), len(rest)),
-            np.arange(len(rest), dtype=np.int32),
-            *(rest, rest, np.broadcast_to(np.uint8(1), len(rest))),
-        )
+    yield Cells(
+        1,
+        np.broadcast_to(np.min_scalar_type(number).type(number), len(rest)),
+        np.arange(len(rest), dtype=np.int32),
+        *(rest, rest, np.broadcast_to(np.uint8(1), len(rest))),
     )
-    return tuple(pieces)
 
 
 def _rest_of(steps: Steps) -> Integers:
@@ -350,7 +353,7 @@ def _label_codes(process: Process, known: dict[Label, int], labels: set[Label]) 
     """Return the number of each span's name; new names are added to `known` and `labels`."""
     spans = process.spans
     most = len(known) + sum(len(columns.labels) for columns in spans.columns)
-    codes = np.zeros(len(spans), np.uint16 if most < 2**16 else np.int32)
+    codes = np.zeros(len(spans), np.min_scalar_type(most))
     # Of each file which of its names there are, and then their numbers.
     present = [np.zeros(len(columns.labels), bool) for columns in spans.columns]
     tables = [np.zeros(len(there), codes.dtype) for there in present]

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import weakref
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -34,6 +32,7 @@ from dftrace_ai.analysis.ranks.partials import (
     StepsChunk,
 )
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
+from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile
 from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import quoted
@@ -212,8 +211,7 @@ class Spill:
 
     def __init__(self) -> None:
         self._in_memory = 0
-        self._number = -1
-        self._size = 0
+        self._file: UnnamedFile | None = None
         self._lock = threading.Lock()
 
     def packed(self, partial: RankPartial) -> RankPartial:
@@ -237,22 +235,15 @@ class Spill:
 
     def _add(self, content: bytes) -> int:
         try:
-            if self._number < 0:
-                self._number, name = tempfile.mkstemp(prefix="dftrace-ranks-")
-                weakref.finalize(self, os.close, self._number)
-                Path(name).unlink()
-            first = self._size
-            while self._size < first + len(content):
-                behind = content[self._size - first :]
-                self._size += os.pwrite(self._number, behind, self._size)
+            self._file = self._file or UnnamedFile("dftrace-ranks-")
+            return self._file.add(content)
         except OSError as error:
             place = quoted(tempfile.gettempdir())
             raise TraceError(f"{place}: cannot be written: {error.strerror}") from error
-        return first
 
     def read(self, place: int, size: int) -> bytes:
         """Return some bytes."""
-        return os.pread(self._number, size, place)
+        return self._file.read(place, size) if self._file else b""
 
 
 def packed(partial: RankPartial, *, calls: bool = True) -> RankPartial:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.set_aside import SetAside
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TraceSet
     from dftrace_ai.trace_format.json_types import Json
@@ -372,13 +373,14 @@ class EventPieces:
     Args:
         trace: the file.
         wanted: what is taken of arguments.
+        aside: where it goes.
     """
 
-    def __init__(self, trace: Trace, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, trace: Trace, wanted: Sequence[Wanted], aside: SetAside) -> None:
         self.notes: list[str] = []
         self._read, self._trace, self._wanted = ReadSoFar(trace, kept=False), trace, wanted
         self._label: list[Integers] = []
-        self._members = [_MembersSoFar(one) for one in wanted]
+        self._members = [_MembersSoFar(one, aside) for one in wanted]
 
     def __iter__(self) -> Iterator[tuple[int, EventColumns]]:
         """Yield the number of the first event of each piece, and the piece.
@@ -409,9 +411,9 @@ class EventPieces:
 class _MembersSoFar:
     """Members of arguments of a file, put together of those of its pieces."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._rows = Growing("beside")
-        self._columns = {name: Growing("beside") for name in wanted.names}
+    def __init__(self, wanted: Wanted, aside: SetAside) -> None:
+        self._rows = Growing("beside", aside)
+        self._columns = {name: Growing("beside", aside) for name in wanted.names}
         self._texts: tuple[str, ...] = ()
 
     def add(self, first: int, members: Members) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
+
+from dftrace_ai.analysis.reading.set_aside import SetAside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +33,7 @@ class _Stretch(NamedTuple):
 
     rows: int
     kind: np.dtype[Any] | None
-    place: int  # among the bytes of the column
+    place: int  # where its bytes are set aside
     base: int
     rise: int  # from row to row
     way: Way
@@ -64,15 +66,16 @@ class LongColumn(np.lib.mixins.NDArrayOperatorsMixin):
     Args:
         way: how stretches are held, where that takes fewer bytes.
         kind: the numbers that it gives.
+        aside: where their bytes go, together with those of others.
     """
 
-    def __init__(self, way: Way = "apart", kind: Any = np.int64) -> None:
+    def __init__(
+        self, way: Way = "apart", kind: Any = np.int64, aside: SetAside | None = None
+    ) -> None:
         self.dtype: Final = np.dtype(kind)
         self._way: Final = way
         self._stretches: list[_Stretch] = []
-        # Few large pieces of memory, in place of many small ones that others lie between.
-        self._bytes: Integers = np.empty(0, np.uint8)
-        self._used = 0
+        self._aside: Final = aside or SetAside()
         self._firsts = [0]
         self._begins = np.zeros(0, np.int64)
 
@@ -89,22 +92,15 @@ class LongColumn(np.lib.mixins.NDArrayOperatorsMixin):
         self._begins = self._begins[:0]
 
     def _add(self, rows: int, values: Integers | None, base: int, rise: int, way: Way) -> None:
-        place, kind = self._used, None
-        if values is not None:
-            kind, size = values.dtype, values.nbytes
-            if place + size > len(self._bytes):
-                self._bytes.resize((place + size) * 9 // 8 + 8, refcheck=False)
-            self._bytes[place : place + size] = values.view(np.uint8)
-            self._used += -(-size // 8) * 8
+        kind, place = (None, 0) if values is None else (values.dtype, self._aside.add(values.data))
         self._stretches.append(_Stretch(rows, kind, place, base, rise, way))
         self._firsts.append(self._firsts[-1] + rows)
 
-    def _values(self, stretch: _Stretch) -> Integers | None:
-        if stretch.kind is None:
-            return None
-        end = stretch.place + stretch.rows * stretch.kind.itemsize
-        values: Integers = self._bytes[stretch.place : end].view(stretch.kind)
-        return values
+    def _values(self, stretch: _Stretch, first: int, behind: int) -> Integers:
+        """Return what is held of some rows of a stretch that are not all the same."""
+        size = np.dtype(stretch.kind).itemsize
+        content = self._aside.read(stretch.place + first * size, (behind - first) * size)
+        return np.frombuffer(content, stretch.kind)
 
     @property
     def cuts(self) -> list[int]:
@@ -126,16 +122,18 @@ class LongColumn(np.lib.mixins.NDArrayOperatorsMixin):
     def _put(self, number: int, first: int, into: Integers) -> None:
         """Put rows of a stretch into others."""
         stretch = self._stretches[number]
-        values, behind = self._values(stretch), first + len(into)
-        if values is None:
+        behind = first + len(into)
+        if stretch.kind is None:
             into[:] = np.array(stretch.base).astype(self.dtype)
         elif stretch.way == "behind":
-            into[:] = np.cumsum(values[:behind], dtype=np.int64)[first:]
+            into[:] = np.cumsum(self._values(stretch, 0, behind), dtype=np.int64)[first:]
             into += stretch.base
         elif self.dtype == np.int64 and not stretch.rise:
-            np.add(values[first:behind], np.int64(stretch.base), out=into, dtype=np.int64)
+            values = self._values(stretch, first, behind)
+            np.add(values, np.int64(stretch.base), out=into, dtype=np.int64)
         else:
-            found = np.add(values[first:behind], np.int64(stretch.base), dtype=np.int64)
+            values = self._values(stretch, first, behind)
+            found = np.add(values, np.int64(stretch.base), dtype=np.int64)
             found += stretch.rise * np.arange(first, behind)
             into[:] = found.astype(self.dtype, copy=False)
 
@@ -185,11 +183,17 @@ class LongColumn(np.lib.mixins.NDArrayOperatorsMixin):
             return np.asarray(self).searchsorted(asked, side, sorter)
         if len(self._begins) != len(self.cuts) - 1:
             self._begins = np.array([self[at] for at in self.cuts[:-1]])
-        begins = self._begins
-        low = max(0, int(np.searchsorted(begins, values.min())) - 1)
-        high = int(np.searchsorted(begins, values.max(), side="right"))
-        first, behind = self.cuts[low], self.cuts[max(high, low + 1)]
-        return first + self.rows(first, behind).searchsorted(values, side)
+        flat = values.ravel()
+        number = np.maximum(np.searchsorted(self._begins, flat, side) - 1, 0)
+        order = np.argsort(number, kind="stable")
+        bounds = np.searchsorted(number, np.arange(len(self.cuts)), sorter=order).tolist()
+        found = np.empty(len(flat), np.int64)
+        for at, (low, high) in enumerate(pairwise(bounds)):
+            if low < high:
+                which, first = order[low:high], self.cuts[at]
+                some = self.rows(first, self.cuts[at + 1]).searchsorted(flat[which], side)
+                found[which] = first + some
+        return found.reshape(values.shape)[()]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Integers:
         return self.rows(0, len(self)).astype(dtype or self.dtype, copy=False)
@@ -249,8 +253,9 @@ class SumColumn(LongColumn):
 class Growing:
     """A column that comes in pieces: one alone stays as it is."""
 
-    def __init__(self, way: Way = "apart") -> None:
+    def __init__(self, way: Way, aside: SetAside) -> None:
         self._way: Final[Way] = way
+        self._aside: Final = aside
         self._first: Integers | None = None
         self._long: LongColumn | None = None
 
@@ -262,7 +267,7 @@ class Growing:
             self._first = values
             return
         if self._long is None:
-            self._long = LongColumn(self._way)
+            self._long = LongColumn(self._way, aside=self._aside)
         if self._first is not None:
             self._long.add(self._first)
             self._first = None

@@ -12,11 +12,11 @@ import os
 import re
 import tempfile
 import threading
-import weakref
 from collections import OrderedDict
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
+from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile
 from dftrace_ai.errors import DftraceError, TraceError, missing_package
 from dftrace_ai.wording import quoted
 
@@ -214,9 +214,8 @@ class _Stored:
         self._there: set[int] = set()
         self._lock = threading.Lock()
         try:
-            self.number, name = tempfile.mkstemp(prefix="dftrace-remote-")
-            weakref.finalize(self, os.close, self.number)
-            Path(name).unlink()
+            self._file = UnnamedFile("dftrace-remote-")
+            self.number = self._file.number
             os.truncate(self.number, self.size)
         except OSError as error:
             raise _full(error) from error

@@ -12,7 +12,7 @@ from dftrace_ai.analysis.steps.calls import CallSpans
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.spans import brief, common, places, union, without
+from dftrace_ai.analysis.steps.spans import brief, common, places, rows_of, union, without
 from dftrace_ai.analysis.steps.timeline import (
     PART_CODE,
     PARTS,
@@ -65,9 +65,13 @@ def scale_of(values: Integers) -> float:
     A perfect rhythm must not make all else an outlier.
     """
     median = float(np.median(values))
-    away = np.abs(values - median)
-    usually = float(np.median(away, overwrite_input=True))
-    return max(1.4826 * usually, 0.02 * abs(median), 1.0)
+    return max(1.4826 * usual_distance(values, median), 0.02 * abs(median), 1.0)
+
+
+def usual_distance(values: Integers, median: float) -> float:
+    """Return the median of how far values are from a number."""
+    away = values - median
+    return float(np.median(np.abs(away, out=away), overwrite_input=True))
 
 
 def steady_of(steps: Steps) -> Steady:
@@ -100,8 +104,8 @@ def steady_times(time: Integers, first: Integers) -> Steady:
 
 
 def _warm_up(time: Integers, body: Integers, calm_ns: float) -> int:
-    judged = np.flatnonzero(body)
-    calm = time[judged] <= calm_ns
+    judged = rows_of(body)
+    calm = (time <= calm_ns)[judged]
     most = WARM_UP_SHARE * len(time)
     warm_up = 1
     for at in range(len(judged)):
@@ -117,8 +121,10 @@ def _warm_up(time: Integers, body: Integers, calm_ns: float) -> int:
 
 def _comes_back(time: Integers, body: Integers, warm_up: int) -> bool:
     """Tell whether later steps are as slow as the first: two kinds of steps, and no warm-up."""
+    if warm_up < 2:
+        return False
     first, later = time[:warm_up][body[:warm_up]], time[warm_up:][body[warm_up:]]
-    if warm_up < 2 or not len(first) or not len(later):
+    if not len(first) or not len(later):
         return False
     between = np.sqrt(np.median(first) * max(float(np.median(later)), 1.0))
     return bool((later >= between).mean() > MOST_COME_BACK)

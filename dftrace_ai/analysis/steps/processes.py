@@ -23,6 +23,7 @@ from dftrace_ai.analysis.reading.clock_faults import (
 )
 from dftrace_ai.analysis.reading.event_columns import EventPieces, event_columns, is_read_on
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.reading.set_aside import SetAside
 from dftrace_ai.analysis.steps.calls import OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
 from dftrace_ai.analysis.steps.samples import joined_samples, samples_of
@@ -203,10 +204,11 @@ def _streamed(
     parts: list[_Part] = []
     names: list[EventNames] = []
     facts: dict[int, FileFacts] = {}
-    ordered = OrderedSpans(names, len(files))
+    aside = SetAside()
+    ordered = OrderedSpans(names, len(files), aside)
     for number, trace in files:
         reaches: list[Reach] = []
-        odd, roles, pieces = 0, RoleCodes("annotated"), EventPieces(trace, OF_FILE)
+        odd, roles, pieces = 0, RoleCodes("annotated"), EventPieces(trace, OF_FILE, aside)
         for first, columns in pieces:
             reaches.append(_reach_of(columns))
             odd += _count_without_length(columns)
@@ -350,7 +352,7 @@ def _source(columns: EventColumns) -> Source:
 
 def _together(parts: Sequence[_Part]) -> Process:
     names = [part.names for part in parts]
-    ordered = OrderedSpans(names, len(names))
+    ordered = OrderedSpans(names, len(names), SetAside())
     for place, part in enumerate(parts):
         ordered.add(part.spans, place)
     return _process(parts, names, ordered.spans())

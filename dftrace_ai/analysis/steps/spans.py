@@ -14,6 +14,7 @@ from dftrace_ai.analysis.reading.argument_members import NO_NUMBER
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.reading.long_columns import LongColumn, SumColumn
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach
+from dftrace_ai.analysis.reading.set_aside import SetAside
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Spans:
 
     def _at_length(self, column: LongColumn, which: Integers) -> Spans:
         """Return some of many spans, which may be as many."""
-        held = HeldSpans(self.columns)
+        held = HeldSpans(self.columns, SetAside())
         held.add(self._columns_of(slice(0)))
         for begin, end, here in column.each(which):
             held.add({name: one[here] for name, one in self._columns_of(slice(begin, end)).items()})
@@ -252,10 +253,11 @@ def rows_of(mask: Integers) -> Integers:
 
 
 class HeldSpans:
-    """Spans in the order of time that come in pieces; of many each stretch is packed."""
+    """Spans in the order of time that come in pieces; of many each stretch is set aside."""
 
-    def __init__(self, files: Sequence[EventNames]) -> None:
+    def __init__(self, files: Sequence[EventNames], aside: SetAside) -> None:
         self._files = files
+        self._aside = aside
         self._pieces: list[SpanColumns] = []
         self._rows = 0
         self._packed: _Packed | None = None
@@ -271,7 +273,7 @@ class HeldSpans:
             # Those that begin together stay so.
             cut = int(np.searchsorted(start, start[most]))
             if cut:
-                self._packed = self._packed or _Packed()
+                self._packed = self._packed or _Packed(self._aside)
                 self._packed.add(_some(whole, slice(cut)))
             self._pieces = [_some(whole, slice(cut, None))]
             self._rows -= cut
@@ -289,7 +291,7 @@ class HeldSpans:
         bounds = [0, *np.searchsorted(late["start_ns"], begins).tolist()]
         changed = np.diff(bounds) > 0
         # What is put in place of others takes memory beside them.
-        fresh = _Packed() if changed.mean() > MOST_LATE else None
+        fresh = _Packed(self._aside) if changed.mean() > MOST_LATE else None
         for number, (first, last) in enumerate(pairwise(bounds)):
             if first < last:
                 some = _some(late, slice(first, last))
@@ -320,14 +322,14 @@ class HeldSpans:
 class _Packed:
     """Columns of spans in stretches."""
 
-    def __init__(self) -> None:
-        self.start_ns = LongColumn("behind")
-        self._length = LongColumn()
+    def __init__(self, aside: SetAside) -> None:
+        self.start_ns = LongColumn("behind", aside=aside)
+        self._length = LongColumn(aside=aside)
         self._others = {
-            "id": LongColumn("beside", np.uint64),
-            "row": LongColumn("beside"),
-            "tid": LongColumn(),
-            "place": LongColumn(),
+            "id": LongColumn("beside", np.uint64, aside),
+            "row": LongColumn("beside", aside=aside),
+            "tid": LongColumn(aside=aside),
+            "place": LongColumn(aside=aside),
         }
         # A byte for each, which is asked for most.
         self._role: list[Integers] = []
@@ -370,9 +372,10 @@ class OrderedSpans:
     Args:
         files: how the events of each file are called; may be known when all spans are there.
         count: how many files there are at the most.
+        aside: where the columns of many go.
     """
 
-    def __init__(self, files: Sequence[EventNames], count: int) -> None:
+    def __init__(self, files: Sequence[EventNames], count: int, aside: SetAside) -> None:
         self._files = files
         self._kind = np.min_scalar_type(count)
         self._first: list[SpanColumns] = []
@@ -380,7 +383,7 @@ class OrderedSpans:
         # Of many those that others may begin before, what went on into the order, and those that
         # come when later ones are there: such as are around many.
         self._open: SpanColumns | None = None
-        self._held = HeldSpans(files)
+        self._held, self._aside = HeldSpans(files, aside), aside
         self._last_ns = -1
         self._late: list[SpanColumns] = []
 
@@ -427,7 +430,7 @@ class OrderedSpans:
         if late is None or self._held.put_in(late):
             return self._held.spans()
         found = self._held.spans()._columns_of(slice(None))
-        whole, self._held = _in_order(_as_one([found, late])), HeldSpans(self._files)
+        whole, self._held = _in_order(_as_one([found, late])), HeldSpans(self._files, self._aside)
         for first in range(0, len(whole["row"]), long_columns.ROWS_AT_ONCE):
             self._held.add(_some(whole, slice(first, first + long_columns.ROWS_AT_ONCE)))
         return self._held.spans()

@@ -11,6 +11,7 @@ import numpy as np
 
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
+from dftrace_ai.analysis.reading.set_aside import ColumnAside, SetAside
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
 from dftrace_ai.analysis.steps.spans import (
     ROWS_AT_ONCE,
@@ -200,7 +201,7 @@ class ThreadLine:
     near_ns: int  # neighbours may overlap by so much
     layers: tuple[Layer, ...]  # what lies over them, each over those before it
     stretches: tuple[slice, ...]  # none reaches into another
-    counts: Integers  # which of them may have time of their own, a mask
+    absorbers: bool  # those count alone that keep what is in them
 
     @classmethod
     def of(
@@ -216,12 +217,13 @@ class ThreadLine:
                 which all that lies is theirs; what others have may be left out.
         """
         counts = _has_time(spans)
-        if absorbing and _nest(spans, counts, near_ns):
-            # Whatever lies between or inside of these changes nothing of theirs.
+        # Whatever lies between or inside of these changes nothing of theirs.
+        absorbers = absorbing and _nest(spans, counts, near_ns)
+        if absorbers:
             counts &= spans.has(*_ABSORBERS)
         cut = stretches(spans, SPANS_AT_ONCE, counts)
         some = tuple(one for one in layers if len(one.start_ns))
-        return cls(spans, near_ns, some, (*cut,), counts)
+        return cls(spans, near_ns, some, (*cut,), absorbers)
 
     def lines(self, low_ns: int = -1, high_ns: int = LATEST_NS) -> Iterator[Timeline]:
         """Yield the pieces of each stretch that lies in some time, or reaches into it."""
@@ -232,13 +234,17 @@ class ThreadLine:
                 yield self._line(here, low, high)
 
     def _line(self, here: slice, low_ns: int, high_ns: int) -> Timeline:
-        line = _line_of(self.spans, here, self.counts, self.near_ns)
+        some = self.spans.at(here)
+        counts = _has_time(some)
+        if self.absorbers:
+            counts &= some.has(*_ABSORBERS)
+        line = _line_of(some, here.start, counts, self.near_ns)
         evaluated = line.of("evaluation")
         for layer in self.layers:
             first = np.searchsorted(layer.end_ns, low_ns, side="right")
-            some = slice(first, np.searchsorted(layer.start_ns, high_ns))
-            start = np.maximum(layer.start_ns[some], low_ns)
-            end = np.minimum(layer.end_ns[some], high_ns)
+            near = slice(first, np.searchsorted(layer.start_ns, high_ns))
+            start = np.maximum(layer.start_ns[near], low_ns)
+            end = np.minimum(layer.end_ns[near], high_ns)
             if layer.fills:
                 line = line.filled(start, end, layer.part)
             else:
@@ -247,14 +253,17 @@ class ThreadLine:
         return line.overlaid(*evaluated, "evaluation")
 
 
-def _line_of(spans: Spans, here: slice, counts: Integers, near_ns: int) -> Timeline:
-    """Return to which part each moment of some spans belongs: that of the innermost one."""
-    some = thread_columns(spans.at(here))
-    start, end, part, span = _reader.thread_pieces(some, counts[here], PART_TABLE, near_ns)
-    kind = np.int32 if len(spans) < 2**30 else np.int64
+def _line_of(spans: Spans, first: int, counts: Integers, near_ns: int) -> Timeline:
+    """Return to which part each moment of spans belongs: that of the innermost one.
+
+    `first` is the number of the first of them; `counts` a mask of those that may have time.
+    """
+    some = thread_columns(spans)
+    start, end, part, span = _reader.thread_pieces(some, counts, PART_TABLE, near_ns)
+    kind = np.int32 if first + len(spans) < 2**30 else np.int64
     return Timeline.between(
         *(np.frombuffer(start, np.int64), np.frombuffer(end, np.int64)),
-        *(np.frombuffer(part, np.uint8), np.frombuffer(span, np.int32) + kind(here.start)),
+        *(np.frombuffer(part, np.uint8), np.frombuffer(span, np.int32) + kind(first)),
     )
 
 
@@ -313,14 +322,19 @@ class _Column:
 
 
 class PartTimes(Mapping["Part", "Integers"]):
-    """What each part has of each step, nanoseconds, held in half of what it is calculated with."""
+    """What each part has of each step, nanoseconds: set aside, in half of what is calculated with.
 
-    def __init__(self, held: dict[Part, Integers]) -> None:
-        self._held = held
+    Args:
+        times: nanoseconds by part.
+    """
+
+    def __init__(self, times: Mapping[Part, Integers]) -> None:
+        aside = SetAside()
+        self._held = {part: ColumnAside.of(values, aside) for part, values in times.items()}
 
     def __getitem__(self, part: Part) -> Integers:
-        held = self._held[part]
-        return held.astype(np.int64) if held.dtype == np.int32 else held
+        held = self._held[part].values
+        return held if held.strides == (0,) else held.astype(np.int64)
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self._held)

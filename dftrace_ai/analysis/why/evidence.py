@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai.analysis.endings import ends_early
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.robust_statistics import BatchSums, Share, binomial_tail
-from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS, usual_distance
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PIECES_AT_ONCE, covered_within
@@ -214,8 +214,9 @@ class Evidence:
     @property
     def unnamed_ns(self) -> Integers:
         """What of each step is in no span, or only in one around all of it; nanoseconds."""
-        parts = self.steps.parts
-        return parts["none"] + parts["other"] - self.other_ns
+        unnamed = self.steps.time_of("none", "other")
+        unnamed -= self.other_ns
+        return unnamed
 
     @cached_property
     def garbage_ns(self) -> Integers:
@@ -380,23 +381,20 @@ class Beginnings:
 def _beginnings_of(steps: Steps, steady: Steady, share_of_loops: float) -> Beginnings:
     """Tell how many steps at the beginning of each loop are slow."""
     begins = np.flatnonzero(steps.first)
-    waits = steps.time_of("wait", "data")
-    body = steps.time_ns - waits
+    body = steps.time_ns - steps.time_of("wait", "data")
     length = _slow_first_steps(body, begins, steady, share_of_loops)
     members = first_steps(begins, length, len(steps))
-    return Beginnings(
-        begins,
-        length,
-        _slow_first_steps(waits, begins, steady, share_of_loops),
-        members & (body > _bound(body, steady)),
-    )
+    if length:
+        members &= body > _bound(body, steady)
+    del body
+    waits = _slow_first_steps(steps.time_of("wait", "data"), begins, steady, share_of_loops)
+    return Beginnings(begins, length, waits, members)
 
 
 def _bound(values: Integers, steady: Steady) -> float:
     chosen = values[steady.mask]
-    median = float(np.median(chosen))
-    away = np.abs(chosen - median)
-    spread = 1.4826 * float(np.median(away, overwrite_input=True))
+    median = float(np.median(chosen, overwrite_input=True))
+    spread = 1.4826 * usual_distance(chosen, median)
     return median + max(4 * spread, LEAST_LONGER * median, 1.0)
 
 

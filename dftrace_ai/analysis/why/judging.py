@@ -367,8 +367,11 @@ def _step_facts(evidence: Evidence) -> StepFacts:
 
 
 def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
-    chosen = np.flatnonzero(evidence.steady.mask)
-    order = chosen[np.argsort(-evidence.time[chosen], kind="stable")][:SHOWN_STEPS]
+    time = np.where(evidence.steady.mask, evidence.time, 0)
+    few = min(SHOWN_STEPS, len(evidence.steady))
+    # None is shorter than 1 ns.
+    among = np.flatnonzero(time >= max(1, np.partition(time, len(time) - few)[-few]))
+    order = among[np.argsort(-time[among], kind="stable")][:SHOWN_STEPS]
     starts, ts_us = evidence.steps.start_ns, evidence.rank.process.ts_us
     return tuple(
         SlowStep(

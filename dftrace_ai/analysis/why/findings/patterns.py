@@ -15,6 +15,7 @@ from dftrace_ai.analysis.robust_statistics import (
     change_of,
     trend_of,
 )
+from dftrace_ai.analysis.steps.spans import rows_of
 from dftrace_ai.analysis.steps.timeline import PART_CODE
 from dftrace_ai.analysis.thresholds import Limit
 from dftrace_ai.analysis.why.model import Drift, DriftSince, Rhythm, SlowSpan, SlowSteps, TwoKinds
@@ -369,23 +370,24 @@ def two_kinds_of(evidence: Evidence) -> Finding | None:
 
 def _kinds(evidence: Evidence) -> _Kinds | None:
     """Return the steps in two kinds between which hardly any lie, where they come by turns."""
-    at = np.flatnonzero(evidence.used)
+    at = rows_of(evidence.used)
     if len(at) < TREND_STEPS:
         return None
-    time = evidence.time[at].astype(float)
-    order = np.sort(time)
+    order = evidence.time[at].astype(float)
+    order.sort()
     few = max(LEAST_BEATS, int(LEAST_OF_KIND * len(order)))
     # Where the widest gap is, of logarithms, that leaves enough on both sides.
     gaps = np.diff(np.log(order))[few - 1 : len(order) - few]
     if not len(gaps):
         return None
     cut = int(np.argmax(gaps)) + few
+    del gaps
     low, high = order[:cut], order[cut:]
     apart = float(np.median(high) - np.median(low))
     spread = max(float(np.percentile(one, 75) - np.percentile(one, 25)) for one in (low, high))
     if apart < LEAST_APART * float(np.median(low)) or spread > MOST_SPREAD * apart:
         return None
-    slow = time > order[cut - 1]
+    slow = evidence.time[at] > order[cut - 1]
     # What changes once or twice is a spell, or since then.
     turns = int((slow[1:] != slow[:-1]).sum())
     return _Kinds(slow, at) if turns >= LEAST_TURNS else None

@@ -226,9 +226,12 @@ def _starts(evidence: Evidence) -> _Starts:
     burst = at_once([(int(w.start_ns[0]), int(w.end_ns.max())) for w in lives])
     usual = _usual_wait(waits[~steps.first], burst)
     ends = np.append(begins[1:], len(steps))
-    excess = np.maximum(waits - usual, 0)
+    of_first, excess = waits[begins], waits - usual
+    del waits
+    np.maximum(excess, 0, out=excess)
     excess[~first_steps(begins, max(1, evidence.beginnings.waits), len(steps))] = 0
-    sums = np.concatenate([[0.0], np.cumsum(excess)])
+    sums = np.zeros(len(steps) + 1)
+    np.cumsum(excess, out=sums[1:])
     cost = sums[ends] - sums[begins]
     # What leads to a loop, behind the evaluation before it.
     low, high = _end_before(steps, begins), steps.start_ns[begins]
@@ -243,7 +246,7 @@ def _starts(evidence: Evidence) -> _Starts:
     )
     begun = np.sort(np.concatenate([told, first_seen]))
     # A worker shows itself with its first item, while the loop waits for the first batch.
-    seen_until = steps.start_ns[begins] + waits[begins]
+    seen_until = steps.start_ns[begins] + of_first
     started = np.searchsorted(begun, seen_until) > np.searchsorted(begun, low)
     line = evidence.beside_steps
     loading = line.only(np.isin(line.part, [PART_CODE[part] for part in LOADING]))

@@ -132,12 +132,7 @@ def _host_bound(evidence: Evidence) -> Finding | None:
 
 def _not_annotated(evidence: Evidence) -> Finding | None:
     limit = evidence.limits["not-annotated"]
-    unnamed_ns = evidence.unnamed_ns
-    # Of what only some steps have a shape may tell more.
-    largest = np.cumsum(np.sort(unnamed_ns[evidence.used])[::-1])
-    bursts = (
-        0 if _is_typical(evidence) else int(np.searchsorted(largest, MOST_OF_IT * largest[-1])) + 1
-    )
+    bursts = 0 if _is_typical(evidence) else _steps_with_most(evidence)
     signals = evidence.signals
     lacking = [name for name in ("forward", "backward", "optimizer") if not getattr(signals, name)]
     if evidence.hides_comm:
@@ -146,23 +141,31 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
     return evidence.finding(
         "not-annotated",
         limit,
-        BatchSums.of({"none": unnamed_ns}, evidence.time, evidence.used).share("none"),
+        BatchSums.of({"none": evidence.unnamed_ns}, evidence.time, evidence.used).share("none"),
         NotAnnotated(lacking=lacking, by_auto=by_auto, bursts=bursts),
         confidence="low" if lacking else evidence.confidence,
     )
 
 
+def _steps_with_most(evidence: Evidence) -> int:
+    """Return how few steps have most of the time that is in no span: their shape may tell more."""
+    largest = np.cumsum(np.sort(evidence.unnamed_ns[evidence.used])[::-1])
+    return int(np.searchsorted(largest, MOST_OF_IT * largest[-1])) + 1
+
+
 def is_usual_for_frameworks(evidence: Evidence) -> bool:
     """Return whether the usual step has time in no span, and no more than frameworks take."""
-    unnamed = evidence.unnamed_ns[evidence.used]
     return _is_typical(evidence) and bool(
-        np.median(unnamed) < evidence.bound_ns("not-annotated-ms")
+        np.median(evidence.unnamed_ns[evidence.used]) < evidence.bound_ns("not-annotated-ms")
     )
 
 
 def _is_typical(evidence: Evidence) -> bool:
     used, least = evidence.used, TYPICAL * evidence.limits["not-annotated"].warning
-    return float(np.median(evidence.unnamed_ns[used] / evidence.time[used])) >= least
+    unnamed = evidence.unnamed_ns[used]
+    shares = unnamed / evidence.time[used]
+    del unnamed
+    return float(np.median(shares, overwrite_input=True)) >= least
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:
