@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.reading import tell_watched, watched_here
-from dftrace_ai.cli.shared_options import Run, json_option, on_this_machine
+from dftrace_ai.cli.shared_options import Run, json_option, not_together, on_this_machine
+from dftrace_ai.errors import missing_package
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +41,13 @@ def command(
         bool,
         json_option("Print JSON of one snapshot and end; `dftrace stuck` reads it."),
     ] = False,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve metrics to Prometheus until Ctrl+C; without HOST on 127.0.0.1.",
+        ),
+    ] = None,
     run: Run = None,
 ) -> None:
     """Show what every traced process is doing: its open spans, since when, and how its time goes.
@@ -54,6 +62,8 @@ def command(
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import Observer
 
+    for word, is_given in (("--once", once), ("--json", json)):
+        not_together({word: is_given, "--prometheus": prometheus is not None})
     observer = Observer(paths or watched_here(), window, run or "last")
     if json:
         from dftrace_ai.cli.terminal import write_out
@@ -62,6 +72,9 @@ def command(
         write_out(snapshot_json(observer.look()).decode())
         tell_watched(observer)
         return
+    if prometheus is not None:
+        _serve(observer, prometheus)
+        return
     out = console()
     if once or not out.is_terminal:
         _print_once(out, observer)
@@ -69,6 +82,20 @@ def command(
         from dftrace_ai.cli.live_view.screen import LiveScreen
 
         LiveScreen(out, observer, interval).run()
+
+
+def _serve(observer: Observer, place: str) -> None:
+    from threading import Event
+
+    from dftrace_ai.cli.terminal import write_out
+
+    try:
+        from dftrace_ai.cli.live_view.metrics import serve
+    except ImportError as error:
+        raise missing_package("prometheus_client", "--prometheus", "prometheus") from error
+    _, address = serve(observer, place)
+    write_out(f"metrics at {address}\n")
+    Event().wait()
 
 
 def _print_once(out: Console, observer: Observer) -> None:

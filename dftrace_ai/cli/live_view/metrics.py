@@ -1,0 +1,214 @@
+"""What `dftrace top` shows, as metrics for Prometheus: names and labels that stay few.
+
+The form is Prometheus' text format, https://prometheus.io/docs/instrumenting/exposition_formats/.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from dftrace_ai.errors import ConfigError, DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from http.server import HTTPServer
+
+    from prometheus_client.core import Metric
+
+    from dftrace_ai.live import Observer
+    from dftrace_ai.live.model import RankStatus, Snapshot
+
+RANK: Final = ("run", "rank")
+RUN_DIGITS: Final = 8
+# Of one process: a program may have any number of categories, a time series costs for ever.
+MOST_CATEGORIES: Final = 24
+OTHERS: Final = "others"
+NS: Final = 1e9
+SHARED: Final = "rw-s"
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+ACCEPTED: Final = "PORT or HOST:PORT, such as 9108 or 127.0.0.1:9108"
+
+
+class _Stepped(NamedTuple):
+    """A step of a rank, when it was seen first, and the time of one as known then."""
+
+    step: int
+    seen_ns: int
+    step_s: float | None
+
+
+class Metrics:
+    """Looks at processes whenever metrics are asked for; a collector of prometheus_client."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._steps: dict[tuple[str, str], _Stepped] = {}
+        self._mapped: set[tuple[str, str]] = set()
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: what there is, is known when it is asked for."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what all ranks are doing now."""
+        with self._lock:  # two servers may ask at one moment
+            began = time.perf_counter()
+            try:
+                seen = self._observer.look()
+            except DftraceError:  # the training has not begun, or it is over
+                seen = None
+            found = [] if seen is None else [*_of_ranks(seen)]
+            yield from self._metrics(seen, found)
+            took = GaugeMetricFamily("dftrace_scrape_seconds", "Time that looking took.")
+            took.add_metric((), time.perf_counter() - began)
+            yield took
+
+    def _metrics(
+        self, seen: Snapshot | None, found: list[tuple[tuple[str, str], RankStatus]]
+    ) -> Iterator[Metric]:
+        def gauge(name: str, about: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"dftrace_{name}", about, labels=(*RANK, *labels))
+
+        up = gauge("process_up", "1 while the process lives, 0 when it has died.", "host", "pid")
+        step = gauge("step", "Newest value of the argument step.")
+        epoch = gauge("epoch", "Newest value of the argument epoch.")
+        step_s = gauge("step_seconds", "Time of a step, on average since the scrape before.")
+        events = gauge("events_per_second", "Events that are recorded in a second.")
+        share = gauge("category_ratio", "Share of a category's own time, lately.", "category")
+        open_s = gauge("open_span_seconds", "Age of the innermost open span.", "category", "name")
+        stuck_s = gauge("stuck_seconds", "Since when a rank in a span has recorded nothing.")
+        waited = gauge("waited_for_ratio", "Share of time in which the others waited for the rank.")
+        memory = gauge("resident_memory_bytes", "Memory of the process that is in RAM.")
+        spool = gauge("spool_bytes", "Size of the spool.")
+        dropped = CounterMetricFamily(
+            "dftrace_events_dropped", "Events that were lost since the spool was full.", labels=RANK
+        )
+        drain = CounterMetricFamily(
+            "dftrace_drain_cpu_seconds", "Processor time of formatting and writing.", labels=RANK
+        )
+        for labels, rank in found:
+            up.add_metric((*labels, rank.host, str(rank.pid)), rank.state == "alive")
+            for metric, value in (
+                (step, rank.step),
+                (epoch, rank.epoch),
+                (step_s, self._step_seconds(rank)),
+                (events, rank.events_per_s),
+                (memory, self._memory(rank, seen)),
+                (spool, rank.spool_bytes),
+                (dropped, rank.dropped),
+                (drain, rank.drain_cpu_us / 1e6),
+            ):
+                if value is not None:
+                    metric.add_metric(labels, value)
+            if rank.main is None:
+                continue
+            for category, ratio in _ratios(rank):
+                share.add_metric((*labels, category), ratio)
+            place = rank.place
+            stuck_s.add_metric(labels, rank.quiet_s(rank.main) if place else 0.0)
+            if place:
+                age = max(rank.seen_ns - place[-1].start_ns, 0) / NS
+                open_s.add_metric((*labels, place[-1].cat, place[-1].name), age)
+        of_rank = {labels for labels, _ in found}
+        for one in () if seen is None else seen.waited_for:
+            labels = (one.run[:RUN_DIGITS], str(one.rank))
+            if labels in of_rank:
+                of_rank.remove(labels)
+                waited.add_metric(labels, one.share)
+        yield from (up, step, epoch, step_s, events, share, open_s, stuck_s, waited, memory)
+        yield from (spool, dropped, drain)
+
+    def _step_seconds(self, rank: RankStatus) -> float | None:
+        if rank.step is None:
+            return None
+        before = self._steps.get(rank.identity)
+        if before is None or rank.step < before.step:
+            self._steps[rank.identity] = _Stepped(rank.step, rank.seen_ns, None)
+            return None
+        if rank.step > before.step:
+            took = max(rank.seen_ns - before.seen_ns, 0) / NS / (rank.step - before.step)
+            self._steps[rank.identity] = _Stepped(rank.step, rank.seen_ns, took)
+            return took
+        return before.step_s
+
+    def _memory(self, rank: RankStatus, seen: Snapshot | None) -> int | None:
+        """Return bytes in RAM of a process of this host, by `/proc`; None where it is not known."""
+        is_here = seen is not None and rank.host == seen.taken_on and rank.told_s is None
+        if not is_here or rank.state != "alive":
+            return None
+        with suppress(OSError, ValueError, IndexError):
+            # A container has numbers of its own: who has mapped the spool is the process.
+            process = Path("/proc", str(rank.pid))
+            if rank.identity not in self._mapped:
+                # The file got its name when it was mapped already: the kernel tells its number.
+                number = str(Path(rank.spool).stat().st_ino)
+                lines = map(str.split, (process / "maps").read_text().splitlines())
+                if not any(line[1] == SHARED and line[4] == number for line in lines):
+                    return None
+                self._mapped.add(rank.identity)
+            return int((process / "statm").read_bytes().split()[1]) * PAGE_BYTES
+        return None
+
+
+def _of_ranks(seen: Snapshot) -> Iterator[tuple[tuple[str, str], RankStatus]]:
+    """Yield processes with their labels, each once: a second series of a name fails the scrape."""
+    by_labels: dict[tuple[str, str], RankStatus] = {}
+    for process in seen.processes:
+        if process.worker:
+            continue
+        name = str(process.pid) if process.rank is None else str(process.rank)
+        labels = process.run[:RUN_DIGITS], name if process.rank is not None else f"process {name}"
+        other = by_labels.get(labels)
+        if other is None or (other.started_ns or 0) < (process.started_ns or 0):
+            by_labels[labels] = process
+    yield from sorted(by_labels.items())
+
+
+def _ratios(rank: RankStatus) -> Iterator[tuple[str, float]]:
+    main = rank.main
+    if main is None or not main.covered_s:
+        return
+    times = sorted(main.self_s.items(), key=lambda one: -one[1])
+    rest = sum(seconds for _, seconds in times[MOST_CATEGORIES:])
+    for category, seconds in (*times[:MOST_CATEGORIES], (OTHERS, rest)):
+        if seconds:
+            yield category, seconds / main.covered_s
+    yield "unannotated", main.unannotated_s / main.covered_s
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """Return host and port of what ``--prometheus`` was given; this host alone where none is said.
+
+    Raises:
+        ConfigError: it is no such place.
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(f"--prometheus {text}: {ACCEPTED} is accepted")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def serve(observer: Observer, text: str) -> tuple[HTTPServer, str]:
+    """Give metrics to whoever asks at a place; return the server and its address.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+    host, port = place_of(text)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Metrics(observer))
+    try:
+        server, _ = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ConfigError(f"--prometheus {text}: {error.strerror or error}") from error
+    shown = f"[{host}]" if ":" in host else host
+    return server, f"http://{shown}:{server.server_port}/metrics"

@@ -1,0 +1,167 @@
+"""`dftrace top --prometheus`: what Prometheus' own parser reads of running ranks, and its rule file and board."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import promql_parser
+import pytest
+import yaml
+from conftest import clean_environment
+from docs.pages import DOCS, between, plain, table
+from prometheus_client.parser import text_string_to_metric_families
+from safety.commands import invoke
+
+from live.programs import program, until
+
+PAGE = DOCS / "guide" / "prometheus.md"
+ALERTS = DOCS / "prometheus" / "alerts.yaml"
+BOARD = DOCS / "prometheus" / "dashboard.json"
+
+Series = dict[tuple[str, str], tuple[dict[str, str], float]]
+
+
+@contextmanager
+def metrics_of(folder: Path) -> Iterator[str]:
+    """Serves them, in a process of its own, and gives their address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dftrace_ai.cli", "top", str(folder), "--prometheus", "127.0.0.1:0"],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        found = re.fullmatch(
+            r"metrics at (http://127\.0\.0\.1:\d+/metrics)\n", process.stdout.readline()
+        )
+        assert found
+        yield found[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def scraped(address: str) -> tuple[Series, dict[str, str]]:
+    """Series by name and rank, with their labels and value; and what each metric is."""
+    # Whatever proxy the environment names: it is this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    text = opener.open(address, timeout=300).read().decode()
+    series: Series = {}
+    about: dict[str, str] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = sample.name, sample.labels.get("rank", "")
+            if "category" in sample.labels and sample.name != "dftrace_open_span_seconds":
+                key = sample.name, f"{key[1]} {sample.labels['category']}"
+            assert key not in series
+            series[key] = sample.labels, sample.value
+            about[sample.name] = family.documentation
+    return series, about
+
+
+RANK = """
+    with dftrace_ai.tracing():
+        for step in range(4):
+            with ai.compute.forward(step=step):
+                pass
+        with ai.comm.all_reduce.derive(name='"a\\\\b\\n}')(step=step):
+            done()
+        for step in range(4, 10):
+            with ai.compute.forward(step=step):
+                pass
+        with ai.comm.barrier(step=step):
+            done()
+"""
+
+
+def test_ranks_are_scraped_while_they_run_and_when_they_have_died(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    environ = {"DFTRACE_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}
+    with metrics_of(tmp_path / "run") as address:
+        # It may be there first.
+        assert [name for name, _ in scraped(address)[0]] == ["dftrace_scrape_seconds"]
+        with (
+            program(RANK, tmp_path / "run", DFTRACE_RANK="0", **environ) as first,
+            program(RANK, tmp_path / "run", DFTRACE_RANK="1", **environ) as second,
+        ):
+            seen, about = until(
+                lambda: scraped(address), lambda got: ("dftrace_step", "1") in got[0]
+            )
+            runs = {labels["run"] for labels, _ in seen.values() if labels}
+            assert len(runs) == 1
+            for rank, running in (("0", first), ("1", second)):
+                assert seen["dftrace_step", rank][1] == 3
+                assert ("dftrace_step_seconds", rank) not in seen
+                up, alive = seen["dftrace_process_up", rank]
+                assert (up["pid"], alive) == (str(running.pid), 1)
+                labels, age = seen["dftrace_open_span_seconds", rank]
+                assert (labels["category"], labels["name"]) == ("comm", 'all_reduce."a\\b\n}')
+                assert 0 < age
+                assert 0 < seen["dftrace_stuck_seconds", rank][1]
+                assert seen["dftrace_events_dropped_total", rank][1] == 0
+                assert seen["dftrace_resident_memory_bytes", rank][1] > 5e6
+                assert seen["dftrace_spool_bytes", rank][1] > 0
+            written = {plain(row[0]): row[-1] for row in table(between(PAGE, "metrics"))}
+            assert about.items() <= written.items()
+
+            first.go_on()
+            first.wait_until_ready()
+            second.kill()
+            seen, later = until(
+                lambda: scraped(address), lambda got: got[0]["dftrace_step", "0"][1] == 9
+            )
+            assert later.items() <= written.items()
+            assert seen["dftrace_step_seconds", "0"][1] > 0
+            assert [seen["dftrace_process_up", rank][1] for rank in "01"] == [1, 0]
+            assert ("dftrace_resident_memory_bytes", "1") not in seen
+            labels = seen["dftrace_open_span_seconds", "0"][0]
+            assert (labels["category"], labels["name"]) == ("comm", "barrier")
+            shares = [
+                value for (name, _), (_, value) in seen.items() if name == "dftrace_category_ratio"
+            ]
+            assert all(0 <= share <= 1.001 for share in shares)
+            assert shares
+
+
+def metrics_in(expression: str) -> set[str]:
+    promql_parser.parse(re.sub(r"\$\w+", ".*", expression))
+    return set(re.findall(r"\bdftrace_\w+", expression))
+
+
+def test_rules_and_board_ask_for_metrics_that_there_are() -> None:
+    known = {plain(row[0]) for row in table(between(PAGE, "metrics"))}
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    for rule in group["rules"]:
+        assert metrics_in(rule["expr"]) <= known
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert rule["annotations"]["summary"]
+    panels = json.loads(BOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        for target in panel["targets"]:
+            assert metrics_in(target["expr"]) <= known
+    with pytest.raises(ValueError):
+        metrics_in("rate(dftrace_step[")
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("here", "--prometheus here: PORT or HOST:PORT, such as 9108"),
+        ("127.0.0.1:70000", "PORT or HOST:PORT"),
+        ("256.0.0.1:0", "--prometheus 256.0.0.1:0: "),
+    ],
+)
+def test_a_place_where_nobody_can_listen_is_told(tmp_path: Path, place: str, said: str) -> None:
+    done = invoke("top", tmp_path, "--prometheus", place)
+    assert done.status == 2
+    assert said in done.err
+    both = invoke("top", tmp_path, "--prometheus", "0", "--json")
+    assert "--json and --prometheus cannot be given together" in both.err
