@@ -26,6 +26,14 @@ MOST_ADDRESS_SPACE = 6 << 30
 LIMIT_S = 300
 
 COMMAND = [sys.executable, "-m", "dftrace_ai.cli"]
+# The same, which shows no bar on a machine so busy that it takes for long.
+PATIENT = """
+import sys
+from dftrace_ai.cli import main, terminal
+terminal.SHOWN_AFTER_S = 1000.0
+sys.argv[0] = "dftrace"
+main()
+"""
 # The same, holding no copy in memory: what archives and profiles hold goes to TMPDIR.
 COPYING = """
 import sys
@@ -101,7 +109,7 @@ def at_terminal(*words: object, env: Mapping[str, str] | None = None) -> tuple[i
     """Runs the command at a terminal of one colour; returns its status and all that it wrote."""
     main, far = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, *map(str, words)],
+        [sys.executable, "-c", PATIENT, *map(str, words)],
         stdin=far,
         stdout=far,
         stderr=far,

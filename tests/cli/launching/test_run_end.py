@@ -30,9 +30,9 @@ for step in range(60):
     with ai.pipeline.step:
         ai.update(step=step)
         with ai.dataloader.fetch:
-            time.sleep(0.0 if how == "computes" else 0.002)
+            time.sleep(0.0 if how == "computes" else 0.004)
         with ai.compute.forward:
-            time.sleep(0.002 if how == "computes" else 0.0)
+            time.sleep(0.004 if how == "computes" else 0.0)
 if how == "many":
     for _ in range(20_000):
         with ai.compute.forward:
@@ -75,7 +75,9 @@ def test_it_says_what_makes_the_run_slow_and_changes_nothing(tmp_path: Path, how
     # What the interpreter says of an exception comes first.
     assert below.stderr.startswith(without.stderr)
     first, *rows, last = below.stderr.removeprefix(without.stderr).splitlines()
-    assert re.match(r"dftrace: INPUT-BOUND  \(critical, \w+ confidence\): Steps wait for", first)
+    # Where the program was let wait for long somewhere else, that share is no longer most of the run.
+    severity = "(critical|warning)"
+    assert re.match(rf"dftrace: INPUT-BOUND  \({severity}, \w+ confidence\): Steps wait for", first)
     assert LAST.fullmatch(last)
     assert len(rows) < 8
     # On a machine that others keep busy there is more to say.
