@@ -8,7 +8,7 @@ from typing import Any
 
 from conftest import clean_environment
 
-LIMIT_S = 100
+LIMIT_S = 300
 
 Message = tuple[str, dict[str, Any]]
 

@@ -17,7 +17,7 @@ from analysis.trace_lines import TraceLines
 from conftest import clean_environment
 from safety.commands import COMMAND
 
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 
 
 class Answer(NamedTuple):

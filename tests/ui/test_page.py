@@ -28,7 +28,7 @@ IMPORTED = re.compile(r"^import (?:[^;]* from )?'\./(\w+\.js)';", re.MULTILINE)
 OF_PAGE = re.compile(r"^  (\w+): \[([^]]*)\]", re.MULTILINE)
 NODE = shutil.which("node")
 CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-LIMIT_S = 170
+LIMIT_S = 300
 NARROW, WIDE = 390, 1440
 
 RUNNING = """

@@ -15,7 +15,7 @@ const os = require('os');
 const path = require('path');
 const {Browser, findChromium} = require('../perfetto/browser.js');
 
-const MOST_MS = 30000;
+const MOST_MS = 100000;
 const KEYS = {
   Enter: {code: 'Enter', windowsVirtualKeyCode: 13, text: '\r'}, Escape: {code: 'Escape', windowsVirtualKeyCode: 27},
   ArrowLeft: {code: 'ArrowLeft', windowsVirtualKeyCode: 37}, ArrowUp: {code: 'ArrowUp', windowsVirtualKeyCode: 38},

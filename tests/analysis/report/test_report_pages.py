@@ -33,7 +33,7 @@ from dftrace_ai.page.files import new_file
 
 OPEN_PAGES = Path(__file__).with_name("open_pages.js")
 CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-LIMIT_S = 170
+LIMIT_S = 300
 MOST_BYTES = 4_000_000
 NAMES = 100_000
 

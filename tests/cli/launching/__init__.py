@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conftest import clean_environment
 
-LIMIT_S = 100
+LIMIT_S = 300
 TELLING = (sys.executable, "-m", "dftrace_ai.cli", "run")
 RUN = (*TELLING, "--quiet")
 

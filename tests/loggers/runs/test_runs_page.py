@@ -35,7 +35,7 @@ from dftrace_ai.loggers.runs.page import (
 CHROMIUM = next(
     (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None
 )
-LIMIT_S = 170
+LIMIT_S = 300
 
 
 def made(root: Path, words: list[object] | None = None) -> str:
