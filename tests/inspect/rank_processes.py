@@ -18,9 +18,9 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 150
+LIMIT_S = 300
 # A peer that has gone is noticed by the others after this time.
-GROUP_LIMIT_S = 120
+GROUP_LIMIT_S = 240
 # To import them takes several seconds, more than what most ranks do with them.
 IMPORTED_ONCE = [
     "pytest",
