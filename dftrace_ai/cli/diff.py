@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.diff import Change, Diff, Judged, Row, RunFacts
+    from dftrace_ai.analysis.diff.model import Measure
 
 NOT_JUDGED = 2
 ROWS = 20
 TOLD = ("slower", "new", "faster", "gone")
 TEXTS = ("", "name")
 FIGURES = ("A", "B", "change", "for sure", "B - A a step")
+SIGNS: Final[dict[Measure, str]] = {"each": "/", "mean": "~"}
+"""Before times that are not the median of steps."""
 # What a narrow terminal has no room for goes in this order.
 SPARED = ("B - A a step", "for sure", "A")
 
@@ -206,7 +209,9 @@ def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
     if any(row.beside for row in told):
         yield "* in other threads or processes than the one that trains"
     if any(row.change.measure == "each" for row in told):
-        yield "/ of one span, for what is not in every step or beside it"
+        yield f"{SIGNS['each']} of one span, for what is not in every step or beside it"
+    if any(row.change.measure == "mean" for row in told):
+        yield f"{SIGNS['mean']} the mean of steps, where the median says nothing for sure"
     unsure = sum(row.change.kind == "unsure" for row in rows)
     if unsure:
         yield f"{counted(unsure, 'row')} may differ by chance; --json has them"
@@ -223,17 +228,21 @@ def _name(row: Row, by: By) -> str:
 
 def _cells(row: Row, by: By) -> dict[str, str]:
     change = row.change
-    each = "/ " if change.measure == "each" else ""
     sign = "-" if row.mean_added_ns < 0 else "+"
     values = (
         change.kind,
         shown(_name(row, by), NAME_LETTERS) + (" *" if row.beside else ""),
-        *(f"{each}{time_text(ns)}" for ns in (change.before_ns, change.after_ns)),
+        *(_time(change.measure, ns) for ns in (change.before_ns, change.after_ns)),
         _percent(change),
         _between(change),
         f"{sign}{time_text(abs(row.mean_added_ns))}",
     )
     return dict(zip((*TEXTS, *FIGURES), values, strict=True))
+
+
+def _time(measure: Measure, ns: float) -> str:
+    marked = f"{SIGNS[measure]} " if ns and measure in SIGNS else ""
+    return f"{marked}{time_text(ns)}"
 
 
 def _times(change: Change) -> str:

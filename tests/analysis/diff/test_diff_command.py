@@ -328,6 +328,11 @@ def test_pauses_now_and_then_are_slower_for_sure(tmp_path: Path) -> None:
         found = diff(*pair)
         assert (found.verdict, found.step and found.step.measure) == (verdict, "mean")
         assert any(noted in note for note in found.notes)
+    # Times that are no medians say so, and what they are.
+    done = invoke("diff", *runs)
+    (row,) = (line for line in done.out.splitlines() if "compute.forward" in line)
+    assert row.count("~ ") == 2
+    assert "~ the mean of steps, where the median says nothing for sure" in done.out
     # One pause may be chance, and is no less than what the quickest step takes.
     one = diff(runs[0], of_lengths(tmp_path / "C", [*usual, 17, 1500, *usual, *usual, *usual[2:]]))
     assert one.verdict == "none"
