@@ -228,7 +228,10 @@ def with_causes(
     findings = _stuck_elsewhere(findings, waiting)
     if not any(one.cause for one in findings):
         findings += _going_on(findings, processes, waiting)
-    if not any(one.cause for one in findings):
+    # Of whom nobody knows yet whether he has come, none of those who have is the one.
+    alive = [one for one in processes if one.state == "alive" and not one.worker]
+    all_known = all(waiting.knows(one.seen_ns, one.told_s) for one in alive)
+    if all_known and not any(one.cause for one in findings):
         findings = _last_of_all(findings, waiting.findings)
     return findings
 
@@ -264,6 +267,11 @@ class _Waiters:
         ]
         places = Counter(one.place for one in self.findings).most_common(1)
         self.place = places[0][0] if places else ""
+        self._came_ns = max((one.moved_ns for one in self.findings), default=0)
+
+    def knows(self, seen_ns: int, told_s: float | None) -> bool:
+        """Whether a look at a process tells where it is since these wait, and not before."""
+        return told_s is None or seen_ns >= self._came_ns
 
     def of(self, one: Finding) -> Waiting:
         """How surely the process of a finding waits."""
@@ -271,6 +279,8 @@ class _Waiters:
 
     def is_waited_for(self, one: Finding) -> bool:
         """Whether a rank waits less surely than others that are stuck."""
+        if not self.knows(one.moved_ns + round(one.quiet_s * NS), one.told_s):
+            return False
         return self.of(one) == self.least and any(at < self.least for at in self._ranks.values())
 
     def have_passed(self, one: Finding) -> bool:
@@ -353,6 +363,7 @@ def _going_on(
         for process in processes
         if process.state == "alive"
         and not process.worker
+        and waiting.knows(process.seen_ns, process.told_s)
         and _process(process) not in known
         and waiting_of(process) > waiting.least
     ]

@@ -167,6 +167,20 @@ def test_processes_of_containers_are_told_apart_though_all_have_one_number() -> 
         assert causes == {1: "the others wait for it in comm.all_reduce"}
 
 
+def test_who_told_of_itself_before_the_others_came_is_not_the_one_that_they_wait_for() -> None:
+    ranks = [waiting(rank, for_s=99.0) for rank in (0, 2, 3)]
+    for path in (("compute.forward",), ("dataloader.fetch",)):
+        for told_s, named in ((120.0, False), (98.0, True)):
+            # Quiet for a moment, or for longer than the limit, when it told.
+            for for_s in (0.1, 40.0):
+                seen_ns = NOW - round(told_s * NS)
+                at = thread(*path, for_s=told_s + for_s, last_ns=None)
+                one = process(1, threads=[at], host="node2", seen_ns=seen_ns, told_s=told_s)
+                verdict = find_stuck(snapshot_of(*ranks, one), 30.0)
+                causes = {one.rank for one in verdict.jobs[0].findings if one.cause}
+                assert causes == ({1} if named else set()), (path, told_s, for_s)
+
+
 def test_a_rank_that_is_missing_is_named() -> None:
     ranks = [waiting(rank, world_size=6) for rank in (0, 1, 3)]
     assert lines(*ranks)[-1] == (
