@@ -117,6 +117,14 @@ def test_sums_of_parts_are_the_same_in_any_order(wall: Any) -> None:
         for each in parts[cut:] + parts[:cut]:
             whole.take(each, wall, None)
         rows.append(whole.rows(100))
+    # As other processes send them: some together, by names of their own.
+    sent = Sums(1 << 30)
+    for some in (parts[:5], parts[5:]):
+        of_some = Sums(1 << 30)
+        for each in some:
+            of_some.take(each, wall, None)
+        sent.take_packed(of_some.packed(), [0, 1, 2], None)
+    rows.append(sent.rows(100))
     assert rows[0]
     assert {figures[2] for figures in rows[0]} - set(range(129)), "some have too many to keep"
     assert all(again == rows[0] for again in rows)
@@ -136,6 +144,32 @@ def test_sums_of_sums_are_those_of_the_whole() -> None:
         whole = Sums(1 << 20)
         whole.take(together, 1 if cut in (0, 500) else 2, None)
         assert both.rows(9) == whole.rows(9)
+
+
+def test_what_was_sent_wrongly_is_refused() -> None:
+    noise = random.Random(8)
+    sums = Sums(1 << 30)
+    for number in range(4):
+        sums.take(part(noise, number + 1), 7, None)
+    good = sums.packed()
+    refused = 0
+    for _ in range(3000):
+        bad = np.frombuffer(good, np.int64).copy()
+        for at in noise.choices(range(len(bad)), k=noise.randint(1, 3)):
+            bad[at] = noise.choice([-1, 0, 1, 2**62, -(2**63), 2**63 - 1, noise.randrange(1000)])
+        try:
+            Sums(1 << 24).take_packed(bad.tobytes()[: noise.choice([None, -8])], [0, 1, 2], None)
+        except (ValueError, OverflowError, MemoryError):
+            refused += 1
+    assert refused > 500
+    for names, groups in (([0], None), ([0, 1, 2], [0])):
+        with pytest.raises(ValueError, match="no packed sums"):
+            Sums(1 << 24).take_packed(good, names, groups)
+    renamed = Sums(1 << 24)
+    renamed.take_packed(good, [5, 6, 7], [4, 5, 6])
+    assert {row[:2] for row in renamed.rows(99)} == {
+        ((first + 4, NONE), name + 5) for (first, _), name, *_ in sums.rows(99)
+    }
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:

@@ -103,7 +103,7 @@ class Spread:
                 lot, chosen = found[number]
                 self.size += lot.size
                 if isinstance(outcome, Failed):
-                    missing += len(chosen)
+                    missing += sum(pieces[travelling[at]].processes for at in chosen)
                     self._tell(f"not done: {outcome.reason}: {lot}")
                     continue
                 for at, one in zip(chosen, outcome, strict=True):
@@ -116,7 +116,7 @@ class Spread:
             if isinstance(made[at], Refused):
                 raise TraceError(made[at].message)
         if missing:
-            self._tell_missing(missing, len(pieces))
+            self._tell_missing(missing, sum(piece.processes for piece in pieces))
         return made
 
     def _tell_missing(self, missing: int, of: int) -> None:

@@ -46,6 +46,8 @@ class Piece(NamedTuple, Generic[Given]):
 
     given: Given
     traces: Sequence[Trace]
+    processes: int = 1
+    """Of so many it is."""
 
     @property
     def size(self) -> int:

@@ -16,15 +16,18 @@ from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.summary.adding import enough_memory, new_sums
 from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
 from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, TensorRow, TreeRow, row_of
+from dftrace_ai.analysis.summary.spreading import Added, Some, added_elsewhere, processes_in
 from dftrace_ai.analysis.summary.table import NOT_SAID, groups_of
 from dftrace_ai.analysis.tracks import places_of
+from dftrace_ai.analysis.where import where_of
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai._reader import Sums
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
@@ -45,45 +48,85 @@ def summarise_chosen(
     traces: Sequence[Trace],
     skipped: Sequence[SkippedFile],
     by: FileGroup | EventGroup | None,
-    where: Where | None = None,
+    where: str | None = None,
     *,
     categories: bool = False,
+    spread: Spread | None = None,
 ) -> Summary:
     """Add up the events that are asked for, in groups if they are; each file is read once."""
     # What is said of the files, and of lines without an event, is of all.
-    chosen = _Chosen(traces, by, where, categories=categories)
+    groups = groups_of(traces, by if by in FILE_GROUPS else None)
+    some = Some(processes_in(groups), by, where, categories)
+    chosen = _Chosen(some, groups, traces)
     chosen.reading.files.skipped += skipped
-    for group, of_group in chosen.groups.items():
-        for parts in recordings_of(of_group).values():
-            chosen.add(group, parts)
+    if spread is None:
+        chosen.add_all(some)
+    else:
+        for added in added_elsewhere(added_of, some, spread):
+            chosen.take(added)
     rows = chosen.rows()
     left_out = len(chosen.sums) - len(rows)
     return chosen.reading.summary(rows, left_out)
+
+
+def added_of(some: Some) -> Added:
+    """Return what some processes come to, for who has asked to put it together."""
+    adding = _Tree(some) if some.is_tree else _Chosen(some, {})
+    adding.add_all(some)
+    return adding.added()
+
+
+def _where_of(some: Some) -> Where | None:
+    return None if some.where is None else where_of(some.where)
+
+
+def _taken(reading: EventReading, added: Added) -> None:
+    """Add what is to be said of files that others have read."""
+    reading.files.take(added.files)
+    reading.others.update(added.others)
+    reading.chosen_events += added.chosen_events
 
 
 class _Chosen:
     """The sums of what is asked for."""
 
     def __init__(
-        self,
-        traces: Sequence[Trace],
-        by: FileGroup | EventGroup | None,
-        where: Where | None,
-        *,
-        categories: bool,
+        self, some: Some, groups: Iterable[str | None], traces: Sequence[Trace] = ()
     ) -> None:
-        of_files = by in FILE_GROUPS
-        self.groups = groups_of(traces, cast("FileGroup", by) if of_files else None)
-        self.reading = EventReading(where, None if of_files else cast("EventGroup | None", by))
+        by = some.by
+        self.groups = tuple(groups)
+        of_events = None if by in FILE_GROUPS else cast("EventGroup | None", by)
+        self.reading = EventReading(_where_of(some), of_events)
         self.sums = new_sums()
         # Steps and epochs are their own numbers, and the next process has mostly the same.
         self._shared = by in ("step", "epoch")
         self._process_sums = new_sums()
-        self._categories = categories
+        self._categories = some.categories
         self._owners = Owners(traces) if by == "thread" else None
         # The numbers of names and groups in `sums`.
         self._names: dict[tuple[str, str | bool], int] = {}
         self._labels = {label: number for number, label in enumerate(self.groups)}
+
+    def add_all(self, some: Some) -> None:
+        """Add these processes."""
+        for group, parts in some.processes:
+            self.add(group, parts)
+
+    def added(self) -> Added:
+        """Return all of it, for another process."""
+        files, others = self.reading.files, self.reading.others
+        packed = self.sums.packed()
+        names, groups = tuple(self._names), tuple(self._labels)
+        return Added(files, others, self.reading.chosen_events, packed, names, groups)
+
+    def take(self, added: Added) -> None:
+        """Add what another process has added up."""
+        _taken(self.reading, added)
+        names = [self._names.setdefault(name, len(self._names)) for name in added.names]
+        groups = [self._labels.setdefault(label, len(self._labels)) for label in added.groups]
+        with enough_memory():
+            self.sums.take_packed(added.packed, names, None if self._shared else groups)
+        _check_room(self.sums)
 
     def add(self, group: str | None, parts: Sequence[Trace]) -> None:
         """Add a process."""
@@ -182,7 +225,8 @@ MOST_DEPTH: Final = 200
 class _Tree:
     """Adds up the spans of processes by their place."""
 
-    def __init__(self) -> None:
+    def __init__(self, some: Some) -> None:
+        self.reading = EventReading(_where_of(some), all_others=True)
         # Names that share a place with others, since they are too many or too deep.
         self.left_out = 0
         self._sums = new_sums()
@@ -191,6 +235,31 @@ class _Tree:
         self._around: list[int] = []
         self._labels: list[Label] = []
         self._depths: list[int] = []
+
+    def add_all(self, some: Some) -> None:
+        """Add the spans of these processes."""
+        for _, parts in some.processes:
+            with enough_memory():
+                self.add(self.reading.process(parts))
+
+    def added(self) -> Added:
+        """Return all of it, for another process."""
+        numbers = self._numbers.items()
+        places = tuple((around, label, number) for (around, label), number in numbers)
+        files, others = self.reading.files, self.reading.others
+        packed = self._sums.packed()
+        return Added(files, others, self.reading.chosen_events, packed, places=places)
+
+    def take(self, added: Added) -> None:
+        """Add what another process has added up; its places are numbered as they came to it."""
+        _taken(self.reading, added)
+        numbers = {-1: -1}
+        for around, label, number in added.places:
+            here = self._number(numbers[around], label)
+            numbers.setdefault(number, here)
+        groups = [numbers[number] for number in range(len(numbers) - 1)]
+        with enough_memory():
+            self._sums.take_packed(added.packed, [0], groups)
 
     def add(self, process: ProcessEvents) -> None:
         """Add the spans of a process."""
@@ -211,9 +280,9 @@ class _Tree:
             place = self._places(process.parents(), np.concatenate(codes), process.labels)
             for dur, own, chosen in kept:
                 at, place = place[: len(dur)].astype(np.int64), place[len(dur) :]
-                none = np.full(len(dur), NONE)
+                none, name = np.full(len(dur), NONE), np.zeros(len(dur), np.int64)
                 # When they were matters to groups alone.
-                sums.add(at, none, none, none, dur.astype(np.int64), own.astype(np.int64), chosen)
+                sums.add(at, none, name, none, dur.astype(np.int64), own.astype(np.int64), chosen)
         process.end()
         self._sums.take(sums, process.wall_ns, None)
 
@@ -303,16 +372,21 @@ def _place_row(path: tuple[str, ...], label: Label, figures: Figures | None) -> 
 
 
 def summarise_tree(
-    traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
+    traces: Sequence[Trace],
+    skipped: Sequence[SkippedFile],
+    where: str | None = None,
+    spread: Spread | None = None,
 ) -> tuple[Summary, tuple[TreeRow, ...]]:
     """Return the spans of all threads and processes as one tree, and what is said of the files."""
-    reading = EventReading(where, all_others=True)
-    reading.files.skipped += skipped
-    tree = _Tree()
-    with enough_memory():
-        for parts in recordings_of(traces).values():
-            tree.add(reading.process(parts))
-    return reading.summary(left_out=tree.left_out), tuple(tree.rows())
+    some = Some(processes_in({None: traces}), None, where, is_tree=True)
+    tree = _Tree(some)
+    tree.reading.files.skipped += skipped
+    if spread is None:
+        tree.add_all(some)
+    else:
+        for added in added_elsewhere(added_of, some, spread):
+            tree.take(added)
+    return tree.reading.summary(left_out=tree.left_out), tuple(tree.rows())
 
 
 TENSOR_STATS: Final = "tensor_stats"

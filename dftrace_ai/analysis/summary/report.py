@@ -141,8 +141,8 @@ def reported(
             Rows of a tree, of tensors and of lines have their own order.
         top: so many rows of spans, and of bodies of loops; by total where `sort` is None.
         where: which events are asked for, see `where_of`; all without it.
-        spread: who reads the files; by default this process. What looks at each event, as `where`,
-            threads, steps, epochs, trees, tensors and lines do, is read by this process alone.
+        spread: who reads the files; by default this process. By thread, tensor and line they are
+            read by this process alone.
 
     Raises:
         TraceError: as of `summarise`.
@@ -173,11 +173,20 @@ def reported(
 OF_PROCESSES: Final[frozenset[By]] = frozenset({"name", "category", "rank", "host", "process"})
 """Forms of which each process has figures of its own, which are added up."""
 
+OF_SEVERAL: Final[frozenset[By]] = OF_PROCESSES | {"step", "epoch", "tree"}
+"""Forms that other processes can add up, with `where` as well."""
+
 
 def _unsorted(paths: TracePaths, by: By, where_text: str | None, spread: Spread | None) -> Report:
     found = open_traces(paths)
     if where_text is None and by in OF_PROCESSES:
         return _of_processes(found, by, spread)
+    report = _of_events(found, by, where_text, spread if by in OF_SEVERAL else None)
+    told = () if spread is None else tuple(spread.left_out)
+    return replace(report, warnings=(*told, *report.warnings))
+
+
+def _of_events(found: TraceSet, by: By, where_text: str | None, spread: Spread | None) -> Report:
     if by == "line":
         return _of_lines(found, where_text)
     with needs_numpy():
@@ -187,16 +196,21 @@ def _unsorted(paths: TracePaths, by: By, where_text: str | None, spread: Spread 
             summarise_tree,
         )
         from dftrace_ai.analysis.where import where_of
-    where = None if where_text is None else where_of(where_text)
     if by == "tensor":
+        where = None if where_text is None else where_of(where_text)
         summary, tensors = summarise_tensors(found.files, found.skipped, where)
         return replace(report_of(summary, by), where=where_text, tensors=tensors)
     if by == "tree":
-        summary, places = summarise_tree(found.files, found.skipped, where)
+        summary, places = summarise_tree(found.files, found.skipped, where_text, spread)
         return replace(report_of(summary, by), where=where_text, tree=places)
-    group = GROUPS.get(by)
-    categories = by == "category"
-    summary = summarise_chosen(found.files, found.skipped, group, where, categories=categories)
+    summary = summarise_chosen(
+        found.files,
+        found.skipped,
+        GROUPS.get(by),
+        where_text,
+        categories=by == "category",
+        spread=spread,
+    )
     return replace(report_of(summary, by), where=where_text)
 
 

@@ -1,5 +1,6 @@
 // The type `Sums`.
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -72,6 +73,43 @@ PyObject* take(PyObject* object, PyObject* arguments) {
     return well ? Py_NewRef(Py_None) : nullptr;
 }
 
+PyObject* packed(PyObject* object, PyObject*) {
+    std::vector<std::int64_t> numbers;
+    if (!work_by<SpanSums>(object, [&](SpanSums& sums) { sums.pack(numbers); })) return nullptr;
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
+                                     static_cast<Py_ssize_t>(numbers.size() * sizeof(std::int64_t)));
+}
+
+// Reads whole numbers of a list; false, and an error is set, where they are none.
+bool numbers_of(PyObject* list, std::vector<std::int64_t>& numbers) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+        numbers.push_back(PyLong_AsLongLong(PyList_GET_ITEM(list, i)));
+        if (PyErr_Occurred()) return false;
+    }
+    return true;
+}
+
+PyObject* take_packed(PyObject* object, PyObject* arguments) {
+    PyObject *given = nullptr, *name_list = nullptr, *group_list = nullptr;
+    if (!PyArg_ParseTuple(arguments, "SO!O", &given, &PyList_Type, &name_list, &group_list)) return nullptr;
+    std::vector<std::int64_t> names, groups;
+    if (!numbers_of(name_list, names)) return nullptr;
+    if (group_list != Py_None && !PyList_Check(group_list))
+        return PyErr_Format(PyExc_TypeError, "a list of groups, or None");
+    if (group_list != Py_None && !numbers_of(group_list, groups)) return nullptr;
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(PyBytes_GET_SIZE(given)) /
+                                      sizeof(std::int64_t));
+    std::memcpy(numbers.data(), PyBytes_AS_STRING(given), numbers.size() * sizeof(std::int64_t));
+    bool taken = false;
+    const bool well = work_by<SpanSums>(object, [&](SpanSums& sums) {
+        taken = sums.take_packed(numbers.data(), numbers.size(), names,
+                                 group_list == Py_None ? nullptr : &groups);
+    });
+    if (!well) return nullptr;
+    if (!taken) return PyErr_Format(PyExc_ValueError, "these are no packed sums");
+    return Py_NewRef(Py_None);
+}
+
 PyObject* forget(PyObject* object, PyObject*) {
     return work_by<SpanSums>(object, [](SpanSums& sums) { sums.forget(); }) ? Py_NewRef(Py_None) : nullptr;
 }
@@ -106,6 +144,10 @@ PyMethodDef methods[] = {
      "take(process, wall_ns, groups, /): add what was added to another one. `wall_ns`: how long it went, "
      "None where that is not known, `...` for what each of its groups did. `groups`: a number for each of "
      "its groups, None for the same ones."},
+    {"packed", packed, METH_NOARGS, "packed(): all that was taken, as bytes for `take_packed`."},
+    {"take_packed", take_packed, METH_VARARGS,
+     "take_packed(packed, names, groups, /): take what another one had taken. `names`: a number for each of "
+     "its names; `groups`: for each first number of its groups, None for the same ones."},
     {"forget", forget, METH_NOARGS,
      "forget(): forget what was added, so that another process can be; its rows still count in the length."},
     {"groups", groups, METH_NOARGS, "groups(): the two numbers of each group."},

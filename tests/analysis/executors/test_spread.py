@@ -35,7 +35,7 @@ from dftrace_ai.analysis.ranks.job import keep_ranks
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report import Run
 from dftrace_ai.analysis.summary.indexing import index_traces
-from dftrace_ai.analysis.summary.report import reported
+from dftrace_ai.analysis.summary.report import By, reported
 from dftrace_ai.errors import ConfigError, DftraceError, TraceError
 from dftrace_ai.interpreters import clean_environment
 
@@ -73,12 +73,17 @@ def said(value: Any) -> str:
     return json.dumps(asdict(value), default=str)
 
 
+FORMS: tuple[By, ...] = ("name", "rank", "category", "step", "epoch", "tree")
+SOME: tuple[By, ...] = ("category", "process", "tree")
+
+
 def all_said(paths: Path, spread: Callable[[], Spread | None]) -> list[str]:
     """What each of those who read a job says of it, all of it."""
     return [
         said(why([paths], None, spread())),
         said(ranks([paths], None, spread())),
-        *(said(reported([paths], by, spread=spread())) for by in ("name", "rank", "category")),
+        *(said(reported([paths], by, spread=spread())) for by in FORMS),
+        *(said(reported([paths], by, where="dur_us > 500", spread=spread())) for by in SOME),
         said(replace(Run([paths], spread=spread()).figures, made_at="")),
         repr(b"".join(gathered(open_traces([paths]).files, Asked(), spread=spread()).merged())),
     ]
@@ -138,6 +143,14 @@ def test_what_nobody_could_read_is_refused_or_told(job: Path):
     assert "not done: nobody could" in report.warnings[0]
     assert "8 of 9 processes are in these figures" in report.warnings[1]
     assert len(report.files) == 8
+    for by in ("step", "tree"):
+        spread = Spread(Shuffled(0, lambda at: at == 0), partial=True)
+        report = reported([job], by, spread=spread)
+        # Two of them went together.
+        assert "7 of 9 processes are in these figures" in report.warnings[1]
+        assert len(report.files) == 7
+        with pytest.raises(TraceError, match="--partial"):
+            reported([job], by, spread=Spread(Shuffled(0, lambda at: at == 0)))
     spread = Spread(Shuffled(0, lambda at: at == 0), partial=True)
     assert "not done" in why([job], None, spread).notes[0]
 
@@ -176,8 +189,8 @@ def test_what_a_command_cannot_do_with_others_is_said(job: Path):
             "--dask-file none.json: there is no such file",
         ),
         (
-            ["summary", "--by", "step", "--jobs", "2"],
-            "--by step looks at each event, which one process does",
+            ["summary", "--by", "thread", "--jobs", "2"],
+            "--by thread is read by one process: without --jobs",
         ),
     ):
         done = invoke(*words, job)

@@ -24,7 +24,6 @@ from dftrace_ai.analysis.summary.choosing import summarise_chosen, summarise_tre
 from dftrace_ai.analysis.summary.report import By, reported
 from dftrace_ai.analysis.summary.rows import Row, TreeRow
 from dftrace_ai.analysis.summary.table import summarise
-from dftrace_ai.analysis.where import where_of
 
 FIGURES = ("count", "total_us", "self_us", "share", "wall_us", "mean_us", "min_us", "p50_us")
 FIGURES += ("p95_us", "p99_us", "max_us")
@@ -394,7 +393,7 @@ def test_the_tree_and_what_is_chosen_agree_with_the_plain_summary(
         opened = open_traces([path])
         chosen = summarise_chosen(opened.files, opened.skipped, None)
         condition = "cat = 'compute' and dur_us >= 2 or name like 'it%'"
-        some = summarise_chosen(opened.files, opened.skipped, None, where_of(condition))
+        some = summarise_chosen(opened.files, opened.skipped, None, condition)
         _, tree = summarise_tree(opened.files, opened.skipped)
 
     def apart_from_self(row: Row) -> dict[str, Any]:

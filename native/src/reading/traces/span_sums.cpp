@@ -10,6 +10,38 @@ namespace {
 // Sums of two such times stay within 64 bits.
 constexpr std::int64_t latest_ns = std::int64_t{1} << 61;
 
+constexpr std::int64_t most_spans = std::int64_t{1} << 53;
+constexpr WideNs most_wall_ns = WideNs{1} << 100;
+__extension__ using UnsignedWide = unsigned __int128;
+
+constexpr std::size_t most_row_bytes = std::size_t{1} << 20;
+
+void put_wide(std::vector<std::int64_t>& to, WideNs number) {
+    to.push_back(static_cast<std::int64_t>(number));
+    to.push_back(static_cast<std::int64_t>(number >> 64));
+}
+
+// Numbers one after the other, of which there may be too few.
+class Packed {
+  public:
+    Packed(const std::int64_t* from, std::size_t size) : at_(from), end_(from + size) {}
+    std::int64_t next() noexcept {
+        if (at_ != end_) return *at_++;
+        well_ = false;
+        return 0;
+    }
+    WideNs wide() noexcept {
+        const auto low = static_cast<std::uint64_t>(next());
+        return static_cast<WideNs>(static_cast<UnsignedWide>(static_cast<WideNs>(next())) << 64 | low);
+    }
+    std::size_t left() const noexcept { return static_cast<std::size_t>(end_ - at_); }
+    bool well() const noexcept { return well_; }
+
+  private:
+    const std::int64_t *at_, *end_;
+    bool well_ = true;
+};
+
 }  // namespace
 
 void SpanSum::add(const SpanSum& more, Budget& budget) {
@@ -128,6 +160,70 @@ void SpanSums::take(const Process& process) {
         const Reach& reach = process.sums.reaches_[from.group];
         row.wall.add(process.by_group ? std::max<std::int64_t>(reach.last - reach.first, 0) : process.wall);
     }
+}
+
+void SpanSums::pack(std::vector<std::int64_t>& to) const {
+    to.push_back(static_cast<std::int64_t>(groups_.size()));
+    for (const SpanGroup& group : groups_) to.insert(to.end(), {group.first, group.second});
+    for (const Row& row : rows_) {
+        if (!row.sum.count) continue;
+        to.insert(to.end(), {row.group, row.name, static_cast<std::int64_t>(row.sum.count), row.sum.least,
+                             row.sum.greatest});
+        put_wide(to, row.sum.total);
+        put_wide(to, row.own);
+        put_wide(to, row.wall.ns);
+        const std::size_t head = to.size();
+        to.insert(to.end(), {row.wall.known, 0, 0});
+        to[head + 1] = row.sum.durations.tell(to);
+        to[head + 2] = static_cast<std::int64_t>(to.size() - head - 3);
+    }
+}
+
+bool SpanSums::take_packed(const std::int64_t* from, std::size_t size, const std::vector<std::int64_t>& names,
+                           const std::vector<std::int64_t>* called) {
+    Packed packed(from, size);
+    const auto count = static_cast<std::uint64_t>(packed.next());
+    if (count > packed.left() / 2) return false;
+    std::vector<SpanGroup> groups;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        const std::int64_t first = packed.next();
+        groups.push_back({first, packed.next()});
+        if (!called) continue;
+        if (first < 0 || static_cast<std::uint64_t>(first) >= called->size()) return false;
+        groups.back().first = (*called)[static_cast<std::size_t>(first)];
+    }
+    std::vector<std::int64_t> durations;
+    while (packed.left()) {
+        const auto group = static_cast<std::uint64_t>(packed.next());
+        const auto name = static_cast<std::uint64_t>(packed.next());
+        const std::int64_t spans = packed.next();
+        SpanSum sum;
+        sum.count = static_cast<std::uint64_t>(spans);
+        sum.least = packed.next();
+        sum.greatest = packed.next();
+        sum.total = packed.wide();
+        const WideNs own = packed.wide(), wall_ns = packed.wide();
+        const bool known = packed.next() != 0, exact = packed.next() != 0;
+        const auto numbers = static_cast<std::uint64_t>(packed.next());
+        if (!packed.well() || numbers > packed.left() || group >= groups.size() || name >= names.size() ||
+            spans < 1 || spans > most_spans || sum.least < 0 || sum.least > sum.greatest ||
+            sum.total < WideNs{sum.least} * spans || sum.total > WideNs{sum.greatest} * spans ||
+            own > sum.total || own < -sum.total || wall_ns < 0 || wall_ns > most_wall_ns)
+            return false;
+        durations.clear();
+        for (std::uint64_t i = 0; i < numbers; ++i) durations.push_back(packed.next());
+        Budget room(most_row_bytes);
+        if (!sum.durations.take_in(exact, durations, room) || sum.durations.size() != sum.count ||
+            !sum.durations.reach(sum.least, sum.greatest))
+            return false;
+        Row& row =
+            row_of(group_of(groups[static_cast<std::size_t>(group)]), names[static_cast<std::size_t>(name)]);
+        row.sum.add(sum, budget_);
+        row.own += own;
+        row.wall.ns += wall_ns;
+        row.wall.known = row.wall.known && known;
+    }
+    return true;
 }
 
 std::vector<SpanSums::Told> SpanSums::told(std::size_t most) const {

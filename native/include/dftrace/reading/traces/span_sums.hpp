@@ -95,6 +95,14 @@ class SpanSums {
     };
     void take(const Process& process);
 
+    // Appends all that was taken in, for another process to take in.
+    void pack(std::vector<std::int64_t>& to) const;
+    // Takes in what was packed. `names` and `groups`: what its names, and the first numbers of its groups,
+    // are called here; null for groups that are called the same. False, and it is of no use, where that
+    // cannot have been packed.
+    bool take_packed(const std::int64_t* from, std::size_t size, const std::vector<std::int64_t>& names,
+                     const std::vector<std::int64_t>* groups);
+
     const std::vector<SpanGroup>& groups() const noexcept { return groups_; }
     std::size_t size() const noexcept { return rows_.size(); }
 
