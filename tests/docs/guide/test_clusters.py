@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from conftest import clean_environment
+from live.programs import until
 from safety.commands import answer
 
 from docs.pages import DOCS
@@ -60,7 +61,7 @@ PROGRAMS = {
     """,
     # Beside the tests others may have the port.
     "dftrace": """
-        if [ "$1" = top ]; then echo "$@" > "$OUT/top"; exit; fi
+        if [ "$1" = top ]; then echo "$@" > "$OUT/$$" && exec mv "$OUT/$$" "$OUT/top"; fi
         exec python -m dftrace_ai.cli "$@"
     """,
 }
@@ -120,6 +121,8 @@ def test_pods_of_the_manifest_record_one_run(tmp_path: Path) -> None:
     judged(out)
     assert {one["job_id"] for one in answer("info", out)["files"]} == {"training"}
     port = container["ports"][0]["containerPort"]
+    # Nobody has waited for it.
+    until(lambda: (out / "top").exists(), bool)
     assert (out / "top").read_text() == f"top {out} --prometheus 0.0.0.0:{port}\n"
     assert first["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(port)
 
