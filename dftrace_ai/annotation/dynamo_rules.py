@@ -270,22 +270,20 @@ def _module(name: str) -> Any:
 
 
 def _class_of_nodes(dynamo: _Dynamo) -> Any:
-    def fill(namespace: dict[str, object]) -> None:
-        namespace.update(
-            constant=staticmethod(dynamo.constant),
-            build=staticmethod(lambda tx, source, value: dynamo.builder(tx, source)(value)),
-            member=staticmethod(dynamo.member),
-            unsupported=staticmethod(dynamo.unsupported),
-            name_of_getattr=dynamo.name_of_getattr,
-            _nonvar_fields={
-                *("annotation", "made"),
-                *getattr(dynamo.empty_context, "_nonvar_fields", ()),
-            },
-        )
-        namespace[dynamo.name_of_getattr] = NodeInGraph.get_attribute
-
+    fields = {
+        "constant": staticmethod(dynamo.constant),
+        "build": staticmethod(lambda tx, source, value: dynamo.builder(tx, source)(value)),
+        "member": staticmethod(dynamo.member),
+        "unsupported": staticmethod(dynamo.unsupported),
+        "name_of_getattr": dynamo.name_of_getattr,
+        "_nonvar_fields": {
+            *("annotation", "made"),
+            *getattr(dynamo.empty_context, "_nonvar_fields", ()),
+        },
+        dynamo.name_of_getattr: NodeInGraph.get_attribute,
+    }
     bases = (NodeInGraph, dynamo.empty_context)
-    return types.new_class("AnnotationVariable", bases, exec_body=fill)
+    return types.new_class("AnnotationVariable", bases, exec_body=lambda body: body.update(fields))
 
 
 def _bound(dynamo: _Dynamo, builder: Any, value: Any) -> Any:

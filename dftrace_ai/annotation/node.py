@@ -86,15 +86,14 @@ def given_arguments(
     step: int | None,
     image_idx: int | None,
     image_size: float | None,
-    args: Mapping[str, Any] | None,
-    free: Mapping[str, object],
+    *more: Mapping[str, Any] | None,
 ) -> dict[str, object]:
     """Return what was given, by name; the last of two of one name counts."""
     named = {"epoch": epoch, "step": step, "image_idx": image_idx, "image_size": image_size}
     given: dict[str, object] = {key: value for key, value in named.items() if value is not None}
-    if args is not None:
-        given.update(args)
-    given.update(free)
+    for one in more:
+        if one is not None:
+            given.update(one)
     return given
 
 

@@ -30,9 +30,11 @@ All = Annotated[
 ]
 
 
-def left_out_told(left_out: int, rule: str, also: str = "--json has them, too") -> str:
+def left_out_told(left_out: int, rule: str) -> str:
     """Return what stands below a table without so many rows, with the rule for those in it."""
-    return f"{counted(left_out, 'row')} more; shown are {rule}; --all prints all, {also}"
+    return (
+        f"{counted(left_out, 'row')} more; shown are {rule}; --all prints all, --json has them, too"
+    )
 
 
 def worst(

@@ -82,7 +82,7 @@ def _found_here() -> list[Folder]:
     from dftrace_ai.analysis.reading.search import folders_of_runs
     from dftrace_ai.errors import TraceError
 
-    folders = folders_of_runs(Path(), bounded=True)
+    folders = folders_of_runs(Path())
     if not folders:
         raise TraceError(NOTHING_HERE)
     return folders

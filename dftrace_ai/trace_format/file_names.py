@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-PLAIN_SUFFIX: Final = ".pfw"
-
 SUFFIX_OF: Final = {"none": ".pfw", "gzip": ".pfw.gz", "zstd": ".pfw.zst"}
 """How the name of a trace ends, by the setting ``compression``."""
 

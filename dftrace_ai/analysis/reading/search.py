@@ -340,10 +340,10 @@ class Folder(NamedTuple):
     marked: bool
 
 
-def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
+def folders_of_runs(top: Path) -> list[Folder]:
     """Return the folders at and below one that hold traces or markers, the newest first.
 
-    `bounded`: not too deep, not too many files, and nothing that is hidden.
+    Not too deep, not too many files, and nothing that is hidden.
     """
     found: list[Folder] = []
     waiting, left = [(top, 0)], MOST_ENTRIES
@@ -353,7 +353,7 @@ def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 left -= 1
-                if bounded and left < 0:
+                if left < 0:
                     break
                 is_marker = entry.name.endswith(MARKER_SUFFIX)
                 marked |= is_marker
@@ -361,12 +361,7 @@ def folders_of_runs(top: Path, *, bounded: bool) -> list[Folder]:
                     with contextlib.suppress(FileNotFoundError):  # others may still be there
                         times.append(entry.stat(follow_symlinks=False).st_mtime_ns)
                 elif entry.is_dir(follow_symlinks=False) and not (
-                    bounded
-                    and (
-                        depth == MOST_DEPTH
-                        or entry.name.startswith(".")
-                        or entry.name in NOT_SEARCHED
-                    )
+                    depth == MOST_DEPTH or entry.name.startswith(".") or entry.name in NOT_SEARCHED
                 ):
                     waiting.append((folder / entry.name, depth + 1))
         if times:

@@ -17,12 +17,12 @@ from dftrace_ai.analysis.steps.timeline import covered_within
 from dftrace_ai.analysis.texts import GPU_UNSEEN
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
+from dftrace_ai.analysis.why.findings import findings_of
 from dftrace_ai.analysis.why.findings.counters import (
     machine_notes,
     waiting_processors,
 )
 from dftrace_ai.analysis.why.findings.phases import start_notes
-from dftrace_ai.analysis.why.findings.registry import findings_of
 from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
 from dftrace_ai.analysis.why.model import (
     Also,

@@ -89,7 +89,7 @@ class DFTracerAI(ProfilerNode):
         image_size: float | None = None,
         enable: bool = True,
     ) -> None:
-        given = given_arguments(epoch, step, image_idx, image_size, None, {})
+        given = given_arguments(epoch, step, image_idx, image_size)
         self._settle(str(cat), str(name or cat), given, enable)
 
     def _settle(self, cat: str, name: str, args: dict[str, object], enabled: bool) -> None:
@@ -291,7 +291,7 @@ class _OfTheTree(DFTracerAI):
         image_size: float | None = None,
         enable: bool = True,
     ) -> None:
-        given = given_arguments(epoch, step, image_idx, image_size, None, {})
+        given = given_arguments(epoch, step, image_idx, image_size)
         self._settle(self._cat, self._own_name or self._cat, given, enable)
 
 
@@ -309,7 +309,7 @@ class IO(DFTracerAI, of_the_tree.Io):
         image_size: float | None = None,
         enable: bool = True,
     ) -> None:
-        given = given_arguments(epoch, step, image_idx, image_size, None, {})
+        given = given_arguments(epoch, step, image_idx, image_size)
         self._settle(str(cat), f"{parent_name}.io", given, enable)
 
 

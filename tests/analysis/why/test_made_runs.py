@@ -13,7 +13,7 @@ from analysis.why.verdicts import found, training_of, verdict_of, wrong_without
 from safety.commands import invoke
 
 from dftrace_ai.analysis.why import limits_of, why
-from dftrace_ai.analysis.why.findings.registry import RULES
+from dftrace_ai.analysis.why.findings import RULES
 from dftrace_ai.analysis.why.model import KINDS
 from dftrace_ai.analysis.why.sentences import SENTENCES
 
