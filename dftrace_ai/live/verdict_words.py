@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.live.told import SILENT_S
 from dftrace_ai.live.wording import age_text, processes_text, ranges_text
 from dftrace_ai.trace_format.names_and_phases import without_loop_part
 from dftrace_ai.wording import counted, escaped, shortened
@@ -201,6 +202,8 @@ def _fine(job: JobVerdict) -> str:
     return f"nothing is stuck: {processes_text(job.alive)}, no span {quiet}"
 
 
+WHY_OLD: Final = "who tells nothing any more has died, or its disk is full, read-only or away"
+
 # Of so many hosts each has a line.
 MOST_HOSTS: Final = 8
 
@@ -216,7 +219,8 @@ def told_lines(told: Iterable[ToldHost]) -> Iterator[str]:
     for one in shown:
         age = _span_text((one.newest_s, one.oldest_s))
         where = f"on host {_shown(one.host)}"
-        yield f"{_by_files(one.processes, one.ranks)}: {where}, {age} ago"
+        why = f"; {WHY_OLD}" if one.oldest_s > SILENT_S else ""
+        yield f"{_by_files(one.processes, one.ranks)}: {where}, {age} ago{why}"
     others = [one for one in hosts if one not in oldest]
     if others:
         ranks = sorted({rank for one in others for rank in one.ranks})

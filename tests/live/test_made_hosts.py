@@ -21,6 +21,8 @@ from printed_json import SCHEMAS, checked
 from sampling import SEED, share_of, times
 
 from dftrace_ai.live import Snapshot, Verdict, find_stuck, snapshot
+from dftrace_ai.live.told import ToldHost
+from dftrace_ai.live.verdict_words import told_lines
 from live.made_hosts import Job, made_job
 from live.programs import dftrace, until
 
@@ -381,7 +383,7 @@ def test_many_hosts_are_told_in_few_lines(tmp_path: Path) -> None:
         boot = f"{process:08d}-0000-0000-0000-000000000000"
         path = put(tmp_path, process, boot=boot, host=f"node{process}", world_size=40)
         if process in {7, 31}:
-            grown_older(path, 20)
+            grown_older(path, 20 + process)
     told = dftrace("stuck", tmp_path, "--idle", 10).out.splitlines()
     lines = [line for line in told if line.startswith("by files beside the traces: ")]
     assert len(lines) == 9
@@ -390,6 +392,11 @@ def test_many_hosts_are_told_in_few_lines(tmp_path: Path) -> None:
     }
     assert lines[-1].startswith("by files beside the traces: 32 processes of ranks ")
     assert "on 32 more hosts, " in lines[-1]
+    # Of those that are too old it is said what may be.
+    (old,) = (line for line in lines if "on host node31," in line)
+    assert old.endswith("has died, or its disk is full, read-only or away")
+    (fresh,) = told_lines([ToldHost("node1", 2, (0, 1), 0.5, 4.0)])
+    assert fresh.endswith(" ago")
 
 
 def test_a_file_system_that_keeps_no_times_makes_nobody_silent(tmp_path: Path) -> None:
