@@ -575,3 +575,39 @@ def test_a_dump_by_signal_tells_where_each_thread_stands(tmp_path: Path, recorde
     stacks = {one["thread"]: one["stack"] for one in dump["stacks"]}
     assert [f"    {frame}" for frame in stacks.pop(running.pid)] == main
     assert [stack[-1].partition(" ")[0] for stack in stacks.values()] == ["Thread._bootstrap"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 has frames of another kind")
+def test_a_dump_is_told_though_the_process_writes_another_part_by_now(tmp_path: Path) -> None:
+    """Of a hung thread, while others go on recording."""
+    source = """
+        def waits():
+            threading.Event().wait()
+        def records():
+            done()
+            for _ in range(2000):
+                with ai.data.item(note="x" * 200):
+                    pass
+            done()
+
+        dftrace_ai.initialize(dump_signal="SIGUSR2", rank=3, flush_interval_ms=50,
+                              max_file_bytes=65536, compression="none")
+        with ai.compute.forward:
+            threading.Thread(target=records, daemon=True).start()
+            waits()
+    """
+    with program(source, tmp_path) as running:
+        os.kill(running.pid, signal.SIGUSR2)
+        said = until(
+            lambda: dftrace("stuck", tmp_path, "--idle", "0", "--stacks").out,
+            lambda said: "dumped" in said,
+        )
+        at = Path(only(tmp_path).trace)
+        running.go_on()
+        running.wait_until_ready()
+        until(lambda: Path(only(tmp_path).trace), lambda newest: newest != at)
+        assert at.exists()
+        later = dftrace("stuck", tmp_path, "--idle", "0", "--stacks").out
+        stacks = [line for line in said.splitlines() if line.startswith("    ")]
+        assert any(line.startswith("    waits (") for line in stacks)
+        assert [line for line in later.splitlines() if line.startswith("    ")] == stacks
