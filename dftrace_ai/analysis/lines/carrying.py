@@ -90,6 +90,9 @@ class Carrier:
 Silence: TypeAlias = str
 """Why no line is named."""
 
+HOLDS_THE_LOOP: Final = "all of the loop lies in one line of the program, which calls a library"
+NOT_LET_RUN: Final = "the machine did not let it run meanwhile"
+
 
 class NotRun(NamedTuple):
     """Steps have fewer samples than their length promises: the process was not let run."""
@@ -160,15 +163,16 @@ def innermost(own: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, int]]:
     return max(own.items(), key=lambda one: one[1])
 
 
-def loop_holders(tree: StackTree, phases: list[Integers]) -> frozenset[int]:
-    """Return the functions that are on nearly all stacks, given for each phase of a thread."""
+def loop_holders(tree: StackTree, phases: list[Integers]) -> frozenset[Key]:
+    """Return the functions that are on nearly all stacks, given for each phase of a thread.
+
+    So is a line that calls a library for all of the loop, as a trainer does.
+    """
     held = [_Holders.of(tree, stacks) for stacks in phases if len(stacks) >= FEWEST_GROUPS]
     if len(held) < 2:
         return frozenset(one for first in held for one, _ in first.outermost.most_common(1))
     return frozenset(
-        function
-        for function in held[0].deepest
-        if all(one.hits[function] >= HOLDS_ALL * one.count for one in held)
+        key for key in held[0].hits if all(one.hits[key] >= HOLDS_ALL * one.count for one in held)
     )
 
 
@@ -212,7 +216,7 @@ def _share(tree: StackTree, sampled: Sampled, key: Key) -> Share:
     return Share(share, max(0.0, low), min(1.0, high))
 
 
-def carrier_of(sampled: Sampled, holders: frozenset[int]) -> Carrier | Silence:
+def carrier_of(sampled: Sampled, holders: frozenset[Key]) -> Carrier | Silence:
     """Return the deepest function of the program that surely holds at least half of a phase.
 
     Args:
@@ -235,6 +239,8 @@ def carrier_of(sampled: Sampled, holders: frozenset[int]) -> Carrier | Silence:
             share = _share(tree, sampled, (function, line))
             if share.low < LEAST_SHARE:
                 break
+            if (function, line) in holders:
+                return HOLDS_THE_LOOP
         return _told(sampled, function, line, share, is_line=is_line)
     return "no function of the program holds half of it"
 
@@ -248,7 +254,7 @@ class Times(NamedTuple):
 
 
 def carrier_of_excess(
-    sampled: Sampled, times: Times, holders: frozenset[int]
+    sampled: Sampled, times: Times, holders: frozenset[Key]
 ) -> Carrier | NotRun | Silence:
     """Return the deepest function that surely has half of what some steps take more than others."""
     tree = sampled.samples.tree
@@ -263,6 +269,8 @@ def carrier_of_excess(
         return NotRun(count, round(promised))
     if count < FEWEST_SAMPLES:
         return f"{count} of at least {FEWEST_SAMPLES} samples"
+    if let_run(slow) < let_run(usual) / 2:
+        return NOT_LET_RUN
     steps = int(times.slow.sum())
     more = whole - steps * float(np.median(times.time_ns[times.usual]))
     held, before = _Holders.of(tree, slow.stack), _Holders.of(tree, usual.stack)
@@ -292,6 +300,8 @@ def carrier_of_excess(
             share = part_of((function, line))
             if share.low < LEAST_SHARE:
                 break
+            if (function, line) in holders:
+                return HOLDS_THE_LOOP
         bounded = Share(*(min(1.0, one) for one in share))
         chosen = times.slow[sampled.group]
         told = Sampled(slow, sampled.group[chosen], count)
@@ -313,18 +323,20 @@ def _told(sampled: Sampled, function: int, line: int, share: Share, *, is_line: 
         if own is None or (is_line and not _has(tree, node, (function, line))):
             continue
         mine[which == at] = True
-        inner = stack[own[0] + 1].function if own[0] + 1 < len(stack) else None
-        if inner is not None and tree.functions[inner].is_library:
-            below[tree.functions[inner].name] += int(times[at])
+        # What records the call is nothing that the program has asked for.
+        called = (tree.functions[frame.function] for frame in stack[own[0] + 1 :])
+        inner = next((one for one in called if not one.is_recorder), None)
+        if inner is not None and inner.is_library:
+            below[inner.name] += int(times[at])
         if caller := next(_callers(tree, stack[: own[0]], function), None):
             callers[caller] += int(times[at])
     count = int(mine.sum())
     within, inside = below.most_common(1)[0] if below else ("", 0)
     cpu, most = _cpu_of(sampled, mine)
-    called = tree.functions[function]
+    named = tree.functions[function]
     return Carrier(
-        called.name,
-        called.file,
+        named.name,
+        named.file,
         line,
         *share,
         len(samples),
@@ -378,13 +390,13 @@ def _cpu_of(sampled: Sampled, mine: Integers) -> tuple[float | None, float]:
     # Few of many follow each other where the machine did not let it run.
     if 2 * int(inside.sum()) >= max(FEWEST_IN_ROW, int(mine.sum())):
         chosen = samples.at(inside)
-        return _cpu(chosen), MOST_WAITING_CPU * _let_run(chosen)
+        return _cpu(chosen), MOST_WAITING_CPU * let_run(chosen)
     part = int(mine.sum()) / max(1, sampled.of_threads)
     chosen = samples.at(mine)
-    return _cpu(chosen), min(MOST_WAITING_CPU * _let_run(chosen), part / 2)
+    return _cpu(chosen), min(MOST_WAITING_CPU * let_run(chosen), part / 2)
 
 
-def _let_run(samples: StackSamples) -> float:
+def let_run(samples: StackSamples) -> float:
     """Return of the time in which threads could run how much they did; 1 where unknown."""
     known = (samples.cpu_ns >= 0) & (samples.ready_ns >= 0)
     ran, ready = (int(column[known].sum()) for column in (samples.cpu_ns, samples.ready_ns))

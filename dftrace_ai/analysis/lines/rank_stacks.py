@@ -29,7 +29,7 @@ from dftrace_ai.analysis.steps.timeline import PART_CODE, PARTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.lines.carrying import NotRun, Silence
+    from dftrace_ai.analysis.lines.carrying import Key, NotRun, Silence
     from dftrace_ai.analysis.lines.stack_samples import StackSamples, StackTree
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
@@ -88,7 +88,7 @@ class RankStacks:
         return self.main.tree
 
     @cached_property
-    def holders(self) -> frozenset[int]:
+    def holders(self) -> frozenset[Key]:
         """The functions in which the thread does all that it does: those that hold the loop."""
         inside = self.step >= 0
         stacks = [self.main.stack[inside & (self.part == code)] for code in range(len(PARTS))]
@@ -164,10 +164,13 @@ class RankStacks:
     def carrier_of_wait(self, steps: Integers) -> Carrier | Silence:
         """Return the line that carries the wait for data in steps of a mask.
 
-        That of the loop says no more than that it waits.
+        That of the loop says no more than that it waits, nor does what asks workers.
         """
         found = self.carrier(self.of_parts("wait", "data", steps=steps))
-        return found if isinstance(found, str) or not found.is_line else WAITS_IN_LOOP
+        if isinstance(found, str):
+            return found
+        by_workers = any(process is not self.loading[0][0] for process, _ in self.loading)
+        return WAITS_IN_LOOP if found.is_line or (by_workers and found.within) else found
 
     def carrier_of_more(self, slow: Integers, usual: Integers) -> Carrier | NotRun | Silence:
         """Return the line that has most of what slow steps take more; both are masks."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 OWN_CODE: Final = 0
 """As `scriptId` has it: the program's own code, and not that of a library."""
 
+RECORDERS_CODE: Final = 3
+
 BOOTSTRAP: Final = "<module> (<string>:1)"
 """What a spawned process of multiprocessing stands in; no line of anybody's program."""
 
@@ -49,6 +51,7 @@ class Function(NamedTuple):
     name: str
     file: str
     is_library: bool
+    is_recorder: bool = False
 
 
 class Frame(NamedTuple):
@@ -355,7 +358,10 @@ class StackReader:
                 shorter = written.removesuffix(place)
                 name = shorter if shorter != written else written.rpartition(" (")[0]
             function = self._functions[key] = Function(
-                name or written, file, library != OWN_CODE or written == BOOTSTRAP
+                name or written,
+                file,
+                library != OWN_CODE or written == BOOTSTRAP,
+                library == RECORDERS_CODE,
             )
         return function, line
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.lines.carrying import Carrier, NotRun, wilson
+from dftrace_ai.analysis.lines.carrying import NOT_LET_RUN, Carrier, NotRun, let_run, wilson
 from dftrace_ai.analysis.lines.rank_stacks import WORK, more_than
 from dftrace_ai.analysis.lines.words import carrier_text, phase_name, place_text
 from dftrace_ai.analysis.texts import time_text
@@ -107,7 +107,8 @@ def _of_input(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Foun
     if finding.cause == "slow-item":
         figures = figures_of(finding, Input)
         slow = stacks.of_work("item", least_ns=LONG_ITEM * figures["median_ns"])
-        return _Found(stacks.carrier(slow), "these items")
+        waits = slow is not None and let_run(slow.samples) < 1 / 2
+        return _Found(NOT_LET_RUN if waits else stacks.carrier(slow), "these items")
     work = [(stacks.of_work(role), phase_name(role)) for role in WORK]
     some = [(sampled, name) for sampled, name in work if sampled is not None]
     if some and finding.cause != "idle-workers":

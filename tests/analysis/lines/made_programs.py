@@ -100,6 +100,12 @@ class Program:
                     wait = ("Queue.get", "multiprocessing/queues.py", 0, True)
                     main.do(worker.now - main.now, *self.top, wait, cpu=0.0)
 
+    def line(self, number: int) -> list[Called]:
+        """The stack of the loop, so many lines further down."""
+        *outer, (function, file, line, *library) = self.top
+        moved = (function, file, line if library else line + number, *library)
+        return [*outer, moved]
+
     def batch_of(self, thread: Thread, top: Sequence[Called]) -> None:
         for _ in range(self.batch if self.item else 0):
             with thread.span("data", "item"):
@@ -113,11 +119,13 @@ class Program:
     def compute(self, main: Thread, number: int) -> None:
         tags = {"step": number}
         with main.span("compute", "forward", **tags):
-            main.do(0.4 * self.step_ms, *self.top, FORWARD)
+            main.do(0.4 * self.step_ms, *self.line(1), FORWARD)
         with main.span("compute", "backward", **tags):
-            main.do(0.5 * self.step_ms, *self.top, ("backward", "torch/_tensor.py", 0, True))
+            main.do(0.5 * self.step_ms, *self.line(2), ("backward", "torch/_tensor.py", 0, True))
         with main.span("compute", "step", **tags):
-            main.do(0.1 * self.step_ms, *self.top, ("Adam.step", "torch/optim/adam.py", 0, True))
+            main.do(
+                0.1 * self.step_ms, *self.line(3), ("Adam.step", "torch/optim/adam.py", 0, True)
+            )
             for ms, cpu, stack in self.optimizer:
                 main.do(ms, *self.top, *stack, cpu=cpu)
         if self.log:

@@ -10,7 +10,7 @@ from analysis.trace_lines import TraceLines, dump, micros
 
 A_CHUNK = 50
 
-# A function, its file and its line; with a fourth member that is true it is of a library.
+# A function, its file and its line; with a fourth member 1 it is of a library, with 3 of the recorder.
 Called = tuple[Any, ...]
 
 
@@ -50,7 +50,7 @@ class MadeStacks:
                 frame = {
                     "functionName": f"{name} ({PurePosixPath(file).name}:{line})" if file else name,
                     "url": file,
-                    "scriptId": int(bool(library and library[0])),
+                    "scriptId": int(library[0]) if library else 0,
                     "lineNumber": line,
                 }
                 parent = {} if node is None else {"parent": node}

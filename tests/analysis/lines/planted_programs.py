@@ -181,7 +181,6 @@ class Plan:
     workers: int = 0
     ranks: int = 1
     named: str = ""
-    evaluates: bool = False
 
 
 PLANS = {
@@ -205,12 +204,6 @@ PLANS = {
     "one rank, items": Plan(item=blur_more, ranks=2, named="blur_more"),
     "one rank, work": Plan(step=check_sums, ranks=2, named="check_sums"),
     "one rank, a wait": Plan(step=wait_for_lock, ranks=2, named="wait_for_lock"),
-}
-CLEAN = {
-    "clean": Plan(),
-    "clean, workers": Plan(workers=2),
-    "clean, evaluation": Plan(evaluates=True),
-    "clean, two ranks": Plan(ranks=2),
 }
 
 
@@ -236,12 +229,6 @@ def together(rows: list[Batch]) -> Batch:
     return torch.stack(inputs), torch.stack(targets)
 
 
-def evaluate(model: nn.Module) -> None:
-    with torch.no_grad():
-        for _ in range(5):
-            model(torch.ones(8, 256))
-
-
 def main(seconds: float) -> None:
     torch.set_num_threads(1)
     model: nn.Module = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 2))
@@ -258,8 +245,6 @@ def main(seconds: float) -> None:
         optimizer.step()
         if plan.step is not None:
             plan.step(step)
-        if plan.evaluates and step % 50 == 49:
-            evaluate(model)
         # All ranks end with the same step.
         over = torch.tensor(float(time.monotonic() > until and step > 120))
         if plan.ranks > 1 and step % 10 == 9:
@@ -271,5 +256,5 @@ def main(seconds: float) -> None:
 plan = Plan()
 
 if __name__ == "__main__":
-    plan = {**PLANS, **CLEAN}[sys.argv[1]]
+    plan = PLANS[sys.argv[1]]
     main(float(sys.argv[2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from dftrace_ai.analysis.why.words import NO_SAMPLES, phase_lines
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 SCHEMA = json.loads((SCHEMAS / "why.schema.json").read_text("utf-8"))
 SPIN: Called = ("spin", "train.py", 9)
+TRAIN: Called = ("Trainer.train", "transformers/trainer.py", 0, True)
+WRAPPER: Called = ("learns", "dftrace_ai/integrations/steps.py", 0, 3)
 NORM: Called = ("Tensor.norm", "torch/_tensor.py", 0, True)
 SPAWN: Called = ("spawn_main", "multiprocessing/spawn.py", 0, True)
 
@@ -37,6 +40,7 @@ class Case(NamedTuple):
 
 
 DECODE = at("decode", 88, "pkg/augment.py")
+GETITEM_OF_DATA = at("Data.__getitem__", 41, "data.py")
 GETITEM = "called by Data.__getitem__ (data.py:41)"
 MAIN = "called by main (train.py:57)"
 UNNAMED = "% of what is not annotated lies in"
@@ -74,6 +78,11 @@ CASES = {
     ),
     "a library": Case(
         Program(loop=[(15, 1, [at("clip", 33), NORM])]),
+        "not-annotated",
+        f"{UNNAMED} clip (train.py:33), there in Tensor.norm, {MAIN}",
+    ),
+    "a library, which the recorder calls": Case(
+        Program(loop=[(15, 1, [at("clip", 33), WRAPPER, NORM])]),
         "not-annotated",
         f"{UNNAMED} clip (train.py:33), there in Tensor.norm, {MAIN}",
     ),
@@ -174,6 +183,11 @@ SILENT = {
         "not-annotated",
         "no function of the program holds half of it",
     ),
+    "a library that has the loop": (
+        Program(top=[MODULE, at("main", 57), TRAIN], loop=[(15, 1, [NORM])]),
+        "not-annotated",
+        "all of the loop lies in one line of the program, which calls a library",
+    ),
     "few samples": (
         Program(loop=[(15, 1, [at("on_step_end", 70)])], hz=4),
         "not-annotated",
@@ -193,6 +207,14 @@ def test_nothing_is_named_where_nothing_is_sure(name: str, tmp_path: Path) -> No
     assert f"  lines     {line.phase}: {line.silence}" in phase_lines(verdict)[0]
 
 
+def test_a_line_that_has_all_of_the_loop_is_not_what_slow_steps_take_more(tmp_path: Path) -> None:
+    plant = dict.fromkeys((90, 120), (700, 1, [NORM]))
+    program = Program(top=[MODULE, at("main", 57), TRAIN], at=plant)
+    line = one_line(why([program.write(tmp_path)]), "slow-step")
+    assert line.text == ""
+    assert "all of the loop lies in one line" in line.silence
+
+
 class Waiting(Program):
     """A training that waits for a loader whose work nobody sees."""
 
@@ -208,6 +230,65 @@ def test_the_line_of_the_loop_is_not_accused_of_a_wait_for_data(tmp_path: Path) 
     lines = [line for one in verdict.findings for line in one.lines]
     assert {line.text for line in lines} == {""}
     assert any("the loop waits for data there" in line.silence for line in lines)
+
+
+class Asking(Program):
+    """A training whose workers have nothing to do while it waits, in a function of its own."""
+
+    def load(self, main: Thread, staff: list[Thread], number: int) -> None:
+        poll = ("poll", "multiprocessing/connection.py", 0, True)
+        for thread in staff:
+            thread.do(30, MODULE, poll, cpu=0)
+            self.batch_of(thread, (MODULE,))
+        with main.span("dataloader", "fetch.iter", step=number):
+            main.do(40, *self.top, at("endless", 68), poll, cpu=0)
+
+
+def test_who_asks_workers_is_not_accused_of_the_wait(tmp_path: Path) -> None:
+    verdict = why([Asking(item=[(0.001, 1, [])], workers=2).write(tmp_path)])
+    (line,) = next(one.lines for one in verdict.findings if one.kind == "input-bound")
+    assert line.phase == "the wait for data"
+    assert "the loop waits for data there" in line.silence
+
+
+class RareItems(Program):
+    """Some batches have an item that takes long."""
+
+    def load(self, main: Thread, staff: list[Thread], number: int) -> None:
+        self.number = number
+        super().load(main, staff, number)
+
+    def batch_of(self, thread: Thread, top: Sequence[Called]) -> None:
+        super().batch_of(thread, top)
+        if self.number in {7, 11, 26, 31, 49, 58, 77, 81, 102, 109, 133, 140}:
+            with thread.span("data", "item"):
+                thread.do(300, *top, GETITEM_OF_DATA, DECODE)
+
+
+@pytest.mark.parametrize("cpu", [1.0, 0.3])
+def test_items_that_take_long_since_the_machine_is_busy_accuse_nobody(
+    cpu: float, tmp_path: Path
+) -> None:
+    verdict = why([RareItems(item=[(0.1, 1, [])], cpu=cpu).write(tmp_path)])
+    line = one_line(verdict, "input-bound")
+    assert line.phase == "these items"
+    assert ("decode (augment.py:88)" in line.text) == (cpu == 1)
+    assert line.silence == ("" if cpu == 1 else "the machine did not let it run meanwhile")
+
+
+class Stalled(Program):
+    """In two steps the machine has no processor for it."""
+
+    def compute(self, main: Thread, number: int) -> None:
+        super().compute(main, number)
+        if number in {90, 120} and main.stacks:
+            main.stacks.ready_us = getattr(main.stacks, "ready_us", 0) + 690_000.0
+            main.do(700, *self.top, at("log", 61), cpu=0.01)
+
+
+def test_a_stall_of_the_machine_is_no_line(tmp_path: Path) -> None:
+    line = one_line(why([Stalled().write(tmp_path)]), "slow-step")
+    assert (line.text, line.silence) == ("", "the machine did not let it run meanwhile")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
