@@ -39,6 +39,9 @@ AT_ONCE: Final = 65_536
 MOST_FRAMES: Final = 1000
 """Of a stack, as the recorder keeps them; stacks as deep as a file likes would take all memory."""
 
+MOST_REMEMBERED: Final = 1_000_000
+"""Frames of stacks that were asked for: thousands of deep ones would take gigabytes."""
+
 MOST_US: Final = 2**53
 MOST_LINE: Final = 2**31
 MOST_LATE: Final = 2**20
@@ -73,6 +76,7 @@ class StackTree:
     _frames: dict[Frame, int] = field(default_factory=dict)
     _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
     _stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
+    _remembered: int = 0
 
     def node(self, parent: int, function: Function, line: int) -> int:
         """Return the number of a node, which is made where there is none."""
@@ -99,6 +103,9 @@ class StackTree:
                 frames.append(self.frames[self.frame[at]])
                 at = self.parent[at]
             found = self._stacks[node] = tuple(reversed(frames))
+            self._remembered += len(found)
+            if self._remembered > MOST_REMEMBERED:
+                self._stacks, self._remembered = {}, 0
         return found
 
 

@@ -16,6 +16,7 @@ from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.trace_set import TraceSet
 from dftrace_ai.analysis.steps.spans import places
 from dftrace_ai.analysis.tracks import parents_of, track_order
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 NO_SPAN = 0
 AT_ONCE = 100_000
+MOST_ROWS = 10_000_000
+"""Of frames: what samples many deep stacks has as many for each."""
 
 
 class StackTables:
@@ -73,9 +76,19 @@ class StackTables:
     def stacks(self) -> Iterator[Columns]:
         """Yield the frames of all stacks that samples were of, many at a time."""
         tree, rows = self._reader.tree, list[tuple[int, int, str, str, int, bool]]()
-        for node in sorted(self._used):
+        told = 0
+        used = sorted(self._used)
+        for at, node in enumerate(used):
             rows += _rows_of(tree, node)
+            if told + len(rows) > MOST_ROWS:
+                self._reader.notes.append(
+                    f"stacks: {counted(len(used) - at, 'stack')} left out, "
+                    f"beyond {MOST_ROWS:,} frames of others"
+                )
+                rows = [row for row in rows if row[0] != node]
+                break
             if len(rows) >= AT_ONCE:
+                told += len(rows)
                 yield _columns(rows)
                 rows = []
         if rows:

@@ -139,6 +139,18 @@ def odd_stacks(trace: TraceLines, tid: int, **odd: Any) -> None:
     stacks.line("ProfileChunk", 0, {"hhash": trace.host_hash, "data": data})
 
 
+def circle(frames: int, ids: int = 0) -> list[dict[str, Any]]:
+    """Nodes of which each calls the next, and the last the first; or so many ids told again and again."""
+    frame = {"functionName": "f", "url": "a.py", "scriptId": 0, "lineNumber": 1}
+    if not ids:
+        return [
+            {"id": n, "parent": n % frames + 1, "callFrame": frame} for n in range(1, frames + 1)
+        ]
+    first = {"id": 0, "callFrame": frame}
+    again = ({"id": n % ids, "parent": (n - 1) % ids, "callFrame": frame} for n in range(1, frames))
+    return [first, *again]
+
+
 def test_samples_that_cannot_be_are_told_and_left_out(tmp_path: Path) -> None:
     trace = TraceLines(100)
     odd_stacks(trace, 7, frames=1000)
@@ -150,7 +162,8 @@ def test_samples_that_cannot_be_are_told_and_left_out(tmp_path: Path) -> None:
         {"url": 5},
         {"frames": 1001},
         *({"nodes": nodes} for nodes in ({"a": 1}, ["a"], 5)),
-        *({"profile": profile} for profile in ([], "a", 5)),
+        *({"profile": profile} for profile in ([], "a", 5, {"samples": [9]})),
+        *({"nodes": nodes} for nodes in (circle(1), circle(2), circle(1200, ids=2))),
         {"cut": []},
         *({"since": since} for since in (-1, 2**53, 2**63, 10**30)),
         *({"cpu": cpu} for cpu in (-2, 2**53, 2**63)),
@@ -170,6 +183,22 @@ def test_samples_that_cannot_be_are_told_and_left_out(tmp_path: Path) -> None:
     # A window asks less of them: of those that it has to take apart.
     window = MergedTrace(open_traces([tmp_path]).files, parsed_window("0s+1s"))
     assert b'"tid":7,' in b"".join(window)
+
+
+def test_frames_of_many_deep_stacks_are_bounded_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = TraceLines(100)
+    for tid in range(7, 17):
+        odd_stacks(trace, tid, frames=1000, name=f"f{tid} (a.py:1)")
+    trace.footer()
+    trace.write(tmp_path / "t-a-100.pfw")
+    monkeypatch.setattr("dftrace_ai.analysis.lines.tables.MOST_ROWS", 5500)
+    with TraceTables(open_traces([tmp_path])) as tables:
+        query = "select count(*), count(distinct stack), max(depth) from stacks"
+        assert [*tables.query(query).rows()] == [(5000, 5, 999)]
+        assert tables.notes == ("stacks: 5 stacks left out, beyond 5,500 frames of others",)
+        assert [*tables.query("select count(*) from samples").rows()] == [(10,)]
 
 
 @pytest.mark.parametrize("file", ["train (copy).py", "a (b)/c (d).py"])
