@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 STUCK = 1
+UNHEARD = (
+    "a process that has recorded nothing is not seen; it answers dump_signal with its first event"
+)
 
 
 def command(
@@ -90,6 +93,8 @@ def command(
         raise typer.Exit(BAD_INPUT) from error
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
+        if stacks:
+            complain(UNHEARD)
         for line, _ in finding_lines(died_in(paths or (), run or "last")):
             typer.echo(line, err=True)
         raise typer.Exit(BAD_INPUT) from error

@@ -611,3 +611,17 @@ def test_a_dump_is_told_though_the_process_writes_another_part_by_now(tmp_path: 
         stacks = [line for line in said.splitlines() if line.startswith("    ")]
         assert any(line.startswith("    waits (") for line in stacks)
         assert [line for line in later.splitlines() if line.startswith("    ")] == stacks
+
+
+def test_who_asks_for_stacks_of_a_process_without_events_is_told_why_none_come(
+    tmp_path: Path,
+) -> None:
+    source = """
+        dftrace_ai.initialize(dump_signal="SIGUSR2", rank=3)
+        done()
+    """
+    with program(source, tmp_path) as running:
+        os.kill(running.pid, signal.SIGUSR2)
+        told = dftrace("stuck", tmp_path, "--stacks")
+        assert told.status == 2
+        assert "it answers dump_signal with its first event" in told.err
