@@ -300,6 +300,37 @@ def test_each_part_of_a_trace_tells_its_samples_by_itself(run_script: RunScript)
     assert len(flight.trace().samples) > 10
 
 
+def test_other_interpreters_are_not_looked_into(run_script: RunScript) -> None:
+    """What runs there is time of who calls it; nothing else changes."""
+    done = run_script(
+        WORK
+        + """
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+
+    def calls(other):
+        often = rounds() + 20
+        while rounds() < often:
+            interpreters.run_string(other, "def elsewhere(): sum(range(300_000))\\nelsewhere()")
+
+    with dftrace_ai.tracing(lines_hz=200):
+        with ai.data.item:
+            other = interpreters.create()
+            calls(other)
+            interpreters.destroy(other)
+            decode()
+"""
+    )
+    assert done.stderr == ""
+    trace = done.trace()
+    stacks = [functions(one) for one in trace.samples]
+    assert not [stack for stack in stacks if "elsewhere" in stack]
+    assert sum("calls" in stack for stack in stacks) > 5
+    assert sum("decode" in stack for stack in stacks) > 5
+
+
 def test_where_stacks_cannot_be_read_it_is_told_once_and_all_else_is_recorded(
     run_script: RunScript,
 ) -> None:
