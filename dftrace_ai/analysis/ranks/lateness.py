@@ -68,7 +68,7 @@ ONE_RANK: Final = 0.8
 ONE_OF_CROWD: Final = 0.9
 # A step that is so many scales and twice the usual one longer is told once.
 SCALES_OF_ONCE: Final = 8
-# Of a half of the ranks one is so much later than all others.
+# One rank is so much later than all others that are late.
 LEADS: Final = 2
 # Of steps of ranks so many may be pauses where nearly every step has one.
 PAUSES_OF_RANKS: Final = 0.2
@@ -294,16 +294,20 @@ class _Rules:
         return (FLOOR_OF_FEW if count < FEW else FLOOR) * self.work.step_ns
 
     def _workers(self, late: Integers, scale: float) -> None:
-        known = [draft.where.ranks for draft in self._drafts]
-        if not late.any() or any(bool(ranks[late].all()) for ranks in known if ranks is not None):
+        if not late.any():
             return
+        known = [draft.where.ranks for draft in self._drafts]
+        # Who is far beyond all others is told alone: what these cost shows when it is like them.
+        usual = self.work.usual_excess_ns()
+        leads = late & (usual > LEADS * np.sort(usual)[-2])
+        for some in (leads, late & ~leads):
+            is_known = any(bool(ranks[some].all()) for ranks in known if ranks is not None)
+            if some.any() and not is_known:
+                self._worker(some, scale)
+
+    def _worker(self, late: Integers, scale: float) -> None:
         hosts = self._hosts_of(late)
         is_half = not hosts and late.sum() > max(1, (self.work.ranks - 1) // 2)
-        if is_half:
-            # Of two halves neither is odd, but one rank may be far beyond both.
-            usual = self.work.usual_excess_ns()
-            leads = late & (usual > LEADS * np.sort(usual)[-2])
-            late, is_half = (leads, False) if leads.any() else (late, True)
         kind: Kind = "node" if hosts else "split" if is_half else "worker"
         stages = self.work.stages
         if stages is not None and len(np.unique(stages)) == len(stages):

@@ -99,6 +99,21 @@ def test_two_names_are_told_where_neither_is_half_of_it() -> None:
     assert sum(one.part for one in late.names) < 0.8
 
 
+def test_a_rank_far_beyond_others_that_are_late_is_told_by_itself() -> None:
+    job = made(64)
+    for rank, share in ((17, 0.3), (5, 0.08), (40, 0.08)):
+        job.own[BACKWARD][rank] += share * STEP
+    told = lateness_of(job.job())
+    late = only(told)
+    assert late.ranks == (17,)
+    assert late.late_ns == pytest.approx(0.3 * STEP, rel=0.05)
+    (others,) = told.slight
+    assert others.ranks == (5, 40)
+    # Of those that are late alike none is.
+    job.own[BACKWARD][5] += 0.22 * STEP
+    assert only(lateness_of(job.job())).ranks == (5, 17, 40)
+
+
 def test_what_lies_in_no_span_is_told_so() -> None:
     job = made(8)
     job.own[OPTIMIZER][3] += 0.3 * STEP
