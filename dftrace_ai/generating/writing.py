@@ -21,6 +21,7 @@ from dftrace_ai.generating.lines import events_of
 from dftrace_ai.generating.rows import Rows
 from dftrace_ai.generating.timing import Timing
 from dftrace_ai.interpreters import begun, ended
+from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai.generating.causes import Cause
     from dftrace_ai.generating.job import Job
-    from dftrace_ai.trace_format.json_types import Json
 
 
 # Below this a second process would take longer to begin than it saves.
@@ -252,7 +252,7 @@ class Truth:
         kind: by which this file is known.
     """
 
-    job: dict[str, Json]
+    job: JsonObject
     start_ns: int
     took_ns: int
     hosts: tuple[Host, ...]

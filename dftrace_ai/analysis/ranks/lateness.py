@@ -206,7 +206,8 @@ class _Rules:
         severe = severity(self.limits["cost"], cost.low)
         if severe is None:
             return ()
-        figures = Evidence(stages=stages, passes=passes)
+        beyond = work.of_time(int((idle - filling).sum()) / max(int(work.time_ns.sum()), 1))
+        figures = Evidence(stages=stages, passes=passes, beyond=round(beyond, 6))
         return (Late.of("bubble", "persistent", severe, cost, low_median(filling), figures),)
 
     def of_memory(self) -> tuple[Late, ...]:

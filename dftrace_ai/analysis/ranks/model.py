@@ -136,6 +136,7 @@ class Evidence:
         cpus: the processors of that host, where these are fewer.
         stages: of the bubble of a pipeline, how many it has.
         passes: likewise how many forward passes each makes in a step.
+        beyond: likewise which share of the time even whoever works longest waits beyond it.
         varies: whether how much longer its ranks work differs much from step to step.
         collective: of a link, what takes long.
         group: likewise its process group.
@@ -158,6 +159,7 @@ class Evidence:
     cpus: int | None = None
     stages: int | None = None
     passes: int | None = None
+    beyond: float | None = None
     varies: bool = False
     collective: str | None = None
     group: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.ranks.model import bubble_share, is_in_one_span
+from dftrace_ai.analysis.ranks.model import LIMITS, bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
@@ -70,6 +70,9 @@ NEXT_OF_GARBAGE: Final = (
     "call gc.freeze() after setting up, and gc.collect() on all ranks in the same steps; dftrace "
     "view shows collections as host/gc"
 )
+# A pipeline waits for so much of the time beyond its bubble.
+MUCH: Final = LIMITS["cost"].warning
+NEXT_OF_MESSAGES: Final = "dftrace ranks --table tells how long messages take"
 NEXT: Final[dict[Kind, str]] = {
     "stage": "move layers from {stages} to the others",
     "stage or worker": "the machine of {ranks} first; if it is as the others', move layers away",
@@ -126,6 +129,11 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         text = f"{OF_A_STAGE}; or {text}"
     if finding.name == GARBAGE:
         text = NEXT_OF_GARBAGE
+    if (finding.evidence.beyond or 0.0) >= MUCH:
+        first, then = NEXT_OF_MESSAGES, text
+        if (finding.evidence.beyond or 0.0) < finding.cost:
+            first, then = then, first
+        text = f"{first}; {then}"
     is_one = len(finding.ranks) == 1
     return text.format(
         more=more_passes(finding.evidence.stages or 1, finding.evidence.passes or 1),
@@ -288,7 +296,11 @@ def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
 def _bubble(finding: Finding, _: Mapping[int, Place], __: int) -> str:
     figures = finding.evidence
     told = bubble_text(figures.stages or 1, figures.passes or 1)
-    return f"{_cost(finding.cost)} of the time all ranks wait {told}."
+    beyond = figures.beyond or 0.0
+    more = f" Another {_cost(beyond)} they wait for messages, or for each other."
+    return (
+        f"{_cost(finding.cost)} of the time all ranks wait {told}.{more if beyond >= MUCH else ''}"
+    )
 
 
 def _link(finding: Finding, places: Mapping[int, Place], _: int) -> str:

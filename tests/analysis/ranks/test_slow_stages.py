@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from analysis.ranks import made_schedules
 from analysis.ranks.made_schedules import TRANSFER, pipeline
 from safety.commands import invoke
 
@@ -89,6 +90,20 @@ def test_a_slow_link_of_a_stage_is_told_and_not_the_stage(tmp_path: Path) -> Non
     found = json.loads(invoke("ranks", tmp_path / "made", "--json").out)["findings"]
     assert [one["kind"] for one in found] == ["link", "bubble"]
     assert (found[0]["ranks"], found[0]["severity"]) == ([4, 5], "critical")
+
+
+@pytest.mark.parametrize("transfer_ms", [0.1, 6.0])
+def test_messages_of_two_stages_are_told_beside_the_bubble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transfer_ms: float
+) -> None:
+    """There is no other link that says whether theirs is slow."""
+    monkeypatch.setattr(made_schedules, "TRANSFER", round(transfer_ms * 10**6))
+    (finding,) = ranks([pipeline(tmp_path, 2, 4, steps=30)]).findings
+    assert (finding.kind, finding.cost) == ("bubble", pytest.approx(0.2, abs=0.01))
+    is_more = "Another 27 % they wait for messages" in finding.what
+    assert is_more == (transfer_ms > 1)
+    assert finding.next.startswith("dftrace ranks --table tells how long messages") == is_more
+    assert (finding.evidence.beyond or 0) == pytest.approx(0.27 if is_more else 0, abs=0.02)
 
 
 def test_one_host_of_two_is_a_node_with_even_work_too(tmp_path: Path) -> None:
