@@ -302,7 +302,7 @@ def _of_this_process(
             for key, value in (process_facts(settings, command) | lines.facts).items()
         ),
         **lines.told_to_core,
-        "live_file_ms": 0 if is_worker else _live_file_ms(settings["live_file_s"]),
+        "live_file_ms": 0 if is_worker else live_file_ms(settings["live_file_s"]),
         "cwd_json": json_text(short_text(_current_directory())),
         "command_json": json_text(" ".join(command)),
     }
@@ -312,9 +312,10 @@ def _of_this_process(
 LIVE_FILE_S = 5.0
 
 
-def _live_file_ms(wanted_s: float | None) -> int:
+def live_file_ms(wanted_s: float | None, world_size: int | None = None) -> int:
+    """Return how often a rank tells other hosts what is open, 0 for never: by the setting."""
     if wanted_s is None:
-        wanted_s = LIVE_FILE_S if spans_hosts(os.environ) else 0.0
+        wanted_s = LIVE_FILE_S if spans_hosts(os.environ, world_size) else 0.0
     return round(wanted_s * 1000)
 
 

@@ -129,7 +129,7 @@ def _tell_rank() -> None:
     _told_rank = found
     # What the file says at once, in each of its parts; and what its last line, and the spool, say.
     metadata("rank", f"{found.rank} of {found.world_size}", in_every_part=True)
-    _know_place(found)
+    _know_own_place(run._settings, found)
     _leave_to_children(run._settings, found)
 
 
@@ -153,12 +153,20 @@ def expect_rank(rank: int | None, world_size: int | None) -> None:
         return
     found = RankInfo(rank, world_size, number_of(os.environ.get("LOCAL_RANK")), OF_GROUPS)
     if is_told_better(found, RankInfo(**run._settings["rank"])):  # type: ignore[arg-type]
-        _know_place(found)
+        _know_own_place(run._settings, found)
 
 
-def _know_place(found: RankInfo) -> None:
-    numbers = (-1 if number is None else number for number in found[:3])
-    _native.know_place(*numbers)
+def _know_own_place(settings: RunSettings, found: RankInfo) -> None:
+    """Know the rank, and tell other hosts what is open, as no worker does."""
+    # Late: it is there wherever a run has settings.
+    from dftrace_ai.run.core_settings import live_file_ms
+
+    _know_place(found, live_file_ms(settings["live_file_s"], found.world_size))
+
+
+def _know_place(found: RankInfo, live_file_ms: int = 0) -> None:
+    rank, world_size, local_rank = (-1 if number is None else number for number in found[:3])
+    _native.know_place(rank, world_size, local_rank, live_file_ms)
 
 
 def _give_up(run: Run) -> None:

@@ -124,9 +124,12 @@ def is_on_one_host(environ: Mapping[str, str]) -> bool:
 _HOSTS = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
-def spans_hosts(environ: Mapping[str, str]) -> bool:
-    """Return whether the job has ranks on several hosts, as far as its launcher says so."""
-    size = find_rank(environ).world_size
+def spans_hosts(environ: Mapping[str, str], size: int | None = None) -> bool:
+    """Return whether the job has ranks on several hosts, as far as its launcher says so.
+
+    `size`: how many ranks there are, where the launcher does not know it.
+    """
+    size = find_rank(environ).world_size or size
     if size is None:
         return False
     local = [number_of(environ.get(name)) for name in _LOCAL_SIZES]

@@ -146,11 +146,12 @@ PyObject* finish(PyObject*, PyObject* arguments) {
 
 // None of the numbers is below 0 where it is known.
 PyObject* know_place(PyObject*, PyObject* arguments) {
-    int rank = -1, world_size = -1, local_rank = -1;
-    if (!PyArg_ParseTuple(arguments, "iii", &rank, &world_size, &local_rank)) return nullptr;
+    int rank = -1, world_size = -1, local_rank = -1, live_file_ms = 0;
+    if (!PyArg_ParseTuple(arguments, "iii|i", &rank, &world_size, &local_rank, &live_file_ms)) return nullptr;
     const std::shared_ptr<Session> session = held_session();
     if (!session || rank < 0) Py_RETURN_FALSE;
     session->header().late_place.know(rank, world_size, local_rank);
+    if (live_file_ms > 0) session->tell_others_every(static_cast<std::uint32_t>(live_file_ms));
     Py_RETURN_TRUE;
 }
 
@@ -321,8 +322,8 @@ PyMethodDef run_functions[] = {
      "finish(number, ended, error='', message=None, stack='', layout='', exit_status=-1): turn that run's "
      "recording off and complete the trace."},
     {"know_place", know_place, METH_VARARGS,
-     "know_place(rank, world_size, local_rank): which rank the process is, -1 for what is unknown; False "
-     "before the first record."},
+     "know_place(rank, world_size, local_rank, live_file_ms=0): which rank the process is, -1 for what is "
+     "unknown, and how often others are told what is open; False before the first record."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
     {"run_number", number_of_run, METH_NOARGS, "The number of the run that is on; 0 for none."},
     {"current_run", current_run, METH_NOARGS, "The Run object that exchange_run put there, or None."},

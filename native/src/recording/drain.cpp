@@ -65,6 +65,14 @@ void Drain::wait_for_marker(std::chrono::milliseconds most) {
     static_cast<void>(wait_until(passed_, lock, Clock::now() + most, [this] { return marker_tried_; }));
 }
 
+void Drain::tell_others_every(std::uint32_t ms) {
+    const std::lock_guard lock(mutex_);
+    if (live_ms_) return;
+    live_ms_ = ms;
+    woken_ = true;
+    wake_.notify_one();
+}
+
 void Drain::wake(bool write_out) {
     std::lock_guard lock(mutex_);
     write_out_ |= write_out;
@@ -132,18 +140,14 @@ void Drain::loop() {
     pthread_setname_np(pthread_self(), "dftrace-drain");
     spool_.header().look_at_clocks();  // for the header, whoever writes it
     marker_.write(settings_, spool_.path());
-    const std::chrono::milliseconds live_interval(settings_.live_file_ms);
+    std::chrono::milliseconds live_interval(0);
     auto next_live = Clock::time_point::max();
-    if (settings_.live_file_ms) {
-        live_file_.begin();
-        live_file_.write(marker_.path());
-        next_live = Clock::now() + live_interval;
-    }
     const auto interval = retention_.interval(std::chrono::milliseconds(settings_.flush_interval_ms));
     auto next_write = Clock::now() + interval;
     std::unique_lock lock(mutex_);
     marker_tried_ = true;
     passed_.notify_all();
+    woken_ = woken_ || live_ms_;
     Clock::time_point turned_at{};
     // What is asked for while a turn is under way is done before the end.
     for (bool last = false; !last;) {
@@ -156,6 +160,11 @@ void Drain::loop() {
         bool write_out = std::exchange(write_out_, false);
         DumpRequest dump{std::exchange(asked_reason_, {}), {}};
         woken_ = false;
+        if (live_ms_ && !live_interval.count()) {
+            live_interval = std::chrono::milliseconds(live_ms_);
+            live_file_.begin(live_ms_);
+            next_live = {};
+        }
         last = stop_;
         lock.unlock();
         const auto now = turned_at = Clock::now();

@@ -33,8 +33,8 @@ bool write_whole(const HeldFile& file, const std::string& text) {
 }  // namespace
 
 struct LiveFile::Work {
-    Work(const TraceSettings& settings, std::string spool_path)
-        : every_ms(settings.live_file_ms), mode(settings.file_mode), spool(std::move(spool_path)) {}
+    Work(std::uint32_t every, std::uint32_t file_mode, std::string spool_path)
+        : every_ms(every), mode(file_mode), spool(std::move(spool_path)) {}
 
     const std::uint32_t every_ms;
     const std::uint32_t mode;
@@ -115,9 +115,9 @@ void LiveFile::Work::loop() noexcept {
     over.notify_all();
 }
 
-void LiveFile::begin() noexcept {
+void LiveFile::begin(std::uint32_t every_ms) noexcept {
     try {
-        work_ = std::make_shared<Work>(settings_, spool_.path());
+        work_ = std::make_shared<Work>(every_ms, settings_.file_mode, spool_.path());
         std::thread([work = work_] { work->loop(); }).detach();
     } catch (const std::exception&) {
         work_.reset();  // no memory, or no more threads: the trace does without

@@ -231,6 +231,56 @@ def test_spawned_ranks_that_are_terminated_on_their_way_out(tmp_path: Path) -> N
     assert sorted(told.split("; ")) == [f"rank {rank} by exit status 5" for rank in range(2)]
 
 
+# Seen from other hosts by a file, which the one that spawns has none of.
+ELSEWHERE = """
+import multiprocessing, time
+from pathlib import Path
+import dftrace_ai
+from dftrace_ai import ai
+
+
+def work(ends):
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    with ai.data.item:
+        pass
+    if not ends:
+        dist.init_process_group("fake", rank=2, world_size=4, store=FakeStore())
+    with ai.compute.forward:
+        while not ends and not any(Path("out").glob("*.live")):
+            time.sleep(0.01)
+    print(*(path.name for path in Path("out").glob("*.live")))
+
+
+if __name__ == "__main__":
+    dftrace_ai.initialize(log_file="out/t", live_file_s=0.01)
+    for ends in (True, False):
+        one = multiprocessing.get_context("spawn").Process(target=work, args=(ends,))
+        one.start()
+        one.join()
+        print(one.pid)
+"""
+
+
+def test_a_spawned_rank_is_seen_from_other_hosts_and_a_worker_is_not(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(ELSEWHERE)
+    line = [sys.executable, "train.py"]
+    done = subprocess.run(
+        line,
+        cwd=tmp_path,
+        env=clean_environment(),
+        check=True,
+        timeout=300,
+        capture_output=True,
+        text=True,
+    )
+    nothing, _, name, pid = done.stdout.splitlines()
+    assert nothing == ""
+    assert f"-{pid}." in name
+
+
 EXITS = """
 import os, sys
 import dftrace_ai

@@ -39,6 +39,8 @@ class Drain {
 
     // Asks it to look; with true, to write what there is now.
     void wake(bool write_out = false);
+    // Asks it to tell readers on other hosts what is open so often, where nobody has asked for that yet.
+    void tell_others_every(std::uint32_t ms);
     // Asks it to write, and waits a while for it. False where that will not help.
     bool wait_for_room();
     // How often it has written what there was.
@@ -86,6 +88,7 @@ class Drain {
     bool write_out_ = false;
     std::string asked_reason_;  // why a dump is asked for, by all who did
     bool woken_ = false;
+    std::uint32_t live_ms_ = settings_.live_file_ms;  // between two writings of `live_file_`, 0 for none
     std::uint64_t passes_ = 0;
     int error_ = 0;  // errno of the last pass; changed by the drain thread only
     bool marker_tried_ = false;

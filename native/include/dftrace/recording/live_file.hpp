@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,8 +22,9 @@ class LiveFile {
     LiveFile(const LiveFile&) = delete;
     LiveFile& operator=(const LiveFile&) = delete;
 
-    // Starts the thread, which takes no signals where the caller takes none.
-    void begin() noexcept;
+    // Starts the thread, which takes no signals where the caller takes none; the file says how often it is
+    // made.
+    void begin(std::uint32_t every_ms) noexcept;
     // Has the thread look, and replace the file beside that marker as a whole; nobody waits for it. Where it
     // is at work still, it looks once more when it is done.
     void write(const std::string& marker) noexcept;

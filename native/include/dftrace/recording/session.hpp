@@ -102,6 +102,7 @@ class Session {
     }
 
     void wake(bool write_out = false) { drain_.wake(write_out); }
+    void tell_others_every(std::uint32_t ms) { drain_.tell_others_every(ms); }
     int flush(bool (*interruption)() = nullptr, std::chrono::milliseconds limit = {}) {
         return dump("flush", interruption, limit);
     }
