@@ -35,17 +35,28 @@ class SetAside:
     def add(self, content: Buffer) -> int:
         """Take bytes in; returns their place."""
         place = self._first + len(self._last)
-        self._last += content
-        if len(self._last) >= AT_HAND_BYTES and not self._is_full:
-            try:
-                self._file = self._file or UnnamedFile("dftrace-columns-")
-                self._file.add(self._last)
-            except OSError:
-                self._is_full = True
-            else:
-                self._first += len(self._last)
-                self._last = bytearray()
+        large = memoryview(content).nbytes >= AT_HAND_BYTES
+        if not (large and self._let_go() and self._written(content)):
+            self._last += content
+            if len(self._last) >= AT_HAND_BYTES:
+                self._let_go()
         return place
+
+    def _let_go(self) -> bool:
+        """Write what is in memory, and return whether it is not any more."""
+        if self._written(self._last):
+            self._last = bytearray()
+        return not self._is_full
+
+    def _written(self, content: Buffer) -> bool:
+        try:
+            if not self._is_full:
+                self._file = self._file or UnnamedFile("dftrace-columns-")
+                self._file.add(content)
+                self._first += memoryview(content).nbytes
+        except OSError:
+            self._is_full = True
+        return not self._is_full
 
     def __reduce__(self) -> tuple[object, ...]:
         before = self._file.read(0, self._first) if self._file else b""

@@ -239,7 +239,7 @@ def _by_loops(
     told_apart = bool(len(evaluation[0]) or len(learning))
     if len(learning) and len(pieces.loop):
         # Where something learns, a loop in which nothing does is an evaluation.
-        begins = np.flatnonzero(np.diff(pieces.loop, prepend=0))
+        begins = np.append(0, np.flatnonzero(pieces.loop[1:] != pieces.loop[:-1]) + 1)
         low = pieces.start_ns[begins]
         high = pieces.end_ns[np.append(begins[1:], len(pieces.loop)) - 1]
         starts = train.spans.start_ns

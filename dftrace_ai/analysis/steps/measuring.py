@@ -12,7 +12,15 @@ from dftrace_ai.analysis.steps.calls import CallSpans
 from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.spans import brief, common, places, rows_of, union, without
+from dftrace_ai.analysis.steps.spans import (
+    ROWS_AT_ONCE,
+    brief,
+    common,
+    places,
+    rows_of,
+    union,
+    without,
+)
 from dftrace_ai.analysis.steps.timeline import (
     PART_CODE,
     PARTS,
@@ -385,24 +393,27 @@ def _sums(
     within: dict[Part, Integers] = {
         part: np.broadcast_to(np.int64(0), len(found.start_ns)) for part in summed
     }
-    evaluated = np.zeros(len(found.start_ns), np.int64)
+    evaluated = np.broadcast_to(np.int64(0), len(found.start_ns))
     time = _length(found)
-    brief_ones = (
-        int(max((found.end_ns - found.start_ns).max(initial=0), time.max(initial=0))) < 2**30
-    )
-    kind = np.int32 if brief_ones else np.int64
+    longest = int(time.max(initial=0))
+    if len(found.gap_step):
+        longest = max(longest, int((found.end_ns - found.start_ns).max()))
+    kind = np.int32 if longest < 2**30 else np.int64
     seen: dict[Part, int] = dict.fromkeys(others, 0)
 
     def pieces() -> Iterator[Timeline]:
+        nonlocal evaluated
         for some in line.lines():
             for code in np.flatnonzero(np.bincount(some.part)).tolist():
                 part = PARTS[code]
                 stretch = some.of(part)
                 if part == "evaluation":
+                    if not evaluated.flags.writeable:
+                        evaluated = np.zeros(len(time), np.int64)
                     _add_within(evaluated, found, *stretch)
                 elif part in within:
                     if not within[part].flags.writeable:
-                        within[part] = np.zeros(len(evaluated), kind)
+                        within[part] = np.zeros(len(time), kind)
                     _add_within(within[part], found, *stretch)
                 if part in others:
                     shared = common(*_met_by(others[part], *stretch), *stretch)
@@ -417,11 +428,14 @@ def _sums(
         time -= evaluated
     parts: dict[Part, Integers] = {part: brief(within[part]) for part in summed}
     if hold != "comm":
-        rest = time.copy()
-        for some in within.values():
-            if some.any():
-                rest -= some
-        parts["none"] = rest.astype(kind, copy=False)
+        rest, taken = np.empty(len(time), kind), [ns for ns in parts.values() if ns.any()]
+        for first in range(0, len(time), ROWS_AT_ONCE):
+            here = slice(first, first + ROWS_AT_ONCE)
+            left = time[here].copy()
+            for ns in taken:
+                left -= ns[here]
+            rest[here] = left
+        parts["none"] = rest
     hidden = {
         part: max(0, int(_within(found, *stretch).sum()) - seen[part])
         for part, stretch in others.items()
