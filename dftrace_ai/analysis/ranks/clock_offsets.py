@@ -429,7 +429,7 @@ class _Calibration:
         np.minimum.at(lowest, order.clock, np.arange(len(ranks)))
         self._lowest = lowest
         # A clock that was set back shows no order of times.
-        back = np.array([_is_set_back(rows) for rows in self._of], bool)
+        back = np.array([_is_set_back(rows) for rows in self._of[:count]], bool)
         self._references = np.lexsort((lowest, -sizes, back)).tolist()[:_MOST_REFERENCES] or [0]
         self._reference = self._references[0]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from analysis.trace_lines import TraceLines
 from made_calls import STEP, Call, Rank, clocked, job
 
 from dftrace_ai.analysis.ranks.clock_offsets import ClockOfHost, Clocks, clocks_of
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.partials import Group
-from dftrace_ai.analysis.ranks.verdict import judge_ranks
+from dftrace_ai.analysis.ranks.verdict import judge_ranks, ranks
 
 
 def made(
@@ -308,3 +310,12 @@ def test_files_of_one_boot_come_together_exactly():
     matched = next(iter(Matching(job(ranks).ranks).take(next(job(ranks).blocks()))))
     assert len(matched.first) == 60
     assert matched.unmatched.broken == 0
+
+
+def test_a_program_without_ranks_and_steps_has_no_clocks_and_no_verdict(tmp_path: Path) -> None:
+    lines = TraceLines()
+    for at in range(3):
+        lines.span("forward", "compute", 1_000_000 + at * 1_000, 500)
+    lines.write(tmp_path / "a-h-100.pfw")
+    told = ranks(tmp_path)
+    assert (told.verdict, told.findings, told.clocks.hosts) == ("abstained", (), 0)
