@@ -20,8 +20,8 @@ SENTENCE_LETTERS = 1_000
 # number of an issue or an emoji would begin, which are found in the text that is left.
 MEANT = re.compile(r"[\\`*_\[\]<>|~&$\"]")
 BEGINS = re.compile(r"[@#]|\b(?:www|GH)(?=[.-])|:(?=//|[a-z+-][\w+-]*:)", re.IGNORECASE)
-# At the beginning of a line these make lists, headings and code.
-FIRST = re.compile(r"^\s*(?:[-+=]|\d+(?=[.)]))")
+# At the beginning of a line these make lists, lines and headings; of each the last letter does.
+FIRST = re.compile(r"^(?:[-+=]|\d+[.)](?=\s|$))")
 STROKE = "\\|"
 NOTHING_WIDE = "&#8203;"
 
@@ -38,9 +38,9 @@ def text(sentence: str) -> str:
     """Return a sentence that can hold names that others chose, as text on one line."""
     plain = shown(sentence.strip(), SENTENCE_LETTERS)
     found = FIRST.match(plain)
-    first = "" if found is None else "".join(f"&#{ord(letter)};" for letter in found[0])
-    rest = plain[len(found[0]) :] if found else plain
-    parts = (MEANT.sub(_written_out, part) for part in _pieces(rest))
+    end = 0 if found is None else found.end()
+    first = f"{plain[: end - 1]}&#{ord(plain[end - 1])};" if end else ""
+    parts = (MEANT.sub(_written_out, part) for part in _pieces(plain[end:]))
     return first + NOTHING_WIDE.join(parts)
 
 

@@ -28,6 +28,7 @@ HOSTILE = [
     "# title",
     "line\n\n| --- |\n- end",
     "- item",
+    "1. item",
     "*",
 ]
 
@@ -67,7 +68,11 @@ def acts(markdown: str) -> list[str]:
         if one.type == "html_block" and not re.fullmatch(blocks, one.content)
     ]
     kinds = {"link_open", "image", "strong_open", "em_open", "s_open", "fence", "code_block"}
-    bad += [one.type for one in tokens if one.type in kinds | {"bullet_list_open", "hr"}]
+    bad += [
+        one.type
+        for one in tokens
+        if one.type in kinds | {"bullet_list_open", "ordered_list_open", "hr"}
+    ]
     return bad + re.findall(r"[@#]\w+|GH-\d|www\.|\w+://", read)
 
 
@@ -131,6 +136,7 @@ def test_a_verdict_has_the_titles_and_rows_of_its_words(tmp_path: Path) -> None:
     assert sentence in read
     cells = tables(done.out)[0][1:]
     assert [(row[2:12].strip(), row[12:]) for row in rows] == [(*cell,) for cell in cells[:-1]]
+    assert re.search(r"^\| step \| \d+(\.\d+)? ms", done.out, re.MULTILINE)
     assert cells[-1][0] == "lines"
     assert "no samples of Python's stacks" in cells[-1][1]
 
@@ -140,12 +146,14 @@ def test_names_of_a_finding_do_nothing_either(tmp_path: Path) -> None:
     for name in HOSTILE:
         trace = TraceLines()
         for step in range(60):
-            trace.span(name, "data", step * 40 * MS, 30 * MS)
+            trace.span(name, "extra", step * 40 * MS, 30 * MS)
             trace.span("step", "pipeline", step * 40 * MS, 40 * MS)
         trace.footer()
         done = invoke("why", trace.write(tmp_path / "t.pfw", 50), "--markdown")
         assert done.status == 0
         assert acts(done.out) == []
+        read = of(done.out)[1].replace("\u200b", "")
+        assert f"extra {name}"[:59].replace("\n", "\\n") in read
 
 
 def test_it_fits_a_comment_and_says_what_it_leaves_out(tmp_path: Path) -> None:
