@@ -75,19 +75,9 @@ class Looked(NamedTuple):
 
 
 def project_file(start: Path | None = None) -> ProjectFile | None:
-    """Return what the project's file says; None where there is none that is believed.
+    """Return what the file says in this directory or above; None where none is believed.
 
-    Args:
-        start: the directory from which on upwards it is looked for; by default the current one.
-
-    Raises:
-        ConfigError: it is no TOML, a key is unknown or not for a project, or a value of an option
-            is not accepted. The message names file and key.
-
-    Example::
-
-        found = project_file()
-        assert found is None or found.path.name in ("dftrace.toml", "pyproject.toml")
+    ConfigError: it is no TOML, a key is unknown or not for a project, or a value is not accepted.
     """
     looked = look(start)
     if looked.path is None or looked.said is None:

@@ -23,28 +23,18 @@ class SilentError(TraceError):
 
 
 class Asking(Generic[Answer]):
-    """Asks on a thread, one question after the other, and gives up one that nobody answers.
-
-    Args:
-        what: what is asked about, for the message.
-
-    Example::
-
-        Asking("out").answer(lambda: os.listdir("out"))
-    """
+    """Asks on a thread, one question after the other, and gives up one that nobody answers."""
 
     def __init__(self, what: str) -> None:
-        self._what = what
+        self._what = what  # is asked about, for the message
         # Where what was given up comes when it comes.
         self._awaited: SimpleQueue[tuple[Answer] | BaseException] | None = None
 
     def answer(self, call: Callable[[], Answer]) -> Answer:
         """Return what a function returns, or raise what it raises.
 
-        It may take as long as it likes, but not wait for one answer for longer than `PATIENCE_S`.
-
-        Raises:
-            SilentError: it does, or still does since another call.
+        SilentError: it waits, or still does since another call, for one answer for longer than
+        `PATIENCE_S`; beside that it may take as long as it likes.
         """
         if self._awaited is not None and self._awaited.empty():
             raise SilentError(f"{self._what}: the file system does not answer")

@@ -130,11 +130,7 @@ class Cells(NamedTuple):
 
 
 class HeldCells:
-    """Cells in pieces, which are set aside.
-
-    Args:
-        pieces: one at least; none is held while the next is made.
-    """
+    """Cells in one piece or more, set aside; none is held while the next is made."""
 
     def __init__(self, pieces: Iterable[Cells]) -> None:
         aside = SetAside()

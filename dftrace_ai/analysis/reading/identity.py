@@ -88,14 +88,6 @@ class Owners:
     Processes are of one run where that has a name in common, or where they are different ranks of
     a world of the same size that were there at the same time. Of a rank, processes that were not
     there at the same time were started one after the other.
-
-    Args:
-        traces: the files.
-
-    Example::
-
-        owners = Owners(open_traces(["out/"]))
-        print([(owner.header.rank, len(owner.files)) for owner in owners.all], *owners.told())
     """
 
     def __init__(self, traces: Iterable[Trace]) -> None:

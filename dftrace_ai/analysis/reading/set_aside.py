@@ -21,9 +21,6 @@ class SetAside:
 
     Where no file can be written, or there is no room for more, they stay in memory. A copy by
     pickle has them all, and sets them aside for itself.
-
-    Args:
-        content: the first ones.
     """
 
     def __init__(self, content: bytes = b"") -> None:
@@ -63,11 +60,7 @@ class SetAside:
         return SetAside, (before + self._last,)
 
     def read(self, place: int, size: int) -> bytes:
-        """Return bytes that were taken in together, or some of them.
-
-        Raises:
-            DftraceError: the disk does not give them.
-        """
+        """Return bytes that were taken in together; DftraceError: the disk does not give them."""
         if self._file and place < self._first:
             return self._file.read(place, size)
         place -= self._first

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 class UnnamedFile:
     """A file that is gone when nothing refers to this any more, or with its process.
 
-    Args:
-        prefix: what its name begins with, as long as it has one.
-
-    Raises:
-        OSError: it cannot be made.
+    OSError: it cannot be made. Its name begins with `prefix`, as long as it has one.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -34,8 +30,7 @@ class UnnamedFile:
     def add(self, content: Buffer) -> int:
         """Write bytes behind all others; returns where they begin.
 
-        Raises:
-            OSError: there is no room for them. What was there before is.
+        OSError: there is no room for them. What was there before is.
         """
         left, place = memoryview(content).cast("B"), self._size
         behind = place
@@ -46,11 +41,7 @@ class UnnamedFile:
         return place
 
     def read(self, place: int, size: int) -> bytes:
-        """Return some bytes.
-
-        Raises:
-            DftraceError: the disk does not give them.
-        """
+        """Return some bytes; DftraceError: the disk does not give them."""
         content = b""
         try:
             # A call gives 2 GiB at the most.

@@ -322,11 +322,7 @@ class _Column:
 
 
 class PartTimes(Mapping["Part", "Integers"]):
-    """What each part has of each step, nanoseconds: set aside, in half of what is calculated with.
-
-    Args:
-        times: nanoseconds by part.
-    """
+    """What each part has of each step, nanoseconds: set aside, in half of the bytes."""
 
     def __init__(self, times: Mapping[Part, Integers]) -> None:
         aside = SetAside()

@@ -45,10 +45,7 @@ class Added(NamedTuple):
 
 
 def added_elsewhere(call: Callable[[Some], Added], some: Some, spread: Spread) -> list[Added]:
-    """Have workers call a function for some processes each; returned in the order of these.
-
-    Those of a worker that could not are left out, which `spread` tells.
-    """
+    """Return, in order, what workers made of some processes each; `spread` tells who could not."""
     count = max(spread.executor.workers, 1) * PIECES_A_WORKER
     size = -(-len(some.processes) // count)
     pieces = []

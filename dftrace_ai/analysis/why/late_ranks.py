@@ -41,13 +41,7 @@ def explains_waiting(late: Finding) -> bool:
 def late_ranks_of(
     partials: Sequence[RankPartial], judged: Mapping[int, JudgedSteps], *, breaks_off: bool
 ) -> LateRanks:
-    """Return which ranks the others wait for, as `dftrace ranks` finds them.
-
-    Args:
-        partials: what each rank says.
-        judged: by its number what was found out of the steps of each.
-        breaks_off: whether a rank did not end in order.
-    """
+    """Return which ranks the others wait for, as `dftrace ranks` finds them."""
     # Late: most trainings are of one rank.
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.judging import Judged
@@ -132,10 +126,7 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
 def _line_of(
     number: int, late: RankFinding, judged: Mapping[int, JudgedSteps]
 ) -> tuple[tuple[FindingLine, ...], str]:
-    """Return the line of a late rank in most steps, and what to try where it alone is there.
-
-    Of one that is late once, that of these steps.
-    """
+    """Return a late rank's line in most steps, or in those of a ONCE; what to try where alone."""
     if late.turn == "once":
         return _line_of_steps(late.evidence.steps or 1, judged.get(number)), ""
     functions = {of: one.functions for of, one in judged.items()}

@@ -186,11 +186,7 @@ def _ratios(rank: RankStatus) -> Iterator[tuple[str, float]]:
 
 
 def place_of(text: str) -> tuple[str, int]:
-    """Return host and port of what ``--prometheus`` was given; this host alone where none is said.
-
-    Raises:
-        ConfigError: it is no such place.
-    """
+    """Return host and port of what was given, by default this host; ConfigError: it is none."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError(f"--prometheus {text}: {ACCEPTED} is accepted")
@@ -198,11 +194,7 @@ def place_of(text: str) -> tuple[str, int]:
 
 
 def serve(observer: Observer, text: str) -> tuple[HTTPServer, str]:
-    """Give metrics to whoever asks at a place; return the server and its address.
-
-    Raises:
-        ConfigError: nobody can listen there.
-    """
+    """Give metrics to who asks there; return server and address. ConfigError: none can listen."""
     host, port = place_of(text)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Metrics(observer))
