@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
-from io import TextIOWrapper
+from io import RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,9 +84,22 @@ def prepare_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
     # Help and wrong calls are printed by typer, which would heed it.
     os.environ.pop("FORCE_COLOR", None)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
+            if isinstance(stream.buffer, RawIOBase):
+                stream = _written_whole(stream)
+                setattr(sys, name, stream)
             stream.reconfigure(errors="backslashreplace")
+
+
+def _written_whole(stream: TextIOWrapper) -> TextIOWrapper:
+    """Return a stream in place of one of PYTHONUNBUFFERED, which drops the rest of a write.
+
+    To a pipe that is full a signal, as Ctrl+Z, has it end early, and that stream takes no notice.
+    """
+    number = os.fdopen(stream.fileno(), "wb", closefd=False)
+    return TextIOWrapper(number, stream.encoding, line_buffering=True)
 
 
 def complain(message: object, *, loud: bool = False) -> None:

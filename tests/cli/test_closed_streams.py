@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
+import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
-from analysis.trace_lines import small_trace
+from analysis.trace_lines import TraceLines, small_trace
 from conftest import clean_environment
+from live.programs import until
 
 # Each in a child: with streams that are closed, as `>&-` does, at a terminal of 40 columns, or with an
 # output that takes nothing.
@@ -115,3 +120,30 @@ def test_streams_that_are_closed_end_early_are_full_or_narrow(tmp_path: Path) ->
         # A line of text is broken by the terminal; a table would not be one any more.
         assert wide <= 40 or command in {"validate", "why"}, command
     assert path.read_bytes() == before
+
+
+def test_who_was_stopped_while_it_writes_writes_the_rest(tmp_path: Path) -> None:
+    """As by Ctrl+Z before a pager; also where containers have PYTHONUNBUFFERED."""
+    trace = TraceLines()
+    for number in range(1000):
+        trace.span(f"n{number}", "compute", number * 100, 90)
+    trace.footer()
+    path = trace.write(tmp_path / "t.pfw.gz")
+    command = [sys.executable, "-m", "dftrace_ai.cli", "summary", "--json", str(path)]
+    environ = {**clean_environment(), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as process:
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        room = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+        until(lambda: _waiting_in(pipe), lambda held: held == room)
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text(), lambda told: ") T " in told)
+        process.send_signal(signal.SIGCONT)
+        told = json.loads(process.stdout.read())
+    assert (process.returncode, len(told["spans"])) == (0, 1000)
+
+
+def _waiting_in(pipe: int) -> int:
+    held = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, held)
+    return held[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from analysis.trace_lines import small_trace
-from conftest import clean_environment
+from conftest import SCRIPT_LIMIT_S, clean_environment
 from safety.commands import COPYING_COMMAND, dftrace
 
 ENDED_BY = {
@@ -185,7 +185,7 @@ def test_what_duckdb_does_ends_by_a_signal_without_a_word(
         [sys.executable, "-c", INTERRUPTED, str(int(number)), *map(str, words)],
         capture_output=True,
         env={**clean_environment(), "TMPDIR": str(spare)},
-        timeout=100,
+        timeout=SCRIPT_LIMIT_S,
     )
     assert (done.returncode, done.stdout, done.stderr) == (ENDED_BY[number], b"", b"")
     assert left(spare) == []
