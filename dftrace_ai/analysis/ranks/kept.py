@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import reduce
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -22,7 +22,7 @@ from dftrace_ai.analysis.ranks.packing import (
     PackedChunks,
     pack,
 )
-from dftrace_ai.analysis.ranks.partials import Group, RankPartial
+from dftrace_ai.analysis.ranks.partials import Group, RankPartial, shared_group
 from dftrace_ai.analysis.reading.index_file import (
     IndexFileError,
     TracedFile,
@@ -56,7 +56,6 @@ COUNTS: Final = ("step_count", "peak_bytes", "stage", "apart_ns", "passes")
 LENGTH_BYTES: Final = 10
 MOST_HEAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 1024 * 1024
-MOST_GROUPS_SHARED: Final = 64
 # A row takes tens of bytes of a compressed trace, and less here: for more no memory is asked for.
 MOST_ROWS_A_BYTE: Final = 4
 MOST_BYTES_A_BYTE: Final = 64
@@ -160,12 +159,6 @@ def rank_path(parts: Sequence[Trace]) -> Path:
     return index_path(parts, RANK_FILE_SUFFIX)
 
 
-@lru_cache(MOST_GROUPS_SHARED)
-def _shared(group: Group) -> Group:
-    """Return the one that is held of groups that are the same: each rank names all of its own."""
-    return group
-
-
 def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> RankPartial | None:
     """Return what stands in the head of a file; whether chunks can be is for others to see."""
     if said["rank"] is False:
@@ -194,5 +187,5 @@ def _taken_apart(said: Any, path: Path, begin: int, size: int, place: Place) -> 
     chunks = PackedChunks(Beside(str(path)), tuple(numbers.tolist()), told, len(names), len(groups))
     if chunks.end > begin + size:
         raise ValueError("no chunks of this file")
-    shared = tuple(map(_shared, groups))
+    shared = tuple(map(shared_group, groups))
     return RankPartial(place, names, shared, said["found_by"], chunks, *totals)

@@ -30,6 +30,7 @@ from dftrace_ai.analysis.ranks.partials import (
     SpanRows,
     StepRows,
     StepsChunk,
+    shared_group,
 )
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile
@@ -221,7 +222,7 @@ class Spill:
             chunks = pack(partial)[1]
         source = chunks.source
         taken = self.taken(source.content, chunks) if isinstance(source, InMemory) else chunks
-        return replace(partial, chunks=taken)
+        return replace(partial, groups=tuple(map(shared_group, partial.groups)), chunks=taken)
 
     def taken(self, content: bytes, chunks: PackedChunks) -> PackedChunks:
         """Return chunks that lie in some bytes, which are kept from now on."""

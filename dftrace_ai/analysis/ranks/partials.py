@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ GARBAGE: Final = "host/gc"
 
 NOT_ANNOTATED: Final = "not annotated"
 """In place of a span's name, for what of a step lies in none."""
+
+MOST_GROUPS_SHARED: Final = 64
 
 UNTOLD: Final = -1
 """In place of a number that nobody tells, as `seq`, `peer`, and the step of what lies in none."""
@@ -75,6 +77,12 @@ class Group(NamedTuple):
     name: str
     description: str
     ranks: tuple[int, ...]  # empty where nobody tells
+
+
+@lru_cache(MOST_GROUPS_SHARED)
+def shared_group(group: Group) -> Group:
+    """Return the one that is held of groups that are the same: each rank names all of its own."""
+    return group
 
 
 class StepRows(NamedTuple):

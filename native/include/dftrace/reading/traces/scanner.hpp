@@ -1,6 +1,7 @@
 // Lines to columns: those in the layout of the recorder at a glance, all others by a general reader of JSON.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -60,9 +61,13 @@ class Scanner {
     std::string track_text_;
     std::uint32_t track_ = 0;
     std::string host_text_;  // `"args":{"hhash":"..."`
-    // The arguments of the line before, with the two braces behind them, in the same text.
-    const char* args_ = nullptr;
-    std::size_t args_bytes_ = 0;
+    // The arguments of the last line with a label, with the two braces behind them, in the same text.
+    struct Before {
+        const char* text = nullptr;
+        std::size_t bytes = 0;
+        std::uint32_t label = ~std::uint32_t{0};
+    };
+    std::array<Before, 64> before_{};  // by label; some share one
     const char* text_ = nullptr;
     const char* text_end_ = nullptr;
     bool beyond_ascii_ = false;
