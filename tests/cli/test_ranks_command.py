@@ -18,7 +18,7 @@ from safety.commands import Done, invoke
 from dftrace_ai.analysis import ranks, why
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
 from dftrace_ai.analysis.ranks.lateness import lateness_of
-from dftrace_ai.analysis.ranks.own_only import own_only
+from dftrace_ai.analysis.ranks.partials import own_only
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.errors import TraceError
 

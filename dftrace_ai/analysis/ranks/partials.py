@@ -9,11 +9,14 @@ the same numbers are looked at together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
+
+from dftrace_ai._reader import pack_columns, unpack_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,3 +218,74 @@ class RankPartial:
     # How many forward passes a stage makes in the usual step; `UNTOLD` for no stage.
     passes: int = UNTOLD
     notes: tuple[str, ...] = ()  # what of its files could not be read or is left out, one line each
+
+
+# Own work alone, in few bytes: so many steps of all ranks are unpacked at a time.
+STEPS_UNPACKED: Final = 32
+# Number, time, blocked and collecting time stand before the own work by name.
+_BEFORE_NAMES: Final = 4
+_UNIT_NS: Final = 1000
+
+_NONE: Final = np.zeros(0, np.int64)
+_NO_SILENCES: Final = SilenceRows(*(_NONE for _ in SilenceRows._fields))
+_NO_CALLS: Final = CallRows(*(_NONE for _ in CallRows._fields))
+
+
+def own_only(partial: RankPartial) -> RankPartial:
+    """Return a rank with the same own work by step and name, to a microsecond, and nothing else."""
+    return replace(partial, chunks=_OwnChunks(partial))
+
+
+class _OwnChunks(Mapping[int, StepsChunk]):
+    """Chunks of `STEPS_UNPACKED` steps, which are unpacked when they are asked for."""
+
+    def __init__(self, partial: RankPartial) -> None:
+        names = len(partial.names)
+        tables = [_own_table(chunk, names) for chunk in partial.chunks.values()]
+        tables = tables or [np.zeros((_BEFORE_NAMES + names, 0), np.int64)]
+        table = np.concatenate(tables, axis=1)
+        # Names of calls have no work.
+        self._rows = np.flatnonzero(table.any(axis=1) | (np.arange(len(table)) < _BEFORE_NAMES))
+        kinds, firsts = np.unique(table[0] // STEPS_UNPACKED, return_index=True)
+        rows = table[self._rows]
+        content = [
+            pack_columns([*rows[:, low:high]])
+            for low, high in pairwise([*firsts.tolist(), table.shape[1]])
+        ]
+        self._content = b"".join(content)
+        self._kinds = kinds
+        self._steps = np.diff([*firsts.tolist(), table.shape[1]])
+        self._edges = np.cumsum([0, *map(len, content)])
+
+    def __getitem__(self, number: int) -> StepsChunk:
+        at = int(self._kinds.searchsorted(number))
+        if at == len(self._kinds) or self._kinds[at] != number:
+            raise KeyError(number)
+        count = int(self._steps[at])
+        content = self._content[self._edges[at] : self._edges[at + 1]]
+        packed = unpack_columns(content, (count,) * len(self._rows))
+        table = np.frombuffer(packed, np.int64).reshape(-1, count)
+        time, blocked, garbage = table[1:_BEFORE_NAMES] * _UNIT_NS
+        own = table[_BEFORE_NAMES:] * _UNIT_NS
+        name, step = own.nonzero()
+        names, nothing = self._rows[_BEFORE_NAMES:] - _BEFORE_NAMES, np.zeros(len(name), np.int64)
+        return StepsChunk(
+            StepRows(table[0], np.zeros(count, np.int64), time, time, blocked, garbage),
+            SpanRows(step, names[name], nothing, own[name, step], nothing),
+            _NO_SILENCES,
+            _NO_CALLS,
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kinds.tolist())
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+def _own_table(chunk: StepsChunk, names: int) -> Integers:
+    steps = chunk.steps
+    own = chunk.own_ns(names)[:, :names]
+    times = np.vstack([steps.time_ns, steps.blocked_ns, steps.gc_ns, own.T]) // _UNIT_NS
+    table: Integers = np.vstack([steps.number, times])
+    return table

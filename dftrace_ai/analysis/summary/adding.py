@@ -1,11 +1,11 @@
-"""Adding up trace files, and what is to be said of each; parts of a trace in their order."""
+"""Adding up trace files, here or by other processes, and what is to be said of each."""
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai._reader import Sums, Totals
 from dftrace_ai.analysis.reading.clock_faults import SetBack, believed, has_clock_in_lines
@@ -18,18 +18,25 @@ from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading.clock_faults import FileTimes
+    from dftrace_ai.analysis.reading.event_columns import Label
     from dftrace_ai.analysis.reading.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.summary.table import EventGroup, FileGroup
 
 # Figures of a hundred million spans, and of a million names, fit.
 MOST_BYTES: Final = 1024 * 1024 * 1024
 
 # Each unpacks a block of its own.
 MOST_READERS: Final = 8
+
+# So many for each worker: steps are the same in most processes, so few pieces are little to send.
+PIECES_A_WORKER: Final = 4
 
 
 @dataclass
@@ -296,3 +303,53 @@ def _since_1970(trace: Trace, reach: Reach) -> Reach | None:
         return reach.since_1970(trace)
     except TraceError:
         return None  # it was counted as far as it can be read
+
+
+class Some(NamedTuple):
+    """Processes of a job, and what of them is added up."""
+
+    processes: tuple[tuple[str | None, tuple[Trace, ...]], ...]  # by what their group is called
+    by: FileGroup | EventGroup | None
+    where: str | None
+    categories: bool = False
+    is_tree: bool = False
+
+
+class Added(NamedTuple):
+    """What some processes come to."""
+
+    files: ReadFiles
+    others: Counter[tuple[str, str, str]]
+    chosen_events: int
+    packed: bytes  # of `Sums`
+    names: tuple[tuple[str, str | bool], ...] = ()
+    groups: tuple[str | None, ...] = ()
+    places: tuple[tuple[int, Label, int], ...] = ()  # of a tree: around it, its name, its number
+
+
+def added_elsewhere(call: Callable[[Some], Added], some: Some, spread: Spread) -> list[Added]:
+    """Return, in order, what workers made of some processes each; `spread` tells who could not."""
+    from dftrace_ai.analysis.executors.lots import Piece
+
+    count = max(spread.executor.workers, 1) * PIECES_A_WORKER
+    size = -(-len(some.processes) // count)
+    pieces = []
+    for at in range(0, len(some.processes), size):
+        of_piece = some.processes[at : at + size]
+        traces = [trace for _, parts in of_piece for trace in parts]
+        pieces.append(Piece(some._replace(processes=of_piece), traces, len(of_piece)))
+    found = [one for one in spread.each(call, pieces) if one is not None]
+    if not found:
+        raise TraceError("; ".join(spread.left_out))
+    return found
+
+
+def processes_in(
+    groups: dict[str | None, Sequence[Trace]],
+) -> tuple[tuple[str | None, tuple[Trace, ...]], ...]:
+    """Return the processes of groups, in their order."""
+    return tuple(
+        (group, tuple(parts))
+        for group, traces in groups.items()
+        for parts in recordings_of(traces).values()
+    )

@@ -13,10 +13,16 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
-from dftrace_ai.analysis.summary.adding import enough_memory, new_sums
+from dftrace_ai.analysis.summary.adding import (
+    Added,
+    Some,
+    added_elsewhere,
+    enough_memory,
+    new_sums,
+    processes_in,
+)
 from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
 from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, TensorRow, TreeRow, row_of
-from dftrace_ai.analysis.summary.spreading import Added, Some, added_elsewhere, processes_in
 from dftrace_ai.analysis.summary.table import NOT_SAID, groups_of
 from dftrace_ai.analysis.tracks import places_of
 from dftrace_ai.analysis.where import where_of

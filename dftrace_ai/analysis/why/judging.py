@@ -231,7 +231,7 @@ def _partial_of(process: Process, steps: Steps | None) -> RankPartial | None:
     # Late: most trainings are of one rank.
     from dftrace_ai.analysis.ranks.job import place_of
     from dftrace_ai.analysis.ranks.measured import partial_of
-    from dftrace_ai.analysis.ranks.own_only import own_only
+    from dftrace_ai.analysis.ranks.partials import own_only
 
     # The job is one run, whatever its launcher calls it.
     return own_only(partial_of(process, steps, place_of(process.owner, "")))
