@@ -491,12 +491,11 @@ def _picking_up(
         """What to call: with a node of its own for this call, since others are in it, too."""
         if not node.enabled or not is_recording():
             return func
-        found: dict[str, object] = {}
-        if of_self and args:
-            for name in PICKED_UP:
-                value = _attribute(args[0], name)
-                if isinstance(value, (int, float)):
-                    found[name] = value
+        found = {
+            name: value
+            for name in (PICKED_UP if of_self and args else ())
+            if isinstance(value := _attribute(args[0], name), (int, float))
+        }
         for name, (position, default) in named.items():
             if name in kwargs:
                 value = kwargs[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from dftrace_ai.run import emitting, lifecycle
 from dftrace_ai.wording import LOGGER, own_text
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dftrace_ai.compat.vocabulary import EntityID
+
+
+class _Given(TypedDict, total=False):
+    log_file: str | os.PathLike[str]
+    data_dir: str
+    process_id: int
 
 
 class dftracer:  # noqa: N801 - the name that users of dftracer know
@@ -64,7 +70,7 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
             ConfigError: a setting is not accepted.
             LogDirectoryError: the directory cannot be written.
         """
-        given: dict[str, Any] = {}
+        given: _Given = {}
         if logfile:
             given["log_file"] = logfile
         if data_dir is not None:

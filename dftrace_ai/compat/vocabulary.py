@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from enum import Enum, IntEnum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.config.rows import FALSE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+T = TypeVar("T")
 
 __all__ = [
     "BLOCK_NAME",
@@ -278,6 +280,6 @@ class TagValue:
         return int(self._tag_type), self._value
 
 
-def without_tags(args: Mapping[str, Any]) -> dict[str, Any]:
+def without_tags(args: Mapping[str, T]) -> dict[str, T | int | float | str]:
     """Return arguments without `TagValue` around their values."""
     return {k: v._value if isinstance(v, TagValue) else v for k, v in dict(args).items()}

@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from dftrace_ai.config.rows import MESSAGE_LETTERS, Given, nearest
 from dftrace_ai.config.settings import SETTINGS
@@ -19,7 +19,11 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import in_short, quoted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
+    from datetime import date, time
+
+Toml: TypeAlias = "bool | int | float | str | date | time | list[Toml] | dict[str, Toml]"
+"""A value of TOML."""
 
 NAMES: Final = ("dftrace.toml", "pyproject.toml")
 
@@ -70,7 +74,7 @@ class Looked(NamedTuple):
     """What was found of it from a directory upwards: where it is, or why it is not believed."""
 
     path: Path | None = None
-    said: Mapping[str, object] | None = None
+    said: dict[str, Toml] | None = None
     disbelieved: str = ""
 
 
@@ -149,13 +153,13 @@ def _read(path: Path) -> Looked | None:
         return Looked(disbelieved=f"{quoted(str(path))} is not read: {whose}")
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{quoted(str(path))}: more than {MOST_BYTES:,} bytes")
-    said: object = _parsed(data, path)
+    said: Toml | None = _parsed(data, path)
     for name in () if path.name == NAMES[0] else ("tool", "dftrace"):
         said = said.get(name) if isinstance(said, dict) else None
     return Looked(path, said) if isinstance(said, dict) else None
 
 
-def _parsed(data: bytes, path: Path) -> dict[str, object]:
+def _parsed(data: bytes, path: Path) -> dict[str, Toml]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:

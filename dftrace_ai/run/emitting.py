@@ -15,6 +15,8 @@ import dftrace_ai._native as _native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dftrace_ai.trace_format.json_types import Json
+
 Moment = tuple[int, int, int, int]
 """When and where something was: nanoseconds since the epoch by the trace's clock, id and level of
 the span that was open, and the run that the span belongs to. What is told later lies there."""
@@ -169,7 +171,7 @@ def complete_between(
     name: str,
     start: int,
     end: int,
-    args: Mapping[str, Any] | None = None,
+    args: Mapping[str, int | str | None] | None = None,
     *,
     category: str,
     track: str,
@@ -194,7 +196,7 @@ def complete_within(
 
 def begin(
     name: str,
-    args: Mapping[str, Any] | None = None,
+    args: Mapping[str, Json] | None = None,
     *,
     category: str,
     track: str,

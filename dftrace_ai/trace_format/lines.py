@@ -15,6 +15,7 @@ from typing import (
     Any,
     Literal,
     TypeAlias,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -33,6 +34,9 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from dftrace_ai.trace_format.header_and_footer import FooterFacts, Generated, HeaderFacts, Ntp
+
+if TYPE_CHECKING:
+    from pydantic.config import JsonDict
 
 __all__ = [
     "ClockLine",
@@ -88,10 +92,11 @@ def _with_fraction(value: object) -> object:
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_with_fraction)]
 
 
-def _in_branches(schema: dict[str, Any]) -> None:
+def _in_branches(schema: JsonDict) -> None:
     """Say of each kind of number what pydantic says of both, in a keyword of its own."""
     least = schema.pop("ge")
-    for kind in schema["anyOf"]:
+    kinds = cast("list[JsonDict]", schema["anyOf"])
+    for kind in kinds:
         kind["minimum"] = least
 
 

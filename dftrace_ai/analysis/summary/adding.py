@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Label
     from dftrace_ai.analysis.reading.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.table import EventGroup, FileGroup
+    from dftrace_ai.analysis.summary.rows import EventGroup, FileGroup
 
 # Figures of a hundred million spans, and of a million names, fit.
 MOST_BYTES: Final = 1024 * 1024 * 1024

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.event_reading import ProcessEvents
-    from dftrace_ai.analysis.summary.rows import Figures, Row
-    from dftrace_ai.analysis.summary.table import EventGroup, FileGroup, Summary
+    from dftrace_ai.analysis.summary.rows import EventGroup, Figures, FileGroup, Row
+    from dftrace_ai.analysis.summary.table import Summary
     from dftrace_ai.analysis.where import Where
     from dftrace_ai.trace_format.json_types import Json
 

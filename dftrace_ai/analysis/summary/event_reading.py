@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.rows import Row
-    from dftrace_ai.analysis.summary.table import EventGroup, Summary
+    from dftrace_ai.analysis.summary.rows import EventGroup, Row
+    from dftrace_ai.analysis.summary.table import Summary
     from dftrace_ai.analysis.where import Where
 
 NONE: Final = -(2**63)

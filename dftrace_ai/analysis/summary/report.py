@@ -11,6 +11,8 @@ from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - 
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.indexing import figures_elsewhere
 from dftrace_ai.analysis.summary.rows import (
+    EventGroup,
+    FileGroup,
     LineRow,
     NotAnnotated,
     OtherRow,
@@ -19,9 +21,7 @@ from dftrace_ai.analysis.summary.rows import (
     TreeRow,
 )
 from dftrace_ai.analysis.summary.table import (
-    EventGroup,
     FileFacts,
-    FileGroup,
     Summary,
     groups_of,
     summarise_groups,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from dftrace_ai.trace_format.header_and_footer import KINDS, SAMPLE
 from dftrace_ai.trace_format.names_and_phases import LoopPart, loop_part
@@ -11,6 +12,12 @@ Figures = tuple[int, int, "int | None", int, int, float, float, float, "int | No
 """Count, total, self, least, greatest, p50, p95, p99, wall time; times in ns.
 
 Self and wall time are None where they are not known."""
+
+FileGroup = Literal["rank", "host", "process"]
+"""What files of one group have in common."""
+
+EventGroup = Literal["thread", "step", "epoch"]
+"""What events of one group have in common: the thread, or what their arguments say."""
 
 # A table of more names says nothing, and whoever makes a name for every step may make millions. Of
 # these a command shows fewer: `MOST_ROWS` of `dftrace_ai.cli.terminal`.

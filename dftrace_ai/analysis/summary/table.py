@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.clock_faults import clock_notes
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
@@ -17,6 +17,7 @@ from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
 from dftrace_ai.analysis.summary.rows import (
     MOST_NAME_LETTERS,
     MOST_SUMMARY_ROWS,
+    FileGroup,
     NotAnnotated,
     OtherRow,
     Row,
@@ -41,12 +42,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-
-FileGroup = Literal["rank", "host", "process"]
-"""What files of one group have in common."""
-
-EventGroup = Literal["thread", "step", "epoch"]
-"""What events of one group have in common: the thread, or what their arguments say."""
 
 NOT_SAID = "-"
 """The group of the files that do not say whose they are."""

@@ -149,19 +149,17 @@ class _Seam:
         self,
         operation: Operation,
         needed: _Needed,
-        keys: Any,
+        passed_on: Callable[[], Any],
         args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
     ) -> Any:
         """Pass a call on, and record it where that is wanted."""
-        redispatch = operation.overload.redispatch
         if not self._records():
-            return redispatch(keys, *args, **kwargs)
+            return passed_on()
         span, end_on_stream = self._begun(operation, needed, args)
         # Some have no work: the call itself waits.
         wait = Wait.begun() if operation.work_at is None else None
         try:
-            result = redispatch(keys, *args, **kwargs)
+            result = passed_on()
         except BaseException as error:
             if span is not None:
                 span.end(None, type(error))
@@ -360,7 +358,8 @@ def _collective(operation: Operation, needed: _Needed) -> Callable[..., Any]:
         seam = _switch.seam
         if seam is None:
             return redispatch(keys & below, *args, **kwargs)
-        return seam.call(operation, needed, keys & below, args, kwargs)
+        passed_on = partial(redispatch, keys & below, *args, **kwargs)
+        return seam.call(operation, needed, passed_on, args)
 
     return left_alone(collective)
 

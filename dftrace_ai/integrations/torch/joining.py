@@ -14,7 +14,7 @@ from dftrace_ai.run.known_late import expect_rank
 from dftrace_ai.run.ranks import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import CellType
 
     from dftrace_ai.integrations.options import AutoOptions
@@ -65,7 +65,7 @@ def _recorded(options: AutoOptions | None, original: Callable[..., Any]) -> Call
     def recorded(*args: Any, **kwargs: Any) -> Any:
         if options is not None and not options.gate.recording:
             return original(*args, **kwargs)
-        joining = asked(_joining, signature, args, kwargs) or _UNTOLD
+        joining = asked(lambda: _joining(signature.bind(*args, **kwargs))) or _UNTOLD
         node = beside(ai.comm.init_process_group, of_the_step=False, copy=get_ident())
         give_anew(node, {"backend": joining.backend, "world_size": joining.world_size})
         span = node._begin()
@@ -94,10 +94,8 @@ class _Joining(NamedTuple):
 _UNTOLD: Final = _Joining(None, None, None)
 
 
-def _joining(
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> _Joining:
-    given = signature.bind(*args, **kwargs).arguments
+def _joining(call: inspect.BoundArguments) -> _Joining:
+    given = call.arguments
     backend = given.get("backend")
     return _Joining(
         str(backend) if isinstance(backend, str) else None,

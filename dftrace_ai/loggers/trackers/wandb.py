@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from dftrace_ai.loggers.names import accepted_name
 from dftrace_ai.loggers.trackers.base import BaseLogint
@@ -15,9 +15,12 @@ from dftrace_ai.loggers.trackers.file_paths import kept_copy, kept_file, lent_fi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from wandb import Histogram, Image, Object3D, Video
+
     from dftrace_ai.loggers import records
     from dftrace_ai.loggers.trackers.base import RunFacts
-    from dftrace_ai.trace_format.json_types import JsonObject
+
+Value: TypeAlias = "float | str | Histogram | Image | Video | Object3D"
 
 # What the axes are called: no metric of a user's has such a name.
 AXES = {"epoch/": "step/epoch", "system/": "step/seconds"}
@@ -152,7 +155,7 @@ class WandbLogint(BaseLogint):
         self.experiment.summary["status"] = status
         self.experiment.finish({"finished": 0, "failed": 1}.get(status, 255))
 
-    def _log(self, values: JsonObject, step: int) -> None:
+    def _log(self, values: dict[str, Value], step: int) -> None:
         axes = {}
         for name in values:
             axis = next((AXES[start] for start in AXES if name.startswith(start)), ITERATIONS)
