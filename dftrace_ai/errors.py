@@ -55,11 +55,7 @@ def missing_package(package: str, what: str = "this", extra: str = "analysis") -
 
 @contextmanager
 def needs_numpy(what: str = "this") -> Iterator[None]:
-    """Tell in a line how to install NumPy, where the ``with`` block does not find it.
-
-    Raises:
-        DftraceError: it is not installed.
-    """
+    """Tell in a line, by a DftraceError, how to install NumPy where the block does not find it."""
     try:
         yield
     except ImportError as error:

@@ -50,11 +50,7 @@ def passes_of(stage: int, stages: int, microbatches: int) -> list[Pass]:
 
 
 class Pipeline:
-    """The passes of all stages of a job, in an order in which each is behind what it needs.
-
-    Attributes:
-        names: of its passes.
-    """
+    """The passes of all stages of a job, in an order in which each is behind what it needs."""
 
     def __init__(self, job: Job, links: NDArray[np.float64]) -> None:
         self._stages, self._size = job.pp, job.a_stage

@@ -150,11 +150,7 @@ class StepsChunk(NamedTuple):
     calls: CallRows
 
     def own_ns(self, names: int) -> Integers:
-        """Return its own work by step and name, ``(steps, names + 1)``, not annotated the last.
-
-        Args:
-            names: how many names the rank has, ``len(partial.names)``.
-        """
+        """Return its own work by step and name, ``(steps, names + 1)``, not annotated the last."""
         steps, spans = self.steps, self.spans
         own = np.zeros((len(steps.number), names + 1), np.int64)
         inside = spans.step != UNTOLD

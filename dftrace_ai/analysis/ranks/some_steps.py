@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def of_steps(job: RanksOfJob, steps: range) -> RanksOfJob:
-    """Return a job with some of its steps alone.
-
-    Args:
-        job: all of it.
-        steps: their numbers.
-    """
+    """Return a job with the steps of these numbers alone."""
     ranks = (replace(one, chunks=_SomeChunks(one.chunks, steps)) for one in job.ranks)
     return replace(job, ranks=tuple(ranks))
 

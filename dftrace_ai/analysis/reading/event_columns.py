@@ -368,13 +368,7 @@ def event_columns(traces: TraceSet, wanted: Sequence[Wanted] = ()) -> Iterator[E
 
 
 class EventPieces:
-    """The events of a trace in the order of its lines, some at a time; then how all are called.
-
-    Args:
-        trace: the file.
-        wanted: what is taken of arguments.
-        aside: where it goes.
-    """
+    """The events of a trace in the order of its lines, some at a time; then how all are called."""
 
     def __init__(self, trace: Trace, wanted: Sequence[Wanted], aside: SetAside) -> None:
         self.notes: list[str] = []

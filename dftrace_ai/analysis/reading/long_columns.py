@@ -138,11 +138,7 @@ class LongColumn(np.lib.mixins.NDArrayOperatorsMixin):
             into[:] = found.astype(self.dtype, copy=False)
 
     def each(self, which: Integers) -> Iterator[tuple[int, int, Integers]]:
-        """Yield by stretch where it begins, where it ends, and some rows of it.
-
-        Args:
-            which: a mask, or indices that rise.
-        """
+        """Yield by stretch its begin and end, and rows of it: by a mask, or rising indices."""
         cuts = self.cuts
         inner = None if which.dtype == bool else np.searchsorted(which, cuts)
         for number in range(len(cuts) - 1):

@@ -83,11 +83,7 @@ def remote_path(path: str | os.PathLike[str]) -> Path | None:
 
 
 def local_path(path: Path) -> Path:
-    """Return a path of this machine, also where ``file://`` stands before it.
-
-    Raises:
-        TraceError: it is the address of a store.
-    """
+    """Return a path of this machine, also behind ``file://``; a TraceError for that of a store."""
     found = remote_path(path)
     if isinstance(found, RemotePath):
         raise TraceError(f"{found}: only directories of this machine can be looked at here")

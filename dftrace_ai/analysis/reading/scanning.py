@@ -100,11 +100,7 @@ class TraceBlocks:
         self._base_ns = min(base_us, LATEST_BASE_US) * 1000
 
     def __iter__(self) -> Iterator[EventBlock]:
-        """Yield the blocks.
-
-        Raises:
-            TraceError: the file cannot be read any more, or its names need too much memory.
-        """
+        """Yield the blocks; a TraceError where it is gone, or its names need too much memory."""
         for block in self._told(self._blocks()):
             self.unreadable += block.unreadable
             yield block

@@ -69,11 +69,7 @@ CUT_OFF = TraceEnd(whole=False, bracket=False, footer=None)
 
 
 def read_end(file: TraceFile) -> TraceEnd:
-    """Read how a trace ends, and its footer, without reading what comes before.
-
-    Raises:
-        TraceError: the operating system refuses to read the file.
-    """
+    """Read how a trace ends, and its footer, and nothing before; a TraceError where that fails."""
     torn = file.copy and file.copy.tear
     if torn:
         return replace(CUT_OFF, damaged=torn.damaged)

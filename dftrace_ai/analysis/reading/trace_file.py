@@ -222,11 +222,7 @@ class KeptFile:
         return type(None), ()
 
     def reopened(self) -> io.FileIO:
-        """Return the file for one reader, at its beginning.
-
-        Raises:
-            TraceError: as of `open_regular`, where the name leads elsewhere by now.
-        """
+        """Return the file for one reader, at its beginning; it raises as `open_regular` does."""
         try:
             is_same = os.path.samestat(self._path.stat(), os.fstat(self._opened.fileno()))
         except OSError:

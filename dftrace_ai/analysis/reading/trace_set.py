@@ -333,11 +333,7 @@ def _need_numpy() -> None:
 
 
 def checked_columns(columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of columns.
-
-    Raises:
-        ValueError: there is no such column, or none is named.
-    """
+    """Return the names of columns; a ValueError where one is unknown, or none is named."""
     wanted = tuple(columns)
     unknown = [name for name in wanted if name not in COLUMNS]
     if unknown or not wanted:

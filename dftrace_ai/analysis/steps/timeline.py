@@ -207,14 +207,11 @@ class ThreadLine:
     def of(
         cls, spans: Spans, near_ns: int, layers: Iterable[Layer], *, absorbing: bool = False
     ) -> ThreadLine:
-        """Return that of spans, with what lies over them.
+        """Return that of spans of a thread, with layers over them, each over those before it.
 
-        Args:
-            spans: those of the thread.
-            near_ns: neighbours may overlap by so much.
-            layers: what lies over them, each over those before it.
-            absorbing: only evaluation, checkpoint, communication and transfer are asked for, in
-                which all that lies is theirs; what others have may be left out.
+        Neighbours may overlap by `near_ns`. Where it is `absorbing`, only evaluation, checkpoint,
+        communication and transfer are asked for, in which all that lies is theirs; what others have
+        may be left out.
         """
         counts = _has_time(spans)
         # Whatever lies between or inside of these changes nothing of theirs.

@@ -79,12 +79,7 @@ class IndexReport:
 
 
 def index_traces(paths: TracePaths, spread: Spread | None = None) -> list[IndexedProcess]:
-    """Make index files beside traces that have no index of use; the traces stay as they are.
-
-    Args:
-        paths: files and directories, as for `open_traces`.
-        spread: who reads them; by default this process.
-    """
+    """Make index files beside traces that have no index of use; the traces stay as they are."""
     found = open_traces(paths)
     made = [
         IndexedProcess(skipped.path, "left out", 1, reason=skipped.reason)

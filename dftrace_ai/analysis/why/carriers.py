@@ -188,12 +188,7 @@ def line_of_late_rank(
     """Return what a late rank does longer than the others, in one line; nothing where unknown.
 
     Where it alone does that, and half of its lateness or more is there, also what to try next.
-
-    Args:
-        number: of the rank.
-        late: all that are late.
-        late_ns: how much longer than the others it works in a step, on average.
-        functions: of each rank how long it was in which functions.
+    `late_ns` is how much longer than the others it works in a step, on average.
     """
     own = functions.get(number)
     others = [one for of, one in functions.items() if of not in late and one is not None]

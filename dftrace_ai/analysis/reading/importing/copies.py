@@ -99,11 +99,7 @@ class CopiedText:
         self.packed_bytes = 0
 
     def add(self, text: bytes) -> None:
-        """Add text.
-
-        Raises:
-            DftraceError: there is no room for it.
-        """
+        """Add text; a DftraceError where there is no room for it."""
         self._held += text
         if self.is_packed:
             self.packed_bytes += len(text)
