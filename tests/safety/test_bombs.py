@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from analysis.trace_lines import TraceLines, small_trace
 from docs.pages import DOCS, section, table
 
 from dftrace_ai import database
-from dftrace_ai.analysis import validating
+from dftrace_ai.analysis import validating, why
 from dftrace_ai.analysis.reading import decompression, index_file, reader
 from dftrace_ai.analysis.reading.importing import archives
 from dftrace_ai.analysis.summary import adding
@@ -253,3 +254,18 @@ def test_figures_that_need_too_much_memory_are_refused_in_a_line(
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("dftrace: the traces cannot be added up in 30 MiB of memory")
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_file_of_many_processes_takes_memory_for_one_at_a_time(tmp_path: Path) -> None:
+    line = '{"name":"x","cat":"c","pid":%d,"tid":%d,"ts":%d,"dur":5,"ph":"X","args":{}}\n'
+    path = tmp_path / "t.pfw"
+    path.write_text("[\n" + "".join(line % (n, n, n) for n in range(3_000)))
+    why([path])  # what is loaded on first use is none of it
+    tracemalloc.start()
+    try:
+        why([path])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A mark for each row and process is 9 MB.
+    assert peak < 5 * MIB

@@ -180,10 +180,11 @@ def read_processes(
             without_length = tuple(_without_length(trace, _count_without_length(columns)))
             found, file = [*_processes_in(columns, owner)], [columns]
             del columns
-            while found:
-                key, mask = found.pop(0)
+            for at, (key, pid) in enumerate(found, 1):
+                # Of a file with many, rows of one at a time are marked.
+                mask = None if pid is None else file[0].pid == pid
                 # The last one takes them: nobody else holds what it does not need any more.
-                taken = file[:] if found else file
+                taken = file[:] if at < len(found) else file
                 roles = RoleCodes(_source(taken[0]))
                 parts[key].append(_part(taken, number, owner, mask, times, roles, events=events))
         facts[number] = FileFacts(times, without_length, alone.notes)
@@ -328,10 +329,8 @@ def _part(
     )
 
 
-def _processes_in(
-    columns: EventColumns, owner: Owner
-) -> Iterable[tuple[Hashable, Integers | None]]:
-    """Yield what processes of a file are known by, each with its rows; None for all."""
+def _processes_in(columns: EventColumns, owner: Owner) -> Iterable[tuple[Hashable, int | None]]:
+    """Yield what processes of a file are known by, each with its pid; None for all of its rows."""
     profiled = _source(columns) == "kineto"
     if owner.header.run is not None or (owner.is_known and profiled):
         yield owner.number, None
@@ -339,7 +338,7 @@ def _processes_in(
         yield (str(columns.trace),), None
     else:
         for pid in np.unique(columns.pid).tolist():
-            yield (str(columns.trace), pid), columns.pid == pid
+            yield (str(columns.trace), pid), pid
 
 
 def _source(columns: EventColumns) -> Source:
