@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.merging.joined import Joined
     from dftrace_ai.analysis.merging.shown_times import ShownTimes
-    from dftrace_ai.analysis.ranks.job import Block
+    from dftrace_ai.analysis.ranks.calls import RanksInOrder
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.time_window import TimeWindow
@@ -40,9 +40,6 @@ FIRST_ID: Final = 1 << 40
 LAST: Final = "last to come"
 CATEGORY: Final = "collective"
 SENT: Final = "message"
-
-# Of more calls of a block that lack others it is not kept where they lie.
-MOST_LACKING: Final = 100_000
 
 _AT_ONCE: Final = 4096
 
@@ -126,60 +123,36 @@ def _base_ns(trace: Trace | None) -> int:
 def _ends_of(joined: Joined) -> Iterator[_Ends]:
     matching = Matching(joined.job.ranks)
     count = 0
-    earlier: dict[tuple[int, int], tuple[int, int, int]] = {}
-    for block in joined.job.blocks("steps", "calls"):
+    for block in joined.job.blocks("steps"):
         step_ns = block.time_ns.max(0)
         for matches in matching.take(block):
             if not len(matches.first):
                 continue
             meetings = Meetings.of(matches, matching.ranks, joined.clocks)
-            calls = _Calls(block, matches, earlier)
+            calls = _Calls.of(matches, matching.ranks)
             yield _joint(meetings, calls, step_ns, count)
             yield _sent(meetings, calls, count)
             count += len(matches.first)
             del matches, meetings, calls  # the next ones are made meanwhile
-        earlier = _lacking(block, matching)
-        del block
 
 
-def _lacking(block: Block, matching: Matching) -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Return where calls lie that others of the next block belong to, by rank and start."""
-    rank, row, start_ns = matching.lacking
-    if len(rank) > MOST_LACKING:
-        return {}
-    table = block.tables.calls
-    at = table.edges[rank] + row
-    columns = (table.rows.track[at], table.rows.start_ns[at], table.rows.end_ns[at])
-    places = zip(*(column.tolist() for column in columns), strict=True)
-    keys = zip(rank.tolist(), start_ns.tolist(), strict=True)
-    return dict(zip(keys, places, strict=True))
+class _Calls(NamedTuple):
+    """Of matched calls where they lie, by the ranks' own clocks."""
 
+    here: Integers  # whether an arrow can begin and end in it
+    track: Integers
+    start_ns: Integers
+    end_ns: Integers
 
-class _Calls:
-    """Of matched calls what their ranks say: where they lie, by the ranks' own clocks."""
-
-    def __init__(
-        self,
-        block: Block,
-        matches: Matches,
-        earlier: Mapping[tuple[int, int], tuple[int, int, int]],
-    ) -> None:
+    @classmethod
+    def of(cls, matches: Matches, ranks: RanksInOrder) -> _Calls:
         met = matches.calls
-        # What is left of a block before is in none of the chunks at hand.
-        self.here = met.row != UNTOLD
-        self.track, self.start_ns, self.end_ns = (np.zeros(len(met.row), np.int64) for _ in "123")
-        table = block.tables.calls
-        row = (table.edges[met.rank] + met.row)[self.here]
-        self.track[self.here] = table.rows.track[row]
-        self.start_ns[self.here] = table.rows.start_ns[row]
-        self.end_ns[self.here] = table.rows.end_ns[row]
-        for at in np.flatnonzero(~self.here).tolist() if earlier else ():
-            place = earlier.get((int(met.rank[at]), int(met.start_ns[at])))
-            if place is not None:
-                self.here[at] = True
-                self.track[at], self.start_ns[at], self.end_ns[at] = place
+        start_ns, end_ns = met.start_ns, met.end_ns
+        if ranks.shift_ns.any():
+            shift = ranks.shift_ns.take(met.rank)
+            start_ns, end_ns = start_ns - shift, end_ns - shift
         # An end that lies a nanosecond within it needs three of them.
-        self.here &= self.end_ns - self.start_ns > 2
+        return cls(end_ns - start_ns > 2, met.track, start_ns, end_ns)
 
 
 def _joint(meetings: Meetings, calls: _Calls, step_ns: Integers, count: int) -> _Ends:

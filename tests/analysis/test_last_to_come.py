@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, training
@@ -14,8 +15,13 @@ from safety.commands import invoke
 from dftrace_ai.analysis import last_to_come
 from dftrace_ai.analysis.merging import gathering
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
+from dftrace_ai.analysis.ranks import clock_offsets, matching
+from dftrace_ai.analysis.ranks import job as ranks_of_job
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import TimeWindow
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.ranks.packing import Tables
 
 MS = 1_000_000
 STEPS = 30
@@ -156,3 +162,44 @@ def test_a_message_that_is_there_in_the_next_block_of_steps_has_its_arrow(tmp_pa
     found = gathered(open_traces([tmp_path]).files, Asked())
     heads = [line for some in found.tracks.values() for line in some if b'"ph":"f"' in line]
     assert (len(heads), found.told) == (steps - 1, ())
+
+
+def test_of_many_calls_few_are_held_at_once_and_the_arrows_are_the_same(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the calls of a block some steps are read at a time, and of these a few ranks at once."""
+    held: list[int] = []
+    unpacked: list[int] = []
+    whole, some = ranks_of_job.Block.with_calls, ranks_of_job.tables_of
+
+    def with_calls(block: ranks_of_job.Block, first: int, end: int) -> ranks_of_job.Block:
+        found = whole(block, first, end)
+        held.append(len(found.tables.calls.rows.name))
+        return found
+
+    def tables_of(*given: Any) -> Tables:
+        found = some(*given)
+        unpacked.append(len(found.calls.rows.name))
+        return found
+
+    monkeypatch.setattr(ranks_of_job.Block, "with_calls", with_calls)
+    monkeypatch.setattr(ranks_of_job, "tables_of", tables_of)
+    # Messages that are left from piece to piece are among them: ten pieces of three steps.
+    calls = STEPS * (4 + 2)
+    monkeypatch.setattr(matching, "CALLS_AT_ONCE", calls // 10)
+    monkeypatch.setattr(clock_offsets, "_CALLS", calls // 10)
+    files = open_traces([job]).files
+    found = []
+    for pieces, readings, lot in ((10, 1, calls), (1, 10, calls // 4), (2, 10, 1)):
+        monkeypatch.setattr(matching, "PIECES_AT_ONCE", pieces)
+        monkeypatch.setattr(matching, "MOST_READINGS", readings)
+        monkeypatch.setattr(ranks_of_job, "CALLS_IN_LOT", lot)
+        held.clear()
+        unpacked.clear()
+        found.append(gathered(files, Asked(clocks="none")))
+        # The calls of all ranks in so many pieces, and of one rank in all steps.
+        assert max(held) == pieces * calls // 10
+        assert max(unpacked) == (calls if pieces == 10 else 2 * STEPS)
+    assert sum(map(len, found[0].tracks.values())) > STEPS
+    assert found[0].tracks == found[1].tracks == found[2].tracks
+    assert found[0].told == found[1].told == found[2].told == ()

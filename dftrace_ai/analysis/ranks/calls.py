@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.groups import GroupsOfJob
-from dftrace_ai.analysis.ranks.ordering import some_of
+from dftrace_ai.analysis.ranks.ordering import rows_from, some_of
 from dftrace_ai.analysis.ranks.partials import UNTOLD, CallRows
-from dftrace_ai.analysis.steps.spans import places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 # Columns that are taken over as they are.
-_SAME: Final = ("late_ns", "until", "seq", "nth", "bytes", "peer", "tag")
+_SAME: Final = ("late_ns", "until", "seq", "nth", "bytes", "track", "peer", "tag")
 
 
 class Calls(NamedTuple):
     """Calls of all ranks, those of ranks with one clock beside each other, of a rank by start."""
 
     rank: Integers  # index in the job
-    row: Integers  # in the chunk of its rank; `UNTOLD` for those of a block before
+    # in what was read of its rank, of a block that is matched at once; `UNTOLD` for one before
+    row: Integers
     step: Integers  # index in the steps of the block; `UNTOLD` for others
     number: Integers  # what the step is called; `UNTOLD` for none
     common: Integers  # whether all ranks have the step
@@ -40,6 +40,7 @@ class Calls(NamedTuple):
     seq: Integers
     nth: Integers
     bytes: Integers
+    track: Integers
     peer: Integers
     tag: Integers
     left: Integers  # whether it was matched before, and lacked others
@@ -124,19 +125,12 @@ class RanksInOrder:
     ) -> tuple[Integers, Integers, slice | Integers]:
         """Return where calls of ranks in order begin in their table, how many, and their rows."""
         table = block.tables.calls
-        low, high = table.edges[:-1], table.edges[1:]
-        if first or end < len(block.numbers):
-            ranks, reached = block.reached
-            if first:
-                low = places(reached, ranks + block.rows[:, first])
-            if end < len(block.numbers):
-                high = places(reached, ranks + block.rows[:, end])
+        low, high = block.calls_between(first, end)
         order = np.array(self.order)
         begins, counts = low[order], (high - low)[order]
         if counts.sum() == len(table.rows.step) and (np.diff(order) == 1).all():
             return begins, counts, slice(None)
-        rows = np.arange(counts.sum()) + np.repeat(begins - np.cumsum(counts) + counts, counts)
-        return begins, counts, rows
+        return begins, counts, rows_from(begins, counts)
 
 
 def _of_job(numbers: Integers, first: Integers, rank: Integers, told: Integers) -> Integers:

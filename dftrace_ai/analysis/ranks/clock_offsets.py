@@ -226,8 +226,8 @@ def clocks_of(job: RanksOfJob, order: RanksInOrder | None = None) -> Clocks:
     numbers = sorted(job.ranks[0].chunks) if len(order.clocks) > 1 else []
     chosen = np.linspace(0, len(numbers) - 1, min(len(numbers), _STRETCHES)).round().astype(int)
     for at in chosen.tolist():
-        if (block := job.block(numbers[at], "steps", "calls")) is not None:
-            calls = len(block.tables.calls.rows.name)
+        if (block := job.block(numbers[at], "steps")) is not None:
+            calls = block.call_count
             steps = _CALLS * len(block.numbers) // (len(chosen) * max(calls, 1))
             for matches in matched_in_pieces(block, order, max(steps, 1)):
                 samples.add(matches)

@@ -21,16 +21,19 @@ from dftrace_ai.analysis.ranks.packing import (
     THREADS,
     PackedChunks,
     Spill,
+    calls_in,
+    one_table,
     packed,
     tables_of,
 )
-from dftrace_ai.analysis.ranks.partials import UNTOLD, Place, RankPartial
+from dftrace_ai.analysis.ranks.partials import STEPS_OF_CHUNK, UNTOLD, Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
 from dftrace_ai.analysis.reading.unranked import unranked_told
 from dftrace_ai.analysis.steps import Job, Process, measure_blocked
 from dftrace_ai.analysis.steps.processes import STEP_ROLES
+from dftrace_ai.analysis.steps.spans import places
 from dftrace_ai.analysis.texts import few
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.ranks.packing import Kind, Tables
-    from dftrace_ai.analysis.ranks.partials import StepsChunk
+    from dftrace_ai.analysis.ranks.packing import Kind, Table, Tables
+    from dftrace_ai.analysis.ranks.partials import CallRows, StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.steps.job import JobPart
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 
 # Of so many bytes on it is worth it to keep what ranks say: they are read in seconds.
 LARGE_BYTES: Final = 32 * 1024 * 1024
+
+# About so many calls are unpacked at once where some of their steps alone are wanted.
+CALLS_IN_LOT: Final = 1 << 17
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,6 +96,54 @@ class Block:
         # What lies in no step follows the one before it.
         step = calls.rows.step + np.repeat(ranks, calls.counts)
         return ranks, np.maximum.accumulate(step)
+
+    @property
+    def call_count(self) -> int:
+        """How many calls there are in the chunks, whether they were asked for or not."""
+        return sum(calls_in(one.chunks, self._number) for one in self.ranks)
+
+    @property
+    def _number(self) -> int:
+        return int(self.numbers[0]) // STEPS_OF_CHUNK
+
+    def calls_between(self, first: int, end: int) -> tuple[Integers, Integers]:
+        """Return where in their table calls of ranks begin and end, from a step to before another.
+
+        What follows a step outside of any is its own.
+        """
+        edges = self.tables.calls.edges
+        low, high = edges[:-1], edges[1:]
+        if first or end < len(self.numbers):
+            ranks, reached = self.reached
+            if first:
+                low = places(reached, ranks + self.rows[:, first])
+            if end < len(self.numbers):
+                high = places(reached, ranks + self.rows[:, end])
+        return low, high
+
+    def with_calls(self, first: int, end: int) -> Block:
+        """Return it with calls, where it was read without: those from a step to before another.
+
+        Of many ranks they are unpacked of some at a time, and of the others none is held.
+        """
+        if len(self.tables.calls.rows.name) or not self.call_count:
+            return self
+        lots = max(1, -(-self.call_count // CALLS_IN_LOT)) if end - first < len(self.numbers) else 1
+        edges = np.linspace(0, len(self.ranks), min(lots, len(self.ranks)) + 1).astype(int).tolist()
+        parts = [self._some_calls(slice(*lot), first, end) for lot in pairwise(edges)]
+        return replace(self, tables=self.tables._replace(calls=one_table(parts)))
+
+    def _some_calls(self, lot: slice, first: int, end: int) -> Table[CallRows]:
+        """Return the calls of some ranks, from a step to before another."""
+        ranks = self.ranks[lot]
+        kinds: tuple[Kind, ...] = ("calls",)
+        table = tables_of([one.chunks for one in ranks], self._number, kinds).calls
+        steps = self.tables.steps
+        tables = self.tables._replace(
+            calls=table, steps=replace(steps, edges=steps.edges[lot.start : lot.stop + 1])
+        )
+        low, high = Block(self.numbers, ranks, self.rows[lot], tables).calls_between(first, end)
+        return table.between(low, high)
 
     @property
     def time_ns(self) -> Integers:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 CALLS_AT_ONCE: Final = 1 << 17
 """More are not matched at a time: what is made of them takes some 500 bytes each."""
 
+PIECES_AT_ONCE: Final = 2
+MOST_READINGS: Final = 4
+"""So many pieces are read at once, or more: to read some takes as long as to read all."""
+
 MOST_ODD: Final = 0.05
 """Where more than this of a group's meetings are odd, its ranks or numbers are not what is said."""
 
@@ -65,6 +69,7 @@ class MetCalls(NamedTuple):
     late_ns: Integers
     until: Integers
     bytes: Integers
+    track: Integers
     peer: Integers
 
 
@@ -171,8 +176,9 @@ def matched(block: Block, ranks: RanksInOrder, steps: int) -> Matches:
 def matched_in_pieces(block: Block, ranks: RanksInOrder, steps: int) -> Iterator[Matches]:
     """Yield the same, of some of these steps at a time: who looks at each need not hold all."""
     end = min(steps, len(block.numbers))
-    calls = len(block.tables.calls.rows.name) * end // max(len(block.numbers), 1)
+    calls = block.call_count * end // max(len(block.numbers), 1)
     pieces = min(max(1, -(-calls // CALLS_AT_ONCE)), max(end, 1))
+    block = block.with_calls(0, end)
     edges = np.linspace(0, end, pieces + 1).astype(int).tolist()
     for first, last in pairwise(edges):
         yield _found(ranks.calls_of(block, first, last), ranks).matches
@@ -196,15 +202,23 @@ class Matching:
         self._left: Calls | None = None
 
     def take(self, block: Block) -> Iterator[Matches]:
-        """Yield what belongs together of a block, and of what was left of the one before it."""
-        count = len(block.tables.calls.rows.name)
-        pieces = min(max(1, -(-count // CALLS_AT_ONCE)), len(block.numbers))
+        """Yield what belongs together of a block, and of what was left of the one before it.
+
+        Of a block that was read without its calls they are, of some steps at a time.
+        """
+        pieces = min(max(1, -(-block.call_count // CALLS_AT_ONCE)), len(block.numbers))
         edges = np.linspace(0, len(block.numbers), pieces + 1).astype(int).tolist()
+        # What is matched does not depend on how many pieces are read at once.
+        at_once = max(PIECES_AT_ONCE, -(-pieces // MOST_READINGS))
+        part = block
         if self._left is not None:
             none = np.full(len(self._left.row), UNTOLD)
             self._left = self._left._replace(row=none, step=none)
-        for first, end in pairwise(edges):
-            calls = self.ranks.calls_of(block, first, end)
+        for at, (first, end) in enumerate(pairwise(edges)):
+            if at % at_once == 0:
+                part = block  # the one before is let go of
+                part = block.with_calls(first, edges[min(at + at_once, pieces)])
+            calls = self.ranks.calls_of(part, first, end)
             if self._left is not None and len(self._left.rank):
                 calls = self._left.and_then(calls)
                 calls = calls.taken(sorted_by((self.ranks.place[calls.rank],))[0])
@@ -215,15 +229,6 @@ class Matching:
             coming = [found.matches]
             del calls, found  # they are as large as what is made of them
             yield coming.pop()  # and that is not held here while the next is made
-
-    @property
-    def lacking(self) -> tuple[Integers, Integers, Integers]:
-        """Of calls of the block that wait for others in the next one: rank, row there, start."""
-        left = self._left
-        if left is None:
-            return (np.zeros(0, np.int64),) * 3
-        here = left.row != UNTOLD
-        return left.rank[here], left.row[here], left.start_ns[here]
 
     def rest(self) -> Unmatched:
         """Return what is left when all blocks have been taken."""

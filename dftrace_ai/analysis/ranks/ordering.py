@@ -70,6 +70,13 @@ def some_of(column: Integers, rows: slice | Integers) -> Integers:
     return column.take(rows)
 
 
+def rows_from(begins: Integers, counts: Integers) -> Integers:
+    """Return rows that follow each other, so many from each beginning on."""
+    shift = begins - np.cumsum(counts) + counts
+    rows: Integers = np.arange(counts.sum()) + np.repeat(shift, counts)
+    return rows
+
+
 def place_in_set(order: Integers, first: Integers) -> Integers:
     """Return of each row how many of its set stand before it, for what `sorted_by` returns."""
     place = np.empty(len(order), np.int64)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol,
 import numpy as np
 
 from dftrace_ai._reader import pack_rows, unpack_rows
+from dftrace_ai.analysis.ranks.ordering import rows_from, some_of
 from dftrace_ai.analysis.ranks.partials import (
     STEPS_OF_CHUNK,
     UNTIL,
@@ -74,6 +75,14 @@ class Table(Generic[Rows]):
         part = slice(int(self.edges[rank]), int(self.edges[rank + 1]))
         return type(self.rows)(*(column[part] for column in self.rows))
 
+    def between(self, low: Integers, high: Integers) -> Table[Rows]:
+        """Return of each rank some rows that follow each other."""
+        counts = high - low
+        if counts.sum() == self.edges[-1]:
+            return self
+        rows = rows_from(low, counts)
+        return Table(type(self.rows)(*(some_of(one, rows) for one in self.rows)), _edges(counts))
+
     @property
     def counts(self) -> Integers:
         """How many each rank has."""
@@ -106,6 +115,29 @@ def tables_of(
     return Tables(
         *(_together(rows, wanted=kind in kinds) for kind, rows in zip(KINDS, tables, strict=True))
     )
+
+
+def calls_in(chunks: Mapping[int, StepsChunk], number: int) -> int:
+    """Return how many calls are in the chunk of a number."""
+    if isinstance(chunks, PackedChunks):
+        return int(chunks.told_of(number)[_ROWS][CALLS])
+    return len(chunks[number].calls.name)
+
+
+def one_table(parts: Sequence[Table[Rows]]) -> Table[Rows]:
+    """Return the table of ranks of which there are several."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = type(parts[0].rows)(*map(_one_column, zip(*(part.rows for part in parts), strict=True)))
+    return Table(rows, _edges(np.concatenate([part.counts for part in parts])))
+
+
+def _one_column(parts: Sequence[Integers]) -> Integers:
+    """Return columns as one, of which the numbers may be one all over."""
+    there = [one for one in parts if len(one)]
+    if there and all(one.strides == (0,) and one[0] == there[0][0] for one in there):
+        return np.broadcast_to(there[0][0], sum(map(len, there)))
+    return np.concatenate(parts)
 
 
 def _together(parts: Sequence[Rows], *, wanted: bool) -> Table[Rows]:
