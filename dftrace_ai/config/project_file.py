@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from dftrace_ai.config import values
 from dftrace_ai.config.rows import MESSAGE_LETTERS, Given, nearest
 from dftrace_ai.config.settings import SETTINGS
 from dftrace_ai.errors import ConfigError
@@ -188,13 +189,20 @@ def _place(value: object, path: Path) -> str:
     """Return where traces go, below the folder of the file; links are followed first."""
     root = path.parent.resolve()
     text = value if isinstance(value, str) else ""
-    place = (root / text).resolve() if "\0" not in text else None
-    if place is None or not text or text.startswith("~") or not place.is_relative_to(root):
+    place = os.path.join(root, text)
+    try:
+        # As the setting reads it: of "." the stem is the folder's name, and traces lie beside it.
+        prefix = values.prefix(place)
+        below = isinstance(prefix, Path) and prefix.parent.resolve().is_relative_to(root)
+    except (ValueError, OSError, RuntimeError):  # it has no stem; links that lead in a circle
+        below = False
+    if not text or text.startswith("~") or not below:
         raise ConfigError(
             f"{quoted(str(path))}: log_file {in_short(value, MESSAGE_LETTERS)} is not accepted; "
-            f"accepted: a path below {quoted(str(root))}"
+            f"accepted: a path below {quoted(str(root))} whose last part is a file stem, such as "
+            "'out/trace'"
         )
-    return os.path.join(root, text)
+    return place
 
 
 def _options(file: str, command: str, table: object) -> dict[str, Option]:

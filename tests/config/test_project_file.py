@@ -136,6 +136,12 @@ REFUSED = {
     "log_file = '/etc/cron.d/x'": "log_file '/etc/cron.d/x' is not accepted; accepted: a path below",
     "log_file = '../x'": "log_file '../x' is not accepted",
     "log_file = 'link/x'": "log_file 'link/x' is not accepted",
+    "log_file = '.'": "whose last part is a file stem, such as 'out/trace'",
+    "log_file = './.'": "log_file './.' is not accepted; accepted: a path below",
+    "log_file = '..pfw'": "log_file '..pfw' is not accepted",
+    "log_file = '../project'": "log_file '../project' is not accepted",
+    "log_file = 'a/..'": "log_file 'a/..' is not accepted; accepted: a path below",
+    "log_file = 'circle/x'": "log_file 'circle/x' is not accepted",
     "log_file = '~/x'": "log_file '~/x' is not accepted",
     'log_file = "a\\u0000b"': "is not accepted",
     "log_file = 7": "log_file 7 is not accepted",
@@ -157,6 +163,7 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED, ids=range(len(REFUSED)))
 def test_what_it_may_not_say_is_told_with_its_name(project: Path, text: str) -> None:
     (project / "link").symlink_to("/etc")
+    (project / "circle").symlink_to("circle")
     file = project / "dftrace.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
