@@ -75,7 +75,7 @@ def command(
     screen = console()
     before = set(_traces_in(out))
     # Without them nobody can know what other programs do meanwhile.
-    is_told = COUNTERS in settings_given(None, os.environ)
+    is_told = COUNTERS in settings_given(None, os.environ, {})[0]
     counters: Any = {} if is_told else {COUNTERS: COUNTERS_S}
     with dftrace_ai.tracing(log_file=out / "digits", **counters):
         result = _train(epochs, workers, seed, out)

@@ -254,7 +254,7 @@ def _sources() -> dict[str, Fact]:
 
     try:
         found = project_file()
-        given = settings_given(None, os.environ)
+        given, _ = settings_given(None, os.environ, {})
     except ConfigError as error:
         return {"error": str(error)}
     told: dict[str, Fact] = {

@@ -278,7 +278,6 @@ def _variables(
     """Return the variables that give the program its settings; None where it shall not record."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
-    from dftrace_ai.config.project_file import project_file
     from dftrace_ai.config.settings import SETTINGS
     from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import absolute, check_directory
@@ -286,21 +285,14 @@ def _variables(
     from dftrace_ai.run.run import OF_JOB
 
     # Looked for once, from where this is called: the program gets what was found.
-    project = project_file()
-    sources = settings_given(file, environ)
-    told = {*given, *sources}
+    sources, project = settings_given(file, environ, _values(given))
+    told = set(sources)
     if sys.version_info < FIRST_WITH_STACKS:
         told.add("lines_hz")
     given = {**{name: each for name, each in SAMPLING.items() if name not in told}, **given}
-    values: dict[str, str | None] = {}
-    for name, text in given.items():
-        may_be_none = name in SETTINGS and SETTINGS[name].optional
-        values[name] = None if may_be_none and text.strip().lower() == "none" else text
-    config = load_config(file, environ, **values)
+    config = load_config(file, environ, **_values(given))
     of_project = [
-        name
-        for name, one in (project.settings if project else {}).items()
-        if sources[name] == one and name not in given
+        name for name, one in (project.settings if project else {}).items() if sources[name] == one
     ]
     if project and of_project and not quiet:
         complain(f"run: by {project.path}: {', '.join(of_project)}")
@@ -349,6 +341,18 @@ def _variables(
     if named:
         variables["DFTRACE_CONFIG"] = str(absolute(Path(named)))
     return variables
+
+
+def _values(given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return settings of the command line, in which ``none`` is none where that is accepted."""
+    from dftrace_ai.config.settings import SETTINGS
+
+    return {
+        name: None
+        if name in SETTINGS and SETTINGS[name].optional and text.strip().lower() == "none"
+        else text
+        for name, text in given.items()
+    }
 
 
 def _speaker_of_the_end(folder: Path, launch: str, goes: Sequence[Path], *, quiet: bool) -> int:

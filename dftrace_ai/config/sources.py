@@ -14,6 +14,7 @@ from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened, tell
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from dftrace_ai.config.project_file import ProjectFile
     from dftrace_ai.config.yaml_file import YamlFile
 
 # Names under the prefix that are not settings: the YAML file, the run a child joins, and that
@@ -57,30 +58,40 @@ def load_config(
 
         config = load_config("trace.yaml", compression="none")
     """
-    given = settings_given(path, os.environ if environ is None else environ)
     for name in overrides:
         if name not in SETTINGS:
             raise ConfigError(f"unknown setting {name!r}{nearest(name, SETTINGS)}")
-    given |= {name: Given(value, name) for name, value in overrides.items()}
+    given, _ = settings_given(path, os.environ if environ is None else environ, overrides)
     return Config._from(given)
 
 
 def settings_given(
-    path: str | os.PathLike[str] | None, environ: Mapping[str, str]
-) -> dict[str, Given]:
-    """Return what files and variables say; the file is that of `DFTRACE_CONFIG` by default."""
+    path: str | os.PathLike[str] | None,
+    environ: Mapping[str, str],
+    arguments: Mapping[str, object],
+) -> tuple[dict[str, Given], ProjectFile | None]:
+    """Return what files, variables and arguments say, and the project's file, if that was read.
+
+    The file is that of `DFTRACE_CONFIG` by default. The project's is not read where recording is
+    switched off without it: a fault of it is none of theirs who record nothing.
+    """
     file = path if path is not None else environ.get("DFTRACE_CONFIG") or None
-    given = {} if any(environ.get(name) for name in OF_CHILDREN) else _settings_of_project()
-    if file is not None:
-        given |= _settings_of_file(file)
-    return given | _settings_of_environment(environ)
-
-
-def _settings_of_project() -> dict[str, Given]:
+    given = _settings_of_file(file) if file is not None else {}
+    given |= _settings_of_environment(environ)
+    given |= {name: Given(value, name) for name, value in arguments.items()}
+    if any(environ.get(name) for name in OF_CHILDREN) or _is_off(given):
+        return given, None
     from dftrace_ai.config.project_file import project_file
 
-    found = project_file()
-    return {} if found is None else found.settings
+    project = project_file()
+    return (project.settings if project else {}) | given, project
+
+
+def _is_off(given: Mapping[str, Given]) -> bool:
+    try:
+        return "enabled" in given and not SETTINGS["enabled"].taken(given["enabled"].value)
+    except (ValueError, TypeError, OverflowError):
+        return False  # which is told with the other faults
 
 
 def _settings_of_environment(environ: Mapping[str, str]) -> dict[str, Given]:

@@ -179,6 +179,31 @@ def test_what_it_may_not_say_is_told_with_its_name(project: Path, text: str) -> 
         load_config(environ={})
 
 
+def test_a_fault_of_it_is_none_of_theirs_who_record_nothing(project: Path) -> None:
+    (project / "dftrace.toml").write_text("lines_hertz = 20\n")
+    (project / "off.yaml").write_text("enabled: no\n")
+    assert not load_config(environ={"DFTRACE_ENABLE": "0"}).enabled
+    assert not load_config(environ={"DFTRACER_ENABLE": "0"}).enabled
+    assert not load_config(project / "off.yaml", environ={}).enabled
+    assert not load_config(environ={"DFTRACE_ENABLE": "1"}, enabled=False).enabled
+    with pytest.raises(ConfigError, match="unknown key 'lines_hertz'"):
+        load_config(environ={"DFTRACE_ENABLE": "0"}, enabled=True)
+    with pytest.raises(ConfigError, match="unknown key 'lines_hertz'"):
+        load_config(environ={"DFTRACE_ENABLE": "perhaps"})
+    told = run("--set", "enabled=false", "-c", "print('went on')")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "went on\n", "")
+
+
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dftrace_ai.cli", "run", *words],
+        env={**clean_environment(), **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 def test_the_schema_is_of_what_is_accepted(project: Path) -> None:
     tomllib = pytest.importorskip("tomllib")
     assert SCHEMA["properties"].keys() == OF_PROJECT | OPTIONS.keys()
@@ -235,13 +260,7 @@ def test_a_run_takes_it_from_where_it_is_called_and_says_so(project: Path) -> No
     """The program, which goes to another directory, has the same settings."""
     (project / "dftrace.toml").write_text("log_file = 'out/t'\ncompression = 'none'\nids = false\n")
     (project / "a" / "b" / "train.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "dftrace_ai.cli", "run", "train.py"],
-        env={**clean_environment(), "DFTRACE_IDS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run("train.py", DFTRACE_IDS="1")
     assert done.returncode == 0, done.stderr
     (trace,) = (project / "out").glob("*.pfw")
     assert '"level":1' in trace.read_text()
