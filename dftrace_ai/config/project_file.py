@@ -6,6 +6,7 @@ its folder, loads code, opens files to others or tells who a process is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -121,14 +122,16 @@ def look(start: Path | None = None) -> Looked:
 
 def _believed_places(start: Path) -> Iterator[Path]:
     """Yield directories from the inside out in which nobody else can have put a file."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+    home = None
+    with contextlib.suppress(OSError, ValueError):
+        home = os.stat(os.path.expanduser("~"))  # noqa: PTH111, PTH116 - Path.home may raise
     device = os.stat(start).st_dev  # noqa: PTH116 - as below
     for place in (start, *start.parents):
         facts = os.stat(place)  # noqa: PTH116 - a Path's is slower
         if facts.st_dev != device or not _is_ours(facts):
             return
         yield place
-        if os.path.lexists(place / ".git") or str(place) == home:
+        if os.path.lexists(place / ".git") or (home and os.path.samestat(facts, home)):
             return
 
 

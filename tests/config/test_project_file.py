@@ -82,6 +82,10 @@ def test_the_home_directory_is_the_last_that_is_looked_into(
     monkeypatch.chdir(home / "work")
     (tmp_path / "dftrace.toml").write_text("auto_depth = 9\n")
     assert depth() == 1
+    # On clusters it is often a link.
+    (tmp_path / "me").symlink_to("home")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert depth() == 1
     (home / "dftrace.toml").write_text("auto_depth = 2\n")
     assert depth() == 2
 
