@@ -42,6 +42,10 @@ def test_a_row_says_where_a_rank_is_and_how_its_time_goes() -> None:
         "3 train > epoch > fetch > compute.forward 12.3 ms "
         "60% compute 20% comm 10% dataloader 412 100 7 1003"
     )
+    # The last seconds of a dead one are not those before now.
+    row = drawn(snapshot_of(training(3, step=412, epoch=7, state="dead")), 140)[-1]
+    assert "412" in row
+    assert "%" not in row
 
 
 def test_time_in_no_category_is_told_as_such() -> None:

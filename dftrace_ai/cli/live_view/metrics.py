@@ -97,11 +97,12 @@ class Metrics:
         )
         for labels, rank in found:
             up.add_metric((*labels, rank.host, str(rank.pid)), rank.state == "alive")
+            lives = rank.state == "alive"
             for metric, value in (
                 (step, rank.step),
                 (epoch, rank.epoch),
-                (step_s, self._step_seconds(rank)),
-                (events, rank.events_per_s),
+                (step_s, self._step_seconds(rank) if lives else None),
+                (events, rank.events_per_s if lives else None),
                 (memory, self._memory(rank, seen)),
                 (spool, rank.spool_bytes),
                 (dropped, rank.dropped),
@@ -109,7 +110,7 @@ class Metrics:
             ):
                 if value is not None:
                     metric.add_metric(labels, value)
-            if rank.main is None:
+            if rank.main is None or not lives:
                 continue
             for category, ratio in _ratios(rank):
                 share.add_metric((*labels, category), ratio)

@@ -197,7 +197,7 @@ def _remark(row: Row, *, detailed: bool) -> Text:
 def _shares(process: RankStatus, detail: _Detail) -> Text:
     """The largest shares of the main thread's time, in words, and as a bar where there is room."""
     main = process.main
-    if main is None or main.covered_s <= 0.0:
+    if main is None or main.covered_s <= 0.0 or process.state == "dead":
         return Text("")
     spent = [*main.self_s.items(), (None, main.unannotated_s)]
     shares = [(cat, seconds / main.covered_s) for cat, seconds in spent]
