@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,28 @@ def test_what_cannot_be_done_is_said(checkout: Path, tmp_path: Path) -> None:
         assert "::error title=dftrace::" in made.said
         assert said in made.said
         assert git(checkout, "worktree", "list").count("\n") == 0
+
+
+def test_a_killed_job_and_a_wrong_condition_of_the_file(checkout: Path, tmp_path: Path) -> None:
+    """Git knows the tree of a job that was killed, which is gone with the runner's folder."""
+    tree = tmp_path / "dftrace-base"
+    git(checkout, "worktree", "add", "-q", "--detach", "--lock", str(tree), "HEAD")
+    shutil.rmtree(tree)
+    project = checkout / "model dir" / "dftrace.toml"
+    project.write_text('[diff]\nfail-if = ["compute.backwards > +2ms"]\n')
+    made = runner(checkout, tmp_path)
+    try:
+        assert made.run() == 2, made.said
+    finally:
+        project.unlink()
+    assert "::error title=dftrace::not everything could be judged" in made.said
+    told = made.summary.read_text()
+    assert told.startswith("### NOT JUDGED")
+    assert "compute.backwards" in told
+    outputs = made.outputs["compare"]
+    assert outputs["verdict"] == "NOT JUDGED"
+    assert Path(outputs["markdown"]).read_text() == told
+    assert git(checkout, "worktree", "list").count("\n") == 0
 
 
 def test_the_page_has_the_inputs_and_outputs() -> None:
