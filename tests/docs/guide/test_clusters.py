@@ -19,6 +19,7 @@ from docs.pages import DOCS
 PAGE = DOCS / "guide" / "clusters.md"
 SCRIPT = DOCS / "cluster" / "train.sbatch"
 MANIFEST = DOCS / "cluster" / "training.yaml"
+JUDGING = DOCS / "cluster" / "judging.yaml"
 
 # Times are given, so that nothing hangs on how busy the machine is.
 TRAIN = """
@@ -132,7 +133,9 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def test_what_the_manifest_names_is_in_it() -> None:
-    service, training, judging = manifests()
+    # kubectl begins all of a file at once: what comes afterwards is in another.
+    service, training = manifests()
+    judging = yaml.safe_load(JUDGING.read_text(encoding="utf-8"))
     pod = training["spec"]["template"]["spec"]
     name = training["metadata"]["name"]
     assert service["spec"]["selector"] == {"job-name": name}
@@ -143,6 +146,11 @@ def test_what_the_manifest_names_is_in_it() -> None:
         volumes = {volume["name"] for volume in spec["volumes"]}
         for container in spec["containers"]:
             assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    (asked,) = re.findall(
+        r"^\$ kubectl exec (\S+) ", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    # A pod of an indexed Job has characters behind its number that nobody knows before.
+    assert asked == f"job/{name}"
 
 
 def test_the_page_shows_the_files() -> None:
@@ -151,4 +159,5 @@ def test_the_page_shows_the_files() -> None:
     assert {name: block for name, block in shown} == {
         "cluster/train.sbatch": SCRIPT.read_text(encoding="utf-8"),
         "cluster/training.yaml": MANIFEST.read_text(encoding="utf-8"),
+        "cluster/judging.yaml": JUDGING.read_text(encoding="utf-8"),
     }
