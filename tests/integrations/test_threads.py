@@ -15,6 +15,7 @@ from perfetto.trace_file import Event
 from torch import nn
 from torch.utils.data import DataLoader
 
+from dftrace_ai.analysis.why import why
 from dftrace_ai.integrations.auto import Auto
 
 DATA = torch.arange(32.0).reshape(16, 2)
@@ -83,6 +84,43 @@ def lies_in(work: list[Event], steps: list[Event]) -> bool:
     around = [[s for s in steps if s.ts_ns <= e.ts_ns and e.end_ns <= s.end_ns] for e in work]
     told = [(e.args["step"], e.args["microbatch"]) for e in work]
     return [[(s.args["step"], 0) for s in found] for found in around] == [[one] for one in told]
+
+
+def test_the_steps_of_one_of_two_trainings_at_once_are_judged(traced: Traced, auto: Auto) -> None:
+    def training() -> Iterator[None]:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.0001)
+        while True:
+            loss = model(DATA).square().mean()
+            yield
+            loss.backward()
+            yield
+            optimizer.step()
+            yield
+
+    def begin(turns: list[int]) -> None:
+        """Two trainings in threads of their own that take turns."""
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+            works = [(one, training()), (other, training())]
+            for which in turns:
+                thread, work = works[which]
+                thread.submit(next, work).result()
+
+    for again in (False, True):
+        with traced(perfetto=False) as run:
+            auto()
+            begin([0] * 3 + [0, 1] * 72)
+            if again:
+                begin([0, 1] * 36)
+            auto.remove()
+        verdict = why([run.folder])
+        # Nobody else trains while one begins a step: not one is given to another thread.
+        assert verdict.steps.count == 25
+        assert "between-steps" not in {finding.kind for finding in verdict.findings}
+        (told,) = [
+            note for note in verdict.notes if "as well: the steps judged are those of" in note
+        ]
+        assert told.startswith(f"{3 if again else 1} other thread")
 
 
 def test_a_span_has_the_numbers_of_its_thread_whichever_was_told_last(

@@ -28,10 +28,12 @@ from dftrace_ai.analysis.steps.calls import OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
 from dftrace_ai.analysis.steps.samples import joined_samples, samples_of
 from dftrace_ai.analysis.steps.spans import (
+    FAR,
     ROWS_AT_ONCE,
     OrderedSpans,
     RoleCodes,
     brief,
+    rows_of,
     span_columns,
 )
 from dftrace_ai.wording import counted
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 # Neighbours that touch may overlap by so much once their times are rounded.
 NEAR_NS: Final = 2
 NEAR_WHOLE_US_NS: Final = 1500
+
+# A track is one thread's, which is the first to begin something in so many of its steps.
+ONE_THREAD: Final = 0.8
 
 NO_PAUSES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 # The category of what tensor inspection says of a tensor that is not finite any more.
@@ -427,6 +432,7 @@ def _with_marks_at_home(spans: Spans) -> Spans:
     """Put steps and evaluations that have tracks of their own on the thread that trains.
 
     What is known to be a step only when it is over cannot enclose spans on a thread's own track.
+    Where several threads train each has its own.
     """
     counts = _by_thread_and_role(spans)
     work = {tid for tid, role in counts if role not in _NO_WORK}
@@ -438,13 +444,36 @@ def _with_marks_at_home(spans: Spans) -> Spans:
     rows = rows[np.isin(spans.tid[rows], [lane for lane, _ in alone])]
     at_home = spans.tid.copy() if spans.tid.strides != (0,) else spans.tid.astype(np.int64)
     at_home[rows] = tid
+    trains = [thread for thread, role in counts if role == CODE["optimizer"]]
+    if len(trains) > 1 and sum(role == CODE["step"] for _, role in alone) > 1:
+        for lane in {lane for lane, _ in alone}:
+            here = rows[spans.tid[rows] == lane]
+            at_home[here] = _begun_by(spans, spans.start_ns[here], trains)
     return replace(spans, tid=brief(at_home))
+
+
+def _begun_by(spans: Spans, marks_ns: Integers, threads: Sequence[int]) -> Integers:
+    """Return whose each of the steps on a track is: of who first begins something in nearly all."""
+    next_ns = np.full((len(threads), len(marks_ns)), FAR)
+    for at, tid in enumerate(threads):
+        starts = spans.start_ns[rows_of((spans.tid == tid) & ~spans.has(*_MARK_ROLES))]
+        after = np.searchsorted(starts, marks_ns)
+        some = after < len(starts)
+        next_ns[at, some] = starts[after[some]]
+    first = next_ns.argmin(axis=0)
+    most = int(np.bincount(first).argmax())
+    # Another may be quicker now and then; a thread that has ended leaves its track to the next one.
+    if np.mean(first == most) >= ONE_THREAD:
+        first[:] = most
+    chosen: Integers = np.array(threads)[first]
+    return chosen
 
 
 _Counts: TypeAlias = "dict[tuple[int, int], int]"
 """How many spans there are by thread and code of the role."""
 
-_MARKS: Final = (CODE["step"], CODE["evaluation"])
+_MARK_ROLES: Final[tuple[Role, ...]] = ("step", "evaluation")
+_MARKS: Final = tuple(CODE[role] for role in _MARK_ROLES)
 _NO_WORK: Final = (*_MARKS, CODE["transparent"], CODE["garbage"])
 
 

@@ -293,7 +293,12 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         is_whole=not evidence.is_short and not evidence.gpu_told,
         findings=tuple(findings),
         slowest=_slowest(evidence),
-        notes=(*((told,) if waits else ()), *machine_notes(evidence), *unread),
+        notes=(
+            *((told,) if waits else ()),
+            *_threads_told(evidence),
+            *machine_notes(evidence),
+            *unread,
+        ),
         disk_waiting=waiting_processors(evidence),
         start_notes=() if evidence.is_short else tuple(start_notes(evidence)),
         misses_loader=not evidence.signals.loader,
@@ -301,6 +306,19 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         lines=lines,
         functions=functions,
     )
+
+
+def _threads_told(evidence: Evidence) -> Iterable[str]:
+    """Yield that other threads train as well, whose steps are not judged."""
+    spans, tid = evidence.rank.process.spans, evidence.steps.tid
+    train, step = (np.unique(spans.tid[spans.has(role)]) for role in ("optimizer", "step"))
+    others = np.setdiff1d(np.intersect1d(train, step), [tid]).tolist()
+    if others:
+        said = (
+            f"{counted(len(others), 'other thread')} ({', '.join(map(str, others[:SHOWN_STEPS]))})"
+        )
+        verb = "trains" if len(others) == 1 else "train"
+        yield f"{said} of the process {verb} as well: the steps judged are those of thread {tid}"
 
 
 def _own_times(evidence: Evidence) -> OwnTimes:
