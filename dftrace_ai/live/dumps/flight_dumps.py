@@ -218,6 +218,8 @@ def _read(path: Path) -> tuple[Dump, bool]:
     dump = Dump(int(named[1]), str(path), version, facts.st_mtime_ns)
     dump.ranks = _ranks_of_groups(said.get("pg_config"))
     _add_calls(dump, entries)
+    if dump.damaged and not dump.calls:  # it would be judged as of a rank that has called nothing
+        raise NotPlainError("none of its entries could be read")
     if max((call.created_ns for call in dump.calls), default=0) > dump.written_ns + 1_000_000_000:
         dump.written_ns = 0  # it was copied without its time
     return dump, is_pickle

@@ -100,6 +100,21 @@ def test_what_is_hostile_is_refused_by_its_name(tmp_path: Path) -> None:
     assert len(refused) >= len(HOSTILE) - 1
 
 
+def test_of_a_dump_whose_entries_are_all_damaged_there_is_no_verdict(tmp_path: Path) -> None:
+    entry = ENTRY | {"input_sizes": [], "output_sizes": []}
+    damaged = [entry | {"collective_seq_id": 2**70}, entry | {"process_group": "x"}, {}, 7]
+    dump = tmp_path / "fr_0"
+    dump.write_bytes(pickle.dumps({"version": "2.10", "entries": damaged}, protocol=2))
+    done = stuck(tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert f"not read: {dump}: none of its entries could be read" in done.err
+    # Of one that is read in part there is one, which says so; so there is of one without calls.
+    dump.write_bytes(pickle.dumps({"version": "2.10", "entries": [*damaged, entry]}, protocol=2))
+    assert "of the dumps' entries 4 could not be read" in stuck(tmp_path).out
+    dump.write_bytes(pickle.dumps({"version": "2.10", "entries": []}, protocol=2))
+    assert stuck(tmp_path).status == 0
+
+
 def test_what_is_shared_and_large_is_read_once(tmp_path: Path) -> None:
     # Walked through for each that refers to it, it would be 10^11 values.
     many: list[Any] = [[1] * 60] * 10_000
@@ -169,6 +184,7 @@ def test_a_pickle_has_lines_that_json_lacks_and_the_newer_of_two_counts(tmp_path
 def test_a_million_entries_are_read_within_bounds(tmp_path: Path) -> None:
     value = pickle.dumps({"version": "2.10", "entries": [0] * 1_000_000}, protocol=2)
     (tmp_path / "fr_0").write_bytes(value)
-    assert read_dumps([tmp_path]).by_rank[0].damaged == 1_000_000
+    (skipped,) = read_dumps([tmp_path]).skipped
+    assert skipped == f"{tmp_path}/fr_0: none of its entries could be read"
     with pytest.raises(plain_pickle.NotPlainError, match="more than 100,000 values"):
         plain_pickle.plain_pickle(value, most_values=100_000)
