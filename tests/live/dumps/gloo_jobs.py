@@ -34,6 +34,7 @@ class Case:
         self.x = torch.ones(4)
         for group in (None, self.first, self.second):
             dist.all_reduce(self.x, group=group)
+        self.settle()
 
     def come(self, to: str, ranks: int = RANKS) -> None:
         """Tell that this rank is there, and wait until so many are."""
@@ -49,11 +50,14 @@ class Case:
         text = _bytes(recorder._dump_fr_trace_json(True, False))
         (self.folder / f"fr_{RANK}.json").write_bytes(text)
 
-    def dump_when_done(self) -> None:
-        """Write them when the recorder knows that all calls have ended, which it does soon."""
+    def settle(self) -> None:
+        """Wait until the recorder knows that all calls have ended, which it does soon."""
         recorder = torch._C._distributed_c10d
         while b'"retired":false' in _bytes(recorder._dump_fr_trace_json(True, False)):
             time.sleep(0.005)
+
+    def dump_when_done(self) -> None:
+        self.settle()
         self.dump()
 
 
