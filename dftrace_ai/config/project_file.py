@@ -145,10 +145,11 @@ def _read(path: Path) -> Looked | None:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # there is none, or it is a link, which leads to who knows whose file
         return None
+    facts = os.fstat(number)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(number)
+        return None
     with os.fdopen(number, "rb") as file:
-        facts = os.fstat(number)
-        if not stat.S_ISREG(facts.st_mode):
-            return None
         data = file.read(MOST_BYTES + 1)
     if path.name != NAMES[0] and not HAS_TABLE.search(data):
         return None

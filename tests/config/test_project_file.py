@@ -123,6 +123,17 @@ def test_what_others_can_have_written_is_not_believed(
     assert (depth(), told()) == (1, "none found")
 
 
+def test_a_directory_of_its_name_is_passed_over(project: Path) -> None:
+    (project / "pyproject.toml").write_text(PYPROJECT + "auto_depth = 2\n")
+    (project / "dftrace.toml").mkdir()
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    assert depth() == 2
+    again = os.open(os.devnull, os.O_RDONLY)
+    os.close(again)
+    assert again <= free
+
+
 def test_without_a_directory_there_is_none(project: Path) -> None:
     Path.cwd().rmdir()
     assert depth() == 1
