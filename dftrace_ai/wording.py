@@ -122,8 +122,8 @@ def in_short(value: object, letters: int = VALUE_LETTERS) -> str:
     """Return a value for a message: its representation, cut where it is long."""
     try:
         text = repr(value)
-    except ValueError:
-        # A number of thousands of digits.
+    except (ValueError, RecursionError):
+        # A number of thousands of digits; tables in tables.
         return f"this {type(value).__name__}"
     return shortened(text, letters)
 
