@@ -52,6 +52,8 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
 SEVERITIES: Final = ("warning", "critical")
 
 MOST_BYTES: Final = 1 << 20
+# TOML's reader keeps each beginning of a dotted key, so memory grows with the square of its dots.
+MOST_BEGINNINGS: Final = 4_000_000
 # To read the whole takes longer than all else here, and most have no such table.
 HAS_TABLE: Final = re.compile(rb"tool\s*\.\s*[\"']?dftrace\b")
 
@@ -169,11 +171,24 @@ def _parsed(data: bytes, path: Path) -> dict[str, Toml]:
         import tomllib
     else:
         import tomli as tomllib
+    _bound(data, path)
     try:
         return dict(tomllib.loads(data.decode()))
     except (ValueError, RecursionError) as error:
         problem = shortened(quoted(str(error)), MESSAGE_LETTERS)
         raise ConfigError(f"{quoted(str(path))}: not TOML: {problem}") from error
+
+
+def _bound(data: bytes, path: Path) -> None:
+    """Refuse what takes much memory to read; dots in texts count, which seldom have so many."""
+    of_table = beginnings = 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        dots = line.count(b".")
+        if line.lstrip().startswith(b"["):
+            of_table = max(of_table, dots)
+        beginnings += (dots + 1) * (dots + of_table)
+        if beginnings > MOST_BEGINNINGS:
+            raise ConfigError(f"{quoted(str(path))}: too many dots in its keys, to line {number:,}")
 
 
 def _unknown(where: str, key: object, known: tuple[str, ...]) -> ConfigError:
