@@ -198,7 +198,7 @@ class OwnWork:
         chosen = self.own_ns[:, steps]
         without = chosen.max(axis=0, where=~late[:, None], initial=0)
         if (pipeline := self.job.pipeline) is None:
-            return self.share_of(chosen.max(axis=0) - without, steps)
+            return self._surely_lost(chosen.max(axis=0) - without, steps)
         # Ranks of a pipeline are not in step: what one does less in a step it makes up for in the
         # next. Nor does it win what it waits for the others while it fills and drains.
         lost = chosen.max(axis=0, where=late[:, None], initial=0) - without
@@ -206,7 +206,16 @@ class OwnWork:
         most = max(int(self.time_ns[steps].sum()) - least, 0.0)
         if lost.sum() > most:
             lost = (lost * (most / lost.sum())).astype(np.int64)
-        return self.share_of(lost, steps)
+        return self._surely_lost(lost, steps)
+
+    def _surely_lost(self, lost_ns: Integers, steps: Integers | slice) -> Share:
+        """Return the share, no less sure for steps that are long by what all do in them."""
+        time = self.time_ns[steps]
+        rest = time - lost_ns
+        alike = lost_ns + round(int(rest.sum()) / max(len(rest), 1))
+        both = (share_of(lost_ns, time), share_of(lost_ns, alike))
+        low, high = max(one.low for one in both), min(one.high for one in both)
+        return Share(*map(self.of_time, (both[0].share, low, high)))
 
     def share_of(self, lost_ns: Integers, steps: Integers | slice = slice(None)) -> Share:
         """Return which part of the time steps lost; what lies between them counts as time."""

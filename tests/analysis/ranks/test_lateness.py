@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from analysis.ranks.made_jobs import (
     BACKWARD,
+    CHECKPOINT,
     FORWARD,
     LOADER,
     MS,
@@ -88,6 +89,17 @@ def test_figures_of_a_slow_rank() -> None:
     assert longer.ns == pytest.approx(0.3 * STEP, rel=0.05)
     assert told.slowest == (5, late.cost)
     assert told.step_ns == pytest.approx(1.4 * STEP + 8 * MS, rel=0.05)
+
+
+def test_pauses_of_all_hide_no_slow_rank() -> None:
+    job = made(4, steps=60)
+    job.own[CHECKPOINT][:, 19::20] += 40 * STEP
+    assert lateness_of(job.job()).found == ()
+    job.own[BACKWARD][1] += 0.4 * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.ranks, late.severity) == ("worker", (1,), "warning")
+    assert late.cost == pytest.approx(0.4 * 59 / (1.4 * 59 + 3 * 40), rel=0.1)
+    assert 0.9 * late.cost < late.low < late.cost
 
 
 def test_two_names_are_told_where_neither_is_half_of_it() -> None:
