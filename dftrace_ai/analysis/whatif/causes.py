@@ -201,11 +201,16 @@ def _garbage(run: Run, ranks: int) -> Integers:
     return np.bincount(at, one.gc_ns, steps * ranks).reshape(steps, ranks)
 
 
+def _by_step(work: Work, steps: int) -> Integers:
+    """Return how long ranks work, ``(steps, ranks)``."""
+    at = work.operations.step[work.first] * work.ranks + work.rank
+    return np.bincount(at, work.own, steps * work.ranks).reshape(steps, work.ranks)
+
+
 def _is_of_garbage(run: Run, work: Work) -> bool:
     """Return whether steps of a rank are longer than its others by collecting garbage."""
     garbage = _garbage(run, work.ranks)
-    at = work.operations.step[work.first] * work.ranks + work.rank
-    own = np.bincount(at, work.own, garbage.size).reshape(garbage.shape)
+    own = _by_step(work, len(garbage))
     more = np.maximum(own - own.mean(0), 0)
     collected = np.clip(garbage - garbage.mean(0), 0, more)
     return bool(collected.sum() >= MOST_OF_IT * max(more.sum(), 1))
@@ -227,7 +232,10 @@ def _with_excess(run: Run, work: Work, cause: Cause) -> Cause:
     more = work.own[mine] - usual
     step = one.step[work.first[mine]]
     steps = len(one.stretch_of)
-    by_step = np.rint(np.bincount(step, more, steps)).astype(np.int64)
+    # A pause that the others have as well is none of these ranks.
+    others = _by_step(work, steps)[:, ~slow]
+    shared = low_median(others - others.mean(0), 1) * len(cause.ranks) if others.size else 0
+    by_step = np.rint(np.bincount(step, more, steps) - shared).astype(np.int64)
     by_kind = np.bincount(one.kind[work.first[mine]], more, len(one.kinds))
     usual_of = np.bincount(one.kind[work.first[mine]], usual, len(one.kinds))
     longer = [at for at in np.argsort(-by_kind, kind="stable").tolist() if by_kind[at] > 0]

@@ -118,6 +118,21 @@ def test_what_a_rank_does_longer_and_when_says_what_to_try() -> None:
     assert all(one.cause.without == one.by_rank[SLOW].without for one in found)
 
 
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_pauses_of_all_are_none_of_one_rank(ranks: int) -> None:
+    made = MadeHosts(ranks, 60)
+    made.own[SLOW, :, 3] += 40 * MS
+    made.own[:, 10::20, 6] += 1500 * MS
+    found = whatif(made.job())
+    assert (found.cause.kind, found.cause.ranks) == ("worker", (SLOW,))
+    assert verdict_lines(found)[0].startswith("ONE SLOW RANK")
+    assert (found.cause.in_bursts, found.cause.since, found.cause.once) == (False, None, None)
+    # Beside those of all it may have its own.
+    made.own[SLOW, :, 3] -= 40 * MS
+    made.own[SLOW, ::8, 1] += 400 * MS
+    assert verdict_lines(whatif(made.job()))[0].startswith("ONE RANK PAUSES")
+
+
 def test_on_one_host_transfers_that_take_now_more_and_now_less_are_no_slow_links() -> None:
     """As of processors that several ranks share; of a slow link all transfers are slow."""
     draw = np.random.default_rng(2)
