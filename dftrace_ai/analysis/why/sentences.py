@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.ranks.partials import GARBAGE
-from dftrace_ai.analysis.ranks.words import excess_text
+from dftrace_ai.analysis.ranks.words import UNNAMED, excess_text
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     part_name,
@@ -75,8 +75,11 @@ def because_of(late: RankFinding, waits_ns: float) -> str:
     """Return what shows that ranks are late, and how long the others usually wait in a step."""
     excess = late.evidence.excess
     told = f"{excess_text(excess)}. " if excess and late.ranks else ""
+    # Spans stand as people wrote them.
+    if told and excess[0].name in UNNAMED:
+        told = told[0].upper() + told[1:]
     who = "The others wait" if late.ranks else "Ranks wait"
-    return f"{told[:1].upper()}{told[1:]}{who} {time_text(waits_ns)} a step."
+    return f"{told}{who} {time_text(waits_ns)} a step."
 
 
 def _by_share(what: str, following: str) -> Callable[[Finding, _Said], _Sentences]:

@@ -253,7 +253,7 @@ def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
     assert (finding["kind"], finding["cause"]) == ("late-rank", "worker")
     assert (finding["ranks"], finding["rank"]) == ([2], 2)
     assert [(one["rank"], one["part"]) for one in finding["late_ranks"]] == [(2, "wait")]
-    assert finding["because"].startswith("Fetch.iter ")
+    assert finding["because"].startswith("fetch.iter ")
     assert finding["next"].startswith("Its loader: ")
     (late,) = value["of_some_ranks"]
     assert (late["kind"], late["ranks"]) == ("input-bound", [2])
