@@ -169,7 +169,11 @@ def _tell_of_nothing(program, since):
     except Exception:  # noqa: BLE001 - what lies there may be anything
         return
     there = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
-    if _begun:
+    what = "nothing was recorded"
+    if _begun and _begun._config_in_force().flight_recorder:
+        what = "no trace was written"
+        why = "a flight recorder writes when it is dumped, by dump_signal or dftrace_ai.dump()"
+    elif _begun:
         why = f"no model, optimizer, loader or collective of {there[0]} was used"
     elif there:
         why = (
@@ -182,7 +186,7 @@ def _tell_of_nothing(program, since):
             "dftrace_ai.initialize()"
         )
     try:  # noqa: SIM105 - what that takes is not loaded here
-        _say(f"nothing was recorded: {why}")
+        _say(f"{what}: {why}")
     except (OSError, ValueError):  # it has closed its stream
         pass
 

@@ -180,7 +180,13 @@ UNUSED = (
     "dftrace run: nothing was recorded: no model, optimizer, loader or collective of torch was "
     "used\n"
 )
+NOT_DUMPED = (
+    "dftrace run: no trace was written: a flight recorder writes when it is dumped, by dump_signal "
+    "or dftrace_ai.dump()\n"
+)
 BY_HAND = "import dftrace_ai\nwith dftrace_ai.tracing(), dftrace_ai.ai.compute: pass\n"
+FLIGHT = "import os; os.environ['DFTRACE_FLIGHT_RECORDER'] = '1'\n"
+WORK = "import dftrace_ai\nwith dftrace_ai.ai.compute: pass\n"
 A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BY_HAND!r}])"
 CASES = {
     "nothing is imported": ("", NO_FRAMEWORK),
@@ -203,6 +209,7 @@ CASES = {
         UNUSED,
     ),
     "torch is there": ("import torch", UNUSED),
+    "a flight recorder is not dumped": (f"{FLIGHT}import torch\n{WORK}", NOT_DUMPED),
     "it is annotated": (f"import torch\n{BY_HAND}", ""),
     "it is off": ("import os; os.environ['DFTRACE_ENABLE'] = '0'; import torch", ""),
     "by hand": (BY_HAND, ""),
