@@ -271,6 +271,9 @@ def _judgement(one: Judged) -> str:
         return word
     of = 1e6 if one.unit == "ns" else 1.0
     unit = " ms" if one.unit == "ns" else f" {one.unit}".rstrip()
-    value, low, high = (each / of for each in (one.value, one.low, one.high))
     sign = "+" if one.unit == "%" else ""
-    return f"{word}: {value:{sign}.4g}{unit} ({low:{sign}.4g} to {high:{sign}.4g})"
+
+    def told(value: float) -> str:
+        return f"{value / of:{sign}{'.4g' if abs(value / of) < 1000 else '.1f'}}"
+
+    return f"{word}: {told(one.value)}{unit} ({told(one.low)} to {told(one.high)})"

@@ -27,12 +27,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return before, slower.write(folder / "after", 2)
 
 
-def stepped(folder: Path, ms: int = 3, *, steps: int = 40, outer: str = "train") -> Path:
+def stepped(folder: Path, ms: float = 3, *, steps: int = 40, outer: str = "train") -> Path:
     """Steps of 10 ms exactly; in each a span around a forward, which takes so long."""
     trace = TraceLines()
     for step in range(steps):
         at = step * 10 * MS
-        trace.span("forward", "compute", at + MS, ms * MS)
+        trace.span("forward", "compute", at + MS, int(ms * MS))
         trace.span(outer, "model", at + MS // 2, 8 * MS)
         trace.span("step", "compute", at + 9 * MS, MS // 2)
         trace.span("step", "pipeline", at, 10 * MS)
@@ -159,6 +159,8 @@ def test_conditions_are_met_for_sure_or_not(tmp_path: Path) -> None:
     assert done.status == 1
     assert "--fail-if compute.forward p50 > +5%: MET: +66.67 % (+66.67 to +66.67)" in done.out
     assert "--fail-if compute.forward > 70%: not met" in done.out
+    short = stepped(tmp_path / "d", 0.02)
+    assert ": MET: +14900.0 % (" in invoke("diff", short, before, "--fail-if", CONDITIONS[0][0]).out
     # Only what is in the second run, by any percentage.
     renamed = stepped(tmp_path / "c", 3, outer="fit")
     assert answer("diff", before, renamed, "--fail-if", "model.fit > 1000%", status=1)[
