@@ -55,7 +55,12 @@ MOST_BYTES: Final = 1 << 20
 # TOML's reader keeps each beginning of a dotted key, so memory grows with the square of its dots.
 MOST_BEGINNINGS: Final = 4_000_000
 # To read the whole takes longer than all else here, and most have no such table.
-HAS_TABLE: Final = re.compile(rb"tool\s*\.\s*[\"']?dftrace\b")
+HAS_TABLE: Final = re.compile(
+    rb"""tool["']?[ \t]*\.[ \t]*["']?dftrace\b"""  # a header, or a key of the root
+    rb"""|^[ \t]*["']?dftrace["']?[ \t]*[.=]"""  # a key of [tool]
+    rb"""|^[ \t]*["']?tool["']?[ \t]*=""",  # an inline table
+    re.MULTILINE,
+)
 
 
 class Option(NamedTuple):

@@ -73,6 +73,26 @@ def test_the_nearest_file_counts_and_none_beyond_the_repository(project: Path) -
     assert depth() == 4
 
 
+def test_a_table_counts_in_all_forms_that_toml_has(project: Path) -> None:
+    file = project / "pyproject.toml"
+    for text in (
+        "[tool]\ndftrace.auto_depth = 2\n",
+        "[tool]\nruff = {}\r\n  'dftrace' = {auto_depth = 2}\n",
+        '[tool]\n"dftrace".auto_depth = 2\n',
+        '["tool".dftrace]\nauto_depth = 2\n',
+        "[ 'tool' . \"dftrace\" ]\nauto_depth = 2\n",
+        "tool.dftrace.auto_depth = 2\n",
+        "tool = {dftrace = {auto_depth = 2}}\n",
+    ):
+        file.write_text(text)
+        assert depth() == 2, text
+    # These are of others.
+    (project / "dftrace.toml").write_text("auto_depth = 3\n")
+    for text in ("[project.scripts]\ndftrace = 'p:main'\n", "[tool.x]\ndftrace.auto_depth = 2\n"):
+        (project / "a" / "pyproject.toml").write_text(text)
+        assert depth() == 3, text
+
+
 def test_the_home_directory_is_the_last_that_is_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
