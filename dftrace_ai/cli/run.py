@@ -278,6 +278,7 @@ def _variables(
     """Return the variables that give the program its settings; None where it shall not record."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
+    from dftrace_ai.config.project_file import look
     from dftrace_ai.config.settings import SETTINGS
     from dftrace_ai.config.sources import load_config, settings_given
     from dftrace_ai.run.core_settings import absolute, check_directory
@@ -294,10 +295,17 @@ def _variables(
     of_project = [
         name for name, one in (project.settings if project else {}).items() if sources[name] == one
     ]
+    if not config.enabled:
+        if project and "enabled" in of_project:
+            complain(
+                f"run: nothing will be recorded: by {project.path}, enabled is false; "
+                "--set enabled=true records"
+            )
+        return None
+    if not quiet and project is None and (disbelieved := look().disbelieved):
+        complain(f"run: {disbelieved}")
     if project and of_project and not quiet:
         complain(f"run: by {project.path}: {', '.join(of_project)}")
-    if not config.enabled:
-        return None
     _check_parts(config.auto_parts)
     job = job_name(environ)
     folder = run_folder.writable_folder(

@@ -306,3 +306,14 @@ def test_a_run_takes_it_from_where_it_is_called_and_says_so(project: Path) -> No
     assert '"level":1' in trace.read_text()
     told = f"dftrace: run: by {project / 'dftrace.toml'}: log_file, compression\n"
     assert told in done.stderr
+
+
+def test_a_run_says_that_the_file_switches_it_off_or_is_not_read(project: Path) -> None:
+    file = project / "dftrace.toml"
+    file.write_text("enabled = false\nlines_hz = 7\n")
+    told = run("-o", "out", "-c", "0").stderr
+    assert f"nothing will be recorded: by {file}, enabled is false; --set enabled=true" in told
+    assert "enabled" not in run("-o", "out", "--set", "enabled=true", "-c", "0").stderr
+    file.chmod(0o666)
+    assert f"run: {file} is not read: everybody may write it\n" in run("-c", "0").stderr
+    assert str(file) not in run("-c", "0", DFTRACE_ENABLE="0").stderr
