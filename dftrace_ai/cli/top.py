@@ -90,7 +90,7 @@ def _serve(observer: Observer, place: str) -> None:
     from dftrace_ai.cli.terminal import write_out
 
     try:
-        from dftrace_ai.cli.live_view.metrics import serve
+        from dftrace_ai.cli.live_view.metrics_server import serve
     except ImportError as error:
         raise missing_package("prometheus_client", "--prometheus", "prometheus") from error
     _, address = serve(observer, place)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import promql_parser
 import pytest
@@ -19,6 +22,8 @@ from docs.pages import DOCS, between, plain, table
 from prometheus_client.parser import text_string_to_metric_families
 from safety.commands import invoke
 
+from dftrace_ai.cli.live_view import metrics_server
+from dftrace_ai.live import Observer
 from live.programs import program, until
 
 PAGE = DOCS / "guide" / "prometheus.md"
@@ -138,6 +143,76 @@ def test_ranks_are_scraped_while_they_run_and_when_they_have_died(tmp_path: Path
             assert shares
 
 
+def sent(address: str, asked: bytes) -> socket.socket:
+    place = urlsplit(address)
+    client = socket.create_connection((place.hostname, place.port), timeout=60)
+    client.sendall(asked)
+    return client
+
+
+def received(client: socket.socket) -> bytes:
+    """All until the server ends the connection."""
+    return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def asking(address: str) -> bytes:
+    """The answer; nothing of a server that hangs up."""
+    try:
+        with sent(address, b"GET /metrics HTTP/1.0\r\n\r\n") as client:
+            return received(client)
+    except ConnectionError:
+        return b""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of this process."""
+    server, address = metrics_server.serve(Observer([tmp_path]), "127.0.0.1:0")
+    try:
+        yield address
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_who_asks_no_further_keeps_nobody_from_the_metrics(
+    here: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(metrics_server._Asked, "timeout", 0.5)
+    with ExitStack() as open_ones:
+        for _ in range(4 * metrics_server.MOST_CONNECTIONS):
+            client = open_ones.enter_context(sent(here, b""))
+            with suppress(ConnectionError):
+                client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        # The clients stay: a scrape is answered as soon as the server has left them.
+        until(lambda: asking(here), lambda got: b"dftrace_scrape_seconds" in got)
+    assert capfd.readouterr().err == ""
+
+
+FORMS = (
+    b"Accept: application/openmetrics-text;version=\xff;escaping=\xff;;=;q",
+    b"Accept: application/openmetrics-text;version=1.0.0x,text/plain;version=x",
+    b"Accept-Encoding: \xff",
+)
+
+
+def test_whatever_is_asked_for_there_is_the_text_format_and_nothing_on_stderr(
+    here: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for form in FORMS:
+        with sent(here, b"GET /metrics HTTP/1.1\r\n" + form + b"\r\n\r\n") as client:
+            head, _, body = received(client).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.0 200 OK")
+        assert list(text_string_to_metric_families(body.decode()))
+    for asked in (b"GET /metrics HTTP/1.0\r\n\r\n", b"G" * 100_000, b"GET / HTTP/1.0\r\n"):
+        with suppress(ConnectionError), sent(here, asked) as client:
+            # Who leaves at once, without a farewell.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert scraped(here)
+    assert capfd.readouterr().err == ""
+
+
 def metrics_in(expression: str) -> set[str]:
     promql_parser.parse(re.sub(r"\$\w+", ".*", expression))
     return set(re.findall(r"\bdftrace_\w+", expression))
@@ -165,11 +240,15 @@ def test_rules_and_board_ask_for_metrics_that_there_are() -> None:
         ("here", "--prometheus here: PORT or HOST:PORT, such as 9108"),
         ("127.0.0.1:70000", "PORT or HOST:PORT"),
         ("256.0.0.1:0", "--prometheus 256.0.0.1:0: "),
+        ("a..b:0", "--prometheus a..b:0: no host can have this name"),
+        ("a" * 300 + ":0", "no host can have this name"),
+        ("evil\ndftrace: name:0", r"--prometheus evil\ndftrace: name:0: "),
     ],
 )
 def test_a_place_where_nobody_can_listen_is_told(tmp_path: Path, place: str, said: str) -> None:
     done = invoke("top", tmp_path, "--prometheus", place)
     assert done.status == 2
     assert said in done.err
+    assert done.err.count("\n") == 1
     both = invoke("top", tmp_path, "--prometheus", "0", "--json")
     assert "--json and --prometheus cannot be given together" in both.err

@@ -12,14 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from dftrace_ai.errors import ConfigError, DftraceError
+from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from http.server import HTTPServer
 
     from prometheus_client.core import Metric
 
@@ -34,7 +32,6 @@ OTHERS: Final = "others"
 NS: Final = 1e9
 SHARED: Final = "rw-s"
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-ACCEPTED: Final = "PORT or HOST:PORT, such as 9108 or 127.0.0.1:9108"
 
 
 class _Stepped(NamedTuple):
@@ -184,24 +181,3 @@ def _ratios(rank: RankStatus) -> Iterator[tuple[str, float]]:
         if seconds:
             yield category, seconds / main.covered_s
     yield "unannotated", main.unannotated_s / main.covered_s
-
-
-def place_of(text: str) -> tuple[str, int]:
-    """Return host and port of what was given, by default this host; ConfigError: it is none."""
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise ConfigError(f"--prometheus {text}: {ACCEPTED} is accepted")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-def serve(observer: Observer, text: str) -> tuple[HTTPServer, str]:
-    """Give metrics to who asks there; return server and address. ConfigError: none can listen."""
-    host, port = place_of(text)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Metrics(observer))
-    try:
-        server, _ = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise ConfigError(f"--prometheus {text}: {error.strerror or error}") from error
-    shown = f"[{host}]" if ":" in host else host
-    return server, f"http://{shown}:{server.server_port}/metrics"
