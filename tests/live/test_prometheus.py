@@ -180,13 +180,18 @@ def test_who_asks_no_further_keeps_nobody_from_the_metrics(
 ) -> None:
     monkeypatch.setattr(metrics_server, "PATIENCE_S", 0.5)
     monkeypatch.setattr(metrics_server._Asked, "timeout", 0.5)
+    clients = []
     with ExitStack() as open_ones:
         for _ in range(4 * metrics_server.MOST_CONNECTIONS):
             client = open_ones.enter_context(sent(here, b""))
+            clients.append(client)
             with suppress(ConnectionError):
                 client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         # The clients stay: a scrape is answered as soon as the server has left them.
         until(lambda: asking(here), lambda got: b"dftrace_scrape_seconds" in got)
+        for client in clients:
+            with suppress(ConnectionError):
+                received(client)
     assert capfd.readouterr().err == ""
 
 
