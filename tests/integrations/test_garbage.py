@@ -226,6 +226,9 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
         event = json.loads(line.strip("[")) if line != "[" else {}
         if event.get("ph") == "X" and event["name"] in {"forward", "backward", "fetch.iter"}:
             ts, dur = event["ts"], event["dur"]
+            if dur < 0.003:
+                made.append(line)  # it has no thirds
+                continue
             inside = {**event, "id": 10_000 + event["id"], "name": "gc", "cat": "host"}
             inside["args"] = {**event["args"], "p_idx": event["id"], "level": 9}
             text = json.dumps(inside, separators=(",", ":"))
@@ -237,7 +240,7 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
                 text = text.replace(old, new)
             made.append(text)
         made.append(line)
-    assert len(made) > len(lines) + 30
+    assert len(made) >= len(lines) + 24
     with_them = rec.folder / "with.pfw"
     with_them.write_text("\n".join(made) + "\n")
     found, expected = (why([path]) for path in (with_them, rec.trace.path))

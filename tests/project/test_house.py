@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 151_306,
-    "python": 113_937,
-    "tests": 117_424,
-    "of_one_neighbour": 52,
-    "untyped": 96,
-    "inner_docstrings": 2_790,
+    "product": 141_501,
+    "python": 103_921,
+    "tests": 108_150,
+    "of_one_neighbour": 41,
+    "untyped": 63,
+    "inner_docstrings": 2_478,
 }
 FEWEST_COMMENTS = 2_000
 
