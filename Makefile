@@ -51,9 +51,11 @@ define need_packages
 	fi
 endef
 
-# A third of the time that the Python tests take, as those of loggers are a fifth. Those of integrations leave a fork server in
-# their process, of which later runs there would be told: they come last.
+# A quarter of the time that the Python tests take, as those of reading are a fifth and those of loggers a tenth. Those of
+# integrations leave a fork server in their process, of which later runs there would be told: they come last.
 TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress tests/integrations
+
+TESTS_OF_READING := tests/analysis
 
 # What needs $(TRACKERS): dftracer is in it, too.
 TESTS_OF_LOGGERS := tests/loggers tests/compat
@@ -63,7 +65,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test all check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-loggers test-rest test-wheel \
+        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-reading test-loggers test-rest test-wheel \
         test-packages test-frameworks test-torch wheel
 
 help: ## show this list
@@ -178,26 +180,30 @@ check-rest: $(VENV)/test-tools test-packages
 	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_the_python_blocks_run \
 	  $(addprefix --ignore=tests/analysis/,$(LONG_ANALYSIS)))
 
-# Side by side, two at a time; each tells all of it when it has ended. The longest begins at once, and waits
-# for no environment but $(VENV).
-SIDE_BY_SIDE := --no-print-directory --jobs 2 --keep-going --output-sync=target
-TESTS := test-life test-loggers round-trip fuzz test-wheel
+# Side by side, two at a time; each tells all of it when it has ended. The longest begin first, so that both end
+# together: none of them waits for packages, which whoever begins them has seen to.
+LANES ?= 2
+SIDE_BY_SIDE := PACKAGES_ARE_THERE=1 --no-print-directory --jobs $(LANES) --keep-going --output-sync=target
+TESTS := test-rest test-life test-reading test-loggers round-trip test-wheel fuzz
 
 test: $(VENV)/test-tools test-packages ## run every test
-	$(MAKE) $(SIDE_BY_SIDE) test-rest $(TESTS)
+	$(MAKE) $(SIDE_BY_SIDE) $(TESTS)
 
 all: $(VENV)/test-tools test-packages ## lint, and every test
 	$(call need_packages,$(APT_LINT))
-	$(MAKE) $(SIDE_BY_SIDE) test-rest lint $(TESTS)
+	$(MAKE) $(SIDE_BY_SIDE) $(TESTS) lint
 
 test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
 	$(call run_pytest,$@,$(TESTS_OF_LIFE))
+
+test-reading: $(VENV)/test-tools test-packages ## the Python tests of commands that read traces
+	$(call run_pytest,$@,$(TESTS_OF_READING))
 
 test-loggers: $(VENV)/test-tools $(TRACKERS)/made test-packages ## the Python tests of experiment loggers, and beside dftracer
 	$(call run_pytest,$@,$(TESTS_OF_LOGGERS))
 
 test-rest: $(VENV)/test-tools test-packages ## all other Python tests
-	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) $(TESTS_OF_LOGGERS) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) $(TESTS_OF_READING) $(TESTS_OF_LOGGERS) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
 
 test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
 	$(call run_pytest,$@,tests/integrations/frameworks/apart)
@@ -226,7 +232,7 @@ wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for ever
 	$(BIN)/python native/packaging/build_wheels.py --out dist
 
 test-packages:
-	$(call need_packages,$(APT_BUILD) $(APT_FUZZ) $(APT_TEST))
+	$(if $(PACKAGES_ARE_THERE),,$(call need_packages,$(APT_BUILD) $(APT_FUZZ) $(APT_TEST)))
 
 lint: $(VENV)/test-tools ## formatters, linters and type checkers
 	$(call need_packages,$(APT_LINT))
