@@ -195,10 +195,11 @@ class Reading:
         runs = {run for one in chosen for run in _runs_of(one)}
         unwritten = [spool for spool in left if spool.run and spool.run not in written | done]
         if self._run == "last":
-            begun = [run.began_ns for one in chosen for run in one.owners.known_runs]
-            # Of two runs that are compared one of two may be missing.
-            since_ns = min(begun) if len(begun) > self._compared else -1
+            known = [run for one in chosen for run in one.owners.known_runs]
             newest = max(unwritten, key=lambda spool: spool.began_ns, default=None)
+            # Of two runs that are compared one of two may be missing.
+            is_whole = newest is not None and len(known) > self._compared
+            since_ns = min(run.began_ns for run in known) if is_whole else -1
             if newest is not None and newest.began_ns > since_ns:
                 # Ranks that no launcher has given a name in common are of a run each.
                 beside = (spool for spool in unwritten if spool.folder == newest.folder)

@@ -72,8 +72,14 @@ class KnownRun:
     """A run by its files, those of a job that was started again among them."""
 
     id: str
-    began_ns: int
     files: tuple[Trace, ...]
+
+    @cached_property
+    def began_ns(self) -> int:
+        """When its first event began: where no index tells that, its files are read for it."""
+        reach = joined(map(_reach_of, self.files)) or NOWHERE
+        # A run of which nothing is written yet has been begun all the same.
+        return reach.first_ns if reach != NOWHERE else max(map(_changed_ns, self.files))
 
 
 class Owners:
@@ -160,11 +166,9 @@ class Owners:
         found = []
         for job in jobs:
             files = tuple(file for run in job for owner in run.owners for file in owner.files)
-            reach = joined(run.reach for run in job) or NOWHERE
-            # A run of which nothing is written yet has been begun all the same.
-            began_ns = reach.first_ns if reach != NOWHERE else max(map(_changed_ns, files))
-            found.append(KnownRun(job[-1].name or "", began_ns, files))
-        return sorted(found, key=lambda run: run.began_ns)
+            found.append(KnownRun(job[-1].name or "", files))
+        # The beginning of a run that is alone is asked of nobody.
+        return sorted(found, key=lambda run: run.began_ns) if len(found) > 1 else found
 
     @cached_property
     def missing_ranks(self) -> dict[str, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gzip
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +156,28 @@ def test_each_file_is_opened_once_or_twice(
     page = [tmp_path / "page.html"] if "--out" in words else []
     first = min((tmp_path / "out").glob("*.pfw.gz"))
     assert 0 < opens_of(first, *words, *page, tmp_path / "out") <= most
+
+
+def test_a_file_without_an_index_is_read_once(tmp_path: Path) -> None:
+    """When the only run began is asked of nobody, so nothing is read for it."""
+    for name, steps in (("short", 2), ("long", 2_000)):
+        generate(Job(ranks=1, steps=steps), tmp_path / name, jobs=1)
+    (whole,) = (tmp_path / "long").glob("*.pfw.gz")
+    lines = gzip.decompress(whole.read_bytes()).splitlines(keepends=True)
+    others = [line for line in lines if b'"index"' not in line]
+    pieces = [b"".join(others[at : at + 500]) for at in range(0, len(others), 500)]
+    whole.write_bytes(b"".join(gzip.compress(piece, compresslevel=0) for piece in pieces))
+    read = [read_bytes()]
+    for name in ("short", "short", "long"):  # the first reads the command's modules, too
+        assert invoke("summary", tmp_path / name).status == 0
+        read.append(read_bytes())
+    _, besides, of_long = (after - before for before, after in pairwise(read))
+    assert (of_long - besides) / whole.stat().st_size < 1.5
+
+
+def read_bytes() -> int:
+    """What this process has read by calls of the system."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def used_bytes() -> int:
