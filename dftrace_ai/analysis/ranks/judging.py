@@ -14,7 +14,7 @@ from dftrace_ai.analysis.ranks.model import (
     Waiting,
 )
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
-from dftrace_ai.analysis.ranks.words import sentences_of
+from dftrace_ai.analysis.ranks.words import once_text, sentences_of
 from dftrace_ai.analysis.texts import few, percent, time_text
 from dftrace_ai.analysis.thresholds import severity
 
@@ -91,6 +91,7 @@ class Judged:
             yield (
                 f"{who} {time_text(late.late_ns)} late as a rule; without "
                 f"{'them' if several else 'it'} the run would win {percent(late.cost)}"
+                f"{once_text(late.figures.beside_ranks)}"
             )
 
     def _of_late(self, late: Late) -> Finding:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.findings import Late, Lateness
+from dftrace_ai.analysis.ranks.memory import memory_of
 from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Where
 from dftrace_ai.analysis.ranks.own_work import (
@@ -22,7 +23,6 @@ from dftrace_ai.analysis.ranks.own_work import (
     lower_scale,
     onset_of,
 )
-from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.robust_statistics import Share
 from dftrace_ai.analysis.thresholds import severity
 
@@ -70,16 +70,13 @@ ONE_OF_CROWD: Final = 0.9
 SCALES_OF_ONCE: Final = 8
 # One rank is so much later than all others that are late.
 LEADS: Final = 2
+# So many ranks that are late are looked at one by one: they may be so in other spans each.
+MOST_APART: Final = 8
 # Of steps of ranks so many may be pauses where nearly every step has one.
 PAUSES_OF_RANKS: Final = 0.2
 # Data: how forward and backward go together, and how much ranks differ, of a step.
 CORRELATED: Final = 0.7
 SPREAD: Final = 0.03
-# Memory: so much of what is usual.
-MOST_OF_MEMORIES: Final = 0.1
-MORE_MEMORY: Final = 1.2
-MEMORY_SCALE: Final = 0.02
-FEWEST_MEMORIES: Final = 3
 # Numbers of steps that are told of a finding.
 TOLD_STEPS: Final = 10
 VALUES_OF_SCALE: Final = 1_000_000
@@ -111,7 +108,7 @@ def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool =
         common=work.common,
         steady=len(work),
         step_ns=work.step_ns if len(work) else 0,
-        found=(*found.late, *(rules.of_bubble() if enough else ()), *rules.of_memory()),
+        found=(*found.late, *(rules.of_bubble() if enough else ()), *memory_of(work)),
         slight=found.slight,
         slowest=rules.slowest() if enough else None,
         scores=scoring.rows() if scoring else (),
@@ -139,6 +136,7 @@ class _Draft(NamedTuple):
     where: Where
     slight: bool = False
     rotates: bool = False  # whether data, pauses or jitter, its correlation says
+    each: tuple[Where, ...] = ()  # of several ranks that may be late in other spans each
 
 
 class _Rules:
@@ -167,21 +165,51 @@ class _Rules:
     @property
     def wheres(self) -> list[Where]:
         """Where the spans of findings are looked for."""
-        return [draft.where for draft in self._drafts]
+        return [where for draft in self._drafts for where in (draft.where, *draft.each)]
 
     def told(self, naming: Naming) -> _Told:
         """Return what was found with its spans."""
         late: list[Late] = []
         slight: list[Late] = []
-        for at, draft in enumerate(self._drafts):
+        at = 0
+        for draft in self._drafts:
+            each = range(at + 1, at + 1 + len(draft.each))
             one = replace(draft.late, names=naming.names_of(at))
+            at = each.stop
             if draft.rotates:
                 one = self._of_turns(one, naming.correlation)
             # A machine is slow in all that it does.
             if one.kind == "stage or worker" and is_in_one_span(one.names):
                 one = replace(one, kind="stage")
-            (slight if draft.slight else late).append(one)
+            if apart := self._apart(draft, naming, each):
+                late += apart
+            else:
+                (slight if draft.slight else late).append(one)
         return _Told(tuple(late), tuple(slight))
+
+    def _apart(self, draft: _Draft, naming: Naming, each: range) -> list[Late]:
+        """Return late ranks by the spans in which they are so; none where these are the same."""
+        by_name: dict[str, list[int]] = {}
+        for at in each:
+            names = naming.names_of(at)
+            if not names or names[0].part < MOST_OF_IT:
+                return []
+            by_name.setdefault(names[0].name, []).append(at)
+        if len(by_name) < 2:
+            return []
+        found: list[Late] = []
+        numbers = [place.rank for place in self._places]
+        rank = {at: numbers.index(one) for at, one in zip(each, draft.late.ranks, strict=True)}
+        every = np.arange(self.work.ranks)
+        for ats in by_name.values():
+            late = np.isin(every, [rank[at] for at in ats])
+            beside = np.isin(every, [rank[at] for at in each if at not in ats])
+            figures = replace(draft.late.figures, beside_ranks=self._numbers_of(beside))
+            part = self._drafted("worker", late, figures, beside=beside)
+            if part is None or part.slight:
+                return []
+            found.append(replace(part.late, names=naming.names_of(*ats)))
+        return sorted(found, key=lambda one: -one.cost)
 
     def slowest(self) -> tuple[int, float]:
         """Return who works longest as a rule, and what that costs."""
@@ -209,29 +237,6 @@ class _Rules:
         beyond = work.of_time(int((idle - filling).sum()) / max(int(work.time_ns.sum()), 1))
         figures = Evidence(stages=stages, passes=passes, beyond=round(beyond, 6))
         return (Late.of("bubble", "persistent", severe, cost, low_median(filling), figures),)
-
-    def of_memory(self) -> tuple[Late, ...]:
-        """Return ranks with more memory than comparable ones."""
-        found: list[Late] = []
-        peaks = np.array([rank.peak_bytes for rank in self.work.job.ranks], np.int64)
-        # Of stages of one rank each has its own memory.
-        labels = self.work.peers if self.work.stages is None else self.work.stages
-        for label in np.unique(labels).tolist():
-            known = np.flatnonzero((labels == label) & (peaks != UNTOLD))
-            if len(known) < FEWEST_MEMORIES:
-                continue
-            bytes_of = peaks[known]
-            usual = low_median(bytes_of)
-            scale = max(lower_scale(bytes_of), MEMORY_SCALE * usual)
-            more = bytes_of > max(usual + SCALES * scale, MORE_MEMORY * usual)
-            if more.any() and more.sum() <= max(1, MOST_OF_MEMORIES * len(known)):
-                figures = Evidence(peak_bytes=int(bytes_of[more].max()), usual_bytes=usual)
-                ranks = tuple(self._places[at].rank for at in known[more].tolist())
-                nothing = Share(0.0, 0.0, 0.0)
-                found.append(
-                    Late.of("memory", "persistent", "info", nothing, 0, figures, ranks=ranks)
-                )
-        return tuple(found)
 
     # Somebody in particular.
 
@@ -301,23 +306,32 @@ class _Rules:
         # Who is far beyond all others is told alone: what these cost shows when it is like them.
         usual = self.work.usual_excess_ns()
         leads = late & (usual > LEADS * np.sort(usual)[-2])
-        for some in (leads, late & ~leads):
+        nobody = np.zeros(len(late), bool)
+        for some, beside in ((leads, nobody), (late & ~leads, leads)):
             is_known = any(bool(ranks[some].all()) for ranks in known if ranks is not None)
             if some.any() and not is_known:
-                self._worker(some, scale)
+                self._worker(some, scale, beside)
 
-    def _worker(self, late: Integers, scale: float) -> None:
+    def _worker(self, late: Integers, scale: float, beside: Integers) -> None:
         hosts = self._hosts_of(late)
         is_half = not hosts and late.sum() > max(1, (self.work.ranks - 1) // 2)
         kind: Kind = "node" if hosts else "split" if is_half else "worker"
         stages = self.work.stages
         if stages is not None and len(np.unique(stages)) == len(stages):
             kind = self._of_a_stage
-        excess = low_median(self.work.excess_ns[late], 0)
-        figures = Evidence(scale_ns=round(scale))
-        # Stages may have unlike work as they were laid out.
-        is_note = is_half and kind != "split"
-        self._add(kind, late, excess, late[self.work.last], figures, is_note=is_note)
+        figures = Evidence(scale_ns=round(scale), beside_ranks=self._numbers_of(beside))
+        draft = self._drafted(kind, late, figures, beside=beside)
+        if draft is None:
+            return
+        # Stages may have unlike work as they were laid out; and who comes next costs nothing yet.
+        if (is_half and kind != "split") or (beside.any() and draft.late.severity == "info"):
+            draft = draft._replace(slight=True)
+        places = np.flatnonzero(late)
+        if kind in {"worker", "split"} and 1 < len(places) <= MOST_APART:
+            alone = (np.arange(len(late)) == at for at in places)
+            steps = draft.where.steps
+            draft = draft._replace(each=tuple(Where(self.work, one, steps) for one in alone))
+        self._drafts.append(draft)
 
     def _hosts_of(self, late: Integers) -> list[int]:
         """Return the hosts that ranks are, where nearly all of these are, and few others."""
@@ -327,28 +341,47 @@ class _Rules:
         few = len(hosts) <= max(1, MOST_OF_HOSTS * len(of_host)) and len(of_host) > 1
         return hosts.tolist() if few and ours[hosts].sum() >= OF_A_HOST * late.sum() else []
 
+    def _drafted(
+        self, kind: Kind, late: Integers, figures: Evidence, *, beside: Integers
+    ) -> _Draft | None:
+        """Return ranks that are late as a rule, as if those beside them were as all others are."""
+        excess = low_median(self.work.excess_ns[late], 0)
+        last = self.work.last
+        if beside.any():
+            last = np.where(beside[:, None], np.iinfo(np.int64).min, self.work.excess_ns).argmax(0)
+        return self._as_a_rule(kind, late, excess, late[last], figures, beside)
+
     def _add(
+        self, kind: Kind, late: Integers, excess: Integers, last: Integers, figures: Evidence
+    ) -> None:
+        """Add who is late as a rule, of whom it is told by how much and who is last, by step."""
+        draft = self._as_a_rule(kind, late, excess, last, figures, np.zeros(len(late), bool))
+        if draft is not None:
+            self._drafts.append(draft)
+
+    def _as_a_rule(
         self,
         kind: Kind,
         late: Integers,
         excess: Integers,
         last: Integers,
         figures: Evidence,
-        *,
-        is_note: bool = False,
-    ) -> None:
-        """Add who is late as a rule, of whom it is told by how much and who is last, by step."""
+        beside: Integers,
+    ) -> _Draft | None:
+        """Return who is late as a rule; none where nobody waits for them."""
         work = self.work
         first = onset_of(excess)
         # What held up a single step is told by itself, and hides nothing of the others.
         steps = (np.arange(len(work)) >= first) & ~self._single
         if not work.is_waited_for(steps):
             self.unwaited = True
-            return
+            return None
         usual = low_median(excess[steps])
-        cost = work.cost_of(late, steps)
+        cost = work.cost_of(late, steps, beside)
         severe = severity(self.limits["cost"], cost.low)
         is_info = kind in {"worker", "node"} and cost.share >= INFO_COST and cost.low >= INFO_LOW
+        # Of a run that was little in its steps so far, it is what a longer one will lose.
+        is_info |= severity(self.limits["cost"], cost.low / max(work.in_steps, 1e-6)) is not None
         of_stage = work.stages is not None and kind in {"stage", "stage or worker"}
         one = Late.of(
             kind,
@@ -368,11 +401,7 @@ class _Rules:
             since=int(work.numbers[first]) if first else None,
             last_share=round(float(last[steps].mean()), 6),
         )
-        self._drafts.append(
-            _Draft(
-                one, Where(work, late, steps), slight=is_note or (severe is None and not is_info)
-            )
-        )
+        return _Draft(one, Where(work, late, steps), slight=severe is None and not is_info)
 
     def _crowd(self, ranks: Integers) -> _Crowd | None:
         """Return the host of some ranks that has most ranks for a processor, if that is several."""

@@ -130,6 +130,8 @@ class Evidence:
         step_numbers: the first of these; of once, the longest.
         beside: of who is late as a rule, the steps that are told as once, which none of its figures
             is of.
+        beside_ranks: likewise ranks that are late by something else: its cost and how often it is
+            last are as if these were as all others are.
         ranks_hit: how many ranks were last in one of them.
         correlation: of forward and backward.
         ranks_of_host: the most ranks that one host has.
@@ -153,6 +155,7 @@ class Evidence:
     steps: int | None = None
     step_numbers: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
+    beside_ranks: tuple[int, ...] = ()
     ranks_hit: int | None = None
     correlation: float | None = None
     ranks_of_host: int | None = None

@@ -19,13 +19,14 @@ from dftrace_ai.analysis.ranks.own_work import excess_of, low_median
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.ranks.own_work import NamedWork, OwnWork
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-# Of what is longer, so much is most of it.
+# Of what is longer, so much is most of it, and so much is worth a look, too.
 MOST_OF_IT: Final = 0.5
+MUCH_OF_IT: Final = 0.25
 # A rank's best is that of so many steps that follow each other.
 WINDOW: Final = 20
 
@@ -89,28 +90,26 @@ class Naming:
         x, y = (excess_of(total, self._work.peers) // self._unit for total in both)
         self._moments += np.stack([v.sum(axis=1) for v in (x, y, x * x, y * y, x * y)])
 
-    def names_of(self, at: int) -> tuple[Excess, ...]:
-        """Return the name with the greatest excess, and the next where that is less than half.
+    def names_of(self, *ats: int) -> tuple[Excess, ...]:
+        """Return the name with the greatest excess in some places, and the next that has much.
 
         Collecting garbage lies within spans: where it is half of all, it is told and not these.
         """
-        longer = sorted(self._longer[at].items(), key=lambda item: (-item[1], item[0]))
+        longer_ns, usual = (_added(some[at] for at in ats) for some in (self._longer, self._usual))
+        longer = sorted(longer_ns.items(), key=lambda item: (-item[1], item[0]))
         total = sum(ns for _, ns in longer if ns > 0)
-        if (garbage := self._garbage[at]) >= MOST_OF_IT * max(total, 1):
-            part = round(min(garbage / total, 1.0), 6)
-            return (Excess(GARBAGE, garbage // max(self._counts[at], 1), part),)
-        usual, all_usual = self._usual[at], max(sum(self._usual[at].values()), 1)
+        count = max(sum(self._counts[at] for at in ats), 1)
+        if (garbage := sum(self._garbage[at] for at in ats)) >= MOST_OF_IT * max(total, 1):
+            return (Excess(GARBAGE, garbage // count, round(min(garbage / total, 1.0), 6)),)
+        all_usual = max(sum(usual.values()), 1)
         told = [
-            Excess(
-                name,
-                ns // max(self._counts[at], 1),
-                round(ns / total, 6),
-                round(usual[name] / all_usual, 6),
-            )
+            Excess(name, ns // count, round(ns / total, 6), round(usual[name] / all_usual, 6))
             for name, ns in longer[:2]
             if ns > 0
         ]
-        return tuple(told if told and told[0].part < MOST_OF_IT else told[:1])
+        if len(told) > 1 and told[0].part >= MOST_OF_IT and told[1].part < MUCH_OF_IT:
+            del told[1:]
+        return tuple(told)
 
     @property
     def correlation(self) -> float | None:
@@ -124,6 +123,14 @@ class Naming:
             spread = (count * xx - x * x) * (count * yy - y * y)
             found.append((count * xy - x * y) / sqrt(spread) if spread > 0 else 0.0)
         return sorted(found)[(len(found) - 1) // 2] if any(found) else None
+
+
+def _added(some: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in some:
+        for name, ns in one.items():
+            total[name] = total.get(name, 0) + ns
+    return total
 
 
 class _Medians(NamedTuple):

@@ -193,24 +193,33 @@ class OwnWork:
         count = self.excess_ns.size
         return unit * sqrt(squares * count - total * total) / count
 
-    def cost_of(self, late: Integers, steps: Integers | slice = slice(None)) -> Share:
-        """Return what ranks, a mask, cost of the time, against the slowest of the others."""
-        chosen = self.own_ns[:, steps]
+    def cost_of(
+        self, late: Integers, steps: Integers | slice = slice(None), beside: Integers | None = None
+    ) -> Share:
+        """Return what ranks, a mask, cost of the time, against the slowest of the others.
+
+        Of those beside them it is what is left when they are no slower than these, and of the time
+        that the steps take then.
+        """
+        chosen, time = self.own_ns[:, steps], self.time_ns[steps]
+        if beside is not None and beside.any():
+            time = time - chosen.max(axis=0)
+            chosen, late = chosen[~beside], late[~beside]
+            time = time + chosen.max(axis=0)
         without = chosen.max(axis=0, where=~late[:, None], initial=0)
         if (pipeline := self.job.pipeline) is None:
-            return self._surely_lost(chosen.max(axis=0) - without, steps)
+            return self._surely_lost(chosen.max(axis=0) - without, time)
         # Ranks of a pipeline are not in step: what one does less in a step it makes up for in the
         # next. Nor does it win what it waits for the others while it fills and drains.
         lost = chosen.max(axis=0, where=late[:, None], initial=0) - without
         least = without.sum() / (1 - bubble_share(*pipeline))
-        most = max(int(self.time_ns[steps].sum()) - least, 0.0)
+        most = max(int(time.sum()) - least, 0.0)
         if lost.sum() > most:
             lost = (lost * (most / lost.sum())).astype(np.int64)
-        return self._surely_lost(lost, steps)
+        return self._surely_lost(lost, time)
 
-    def _surely_lost(self, lost_ns: Integers, steps: Integers | slice) -> Share:
+    def _surely_lost(self, lost_ns: Integers, time: Integers) -> Share:
         """Return the share, no less sure for steps that are long by what all do in them."""
-        time = self.time_ns[steps]
         rest = time - lost_ns
         alike = lost_ns + round(int(rest.sum()) / max(len(rest), 1))
         both = (share_of(lost_ns, time), share_of(lost_ns, alike))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -41,6 +42,8 @@ TITLES: Final[dict[Kind, tuple[str, str]]] = {
     "memory": ("MEMORY UNEVEN", "MEMORY UNEVEN"),
 }
 MOST_BESIDE: Final = 3
+# Of the first of these, where it costs much.
+ROWS_BESIDE: Final = frozenset({"its own", "their own", "costs", "do next"})
 # Of fewer not even that is told.
 FEWEST_STEPS: Final = 5
 # Cheaper ones are told to a tenth of a percent.
@@ -102,6 +105,8 @@ class Sentences(NamedTuple):
 
 def named(ranks: Sequence[int], places: Mapping[int, Place]) -> str:
     """Return ranks as a sentence has them, with the host of a single one of several hosts."""
+    if not ranks:
+        return ""
     if len(ranks) != 1:
         return f"ranks {few(ranks)}"
     host = places[ranks[0]].host if ranks[0] in places else ""
@@ -127,6 +132,8 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
             text = IN_ONE_SPAN
     if finding.kind == "stage" and is_in_one_span(finding.evidence.excess):
         text = f"{OF_A_STAGE}; or {text}"
+    if finding.kind == "worker" and (second := _next_of_second(finding.evidence.excess)):
+        text = f"{text}; and {second}"
     if finding.name == GARBAGE:
         text = NEXT_OF_GARBAGE
     if (finding.evidence.beyond or 0.0) >= MUCH:
@@ -138,6 +145,7 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
     return text.format(
         more=more_passes(finding.evidence.stages or 1, finding.evidence.passes or 1),
         span=span_text(finding.name),
+        second=span_text(finding.evidence.excess[1].name) if finding.evidence.excess[1:] else "",
         then=_when(finding.evidence),
         step=step,
         behind=step + 1,
@@ -149,6 +157,16 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         hosts=_all_of("host", finding.hosts),
         stages=_all_of("stage", finding.stages),
     )
+
+
+def _next_of_second(excess: Sequence[Excess]) -> str:
+    """Return what to look at in the second span, where that is other work than in the first."""
+    if len(excess) < 2:
+        return ""
+    first, second = (NEXT_OF_SPANS.get(one.name.partition("/")[0], "") for one in excess[:2])
+    if first == second:
+        return ""
+    return second or "what {ranks} {does} in {second}"
 
 
 def _when(figures: Evidence) -> str:
@@ -199,7 +217,7 @@ def _slowest(finding: Finding, who: str, *, several: bool) -> str:
     by = f"by {time_text(finding.late_ns)} of {time_text(figures.step_ns)}"
     by += ", now more and now less" if figures.varies else ""
     verb = "are" if several else "is"
-    if figures.beside:
+    if figures.beside or figures.beside_ranks:
         who = f"{_but_for(figures)}, {who}"
     if finding.since is not None:
         when = f"since step {finding.since:,} {who} {verb}"
@@ -208,10 +226,17 @@ def _slowest(finding: Finding, who: str, *, several: bool) -> str:
     return f"{when} the slowest in {percent(finding.last_share)} of the steps, {by}."
 
 
+def once_text(ranks: Sequence[int]) -> str:
+    """Return that something is so once some ranks are late no more; nothing of none."""
+    be = "are" if len(ranks) > 1 else "is"
+    return f" once {named(ranks, {})} {be} as fast as the others" if ranks else ""
+
+
 def _but_for(figures: Evidence) -> str:
-    """Return which steps the figures are not of, since these are told by themselves."""
+    """Return which steps and ranks figures are not of, since these are told by themselves."""
     numbers = " and ".join(f"{step:,}" for step in figures.beside)
-    return f"but for {'steps' if len(figures.beside) > 1 else 'step'} {numbers}"
+    steps = f"{'steps' if len(figures.beside) > 1 else 'step'} {numbers}" if numbers else ""
+    return f"but for {' and '.join(filter(None, (named(figures.beside_ranks, {}), steps)))}"
 
 
 def _worker(finding: Finding, places: Mapping[int, Place], _: int) -> str:
@@ -243,7 +268,8 @@ def _split(finding: Finding, places: Mapping[int, Place], _: int) -> str:
     others = [rank for rank in sorted(places) if rank not in finding.ranks]
     by = f"{time_text(finding.late_ns)} of {time_text(finding.evidence.step_ns)}"
     since = "" if finding.since is None else f"since step {finding.since:,} "
-    since += f"{_but_for(finding.evidence)}, " if finding.evidence.beside else ""
+    apart = finding.evidence.beside or finding.evidence.beside_ranks
+    since += f"{_but_for(finding.evidence)}, " if apart else ""
     return (
         f"{since}{named(finding.ranks, places)} work {by} longer in a step than "
         f"{named(others, places)}, which are as many."
@@ -387,8 +413,11 @@ def _head(verdict: RanksVerdict) -> Iterator[str]:
 def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
     if verdict.findings:
         yield from first_rows(verdict.findings[0])
-        for other in verdict.findings[1 : 1 + MOST_BESIDE]:
+        for at, other in enumerate(verdict.findings[1 : 1 + MOST_BESIDE]):
             yield "also", f"{other.what} {sureness(other)}"
+            # Of two causes each is told with its cost; what else there is comes after these.
+            if at == 0 and other.severity != "info":
+                yield from (row for row in first_rows(other) if row[0] in ROWS_BESIDE)
     elif verdict.collectives:
         dearest = max(verdict.collectives, key=lambda row: row.wait_share)
         text = f"{_cost(dearest.wait_share)} of the steps, in {_call(dearest.name, dearest.group)}"
@@ -416,9 +445,11 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
             ", ".join(f"in {span_text(one.name)} ({percent(one.part)} of it)" for one in excess),
         )
     if finding.cost:
-        faster = f"; without it the run would be {finding.without:.3g} times as fast"
+        be = "then be" if figures.beside_ranks else "be"
+        faster = f"; without it the run would {be} {finding.without:.3g} times as fast"
         is_much = finding.without >= NOTABLE
-        time = f"the time {_but_for(figures)}" if figures.beside else "the time"
+        apart = f" {_but_for(replace(figures, beside_ranks=()))}" if figures.beside else ""
+        time = f"the time{apart}{once_text(figures.beside_ranks)}"
         yield "costs", f"{_cost(finding.cost)} of {time}{faster if is_much else ''}"
     if finding.since is not None:
         yield "since", f"step {finding.since:,} (before: like the others)"

@@ -100,6 +100,7 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         name_part=late.name_part,
         longer_ns=round(longer),
         waits_ns=round(waits),
+        beside_ranks=list(late.evidence.beside_ranks),
     )
     lines, of_line = _line_of(shown[0], late, judged)
     return Finding(

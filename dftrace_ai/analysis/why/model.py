@@ -363,6 +363,7 @@ class Lateness(TypedDict):
     name_part: float
     longer_ns: int
     waits_ns: int
+    beside_ranks: list[int]
 
 
 class SpanShare(TypedDict):

@@ -65,6 +65,8 @@ UNSURE_IN_CROWDS: Final[tuple[Kind, ...]] = (
 # What takes no time of processors.
 SURE_IN_CROWDS: Final[tuple[Kind, ...]] = ("memory-creep", "compute-bound")
 SEVERITIES: Final = ("critical", "warning", "info")
+# Who is late, and no more in one step than in another.
+EVERY_STEP: Final = frozenset({"worker", "node", "split", "stage", "stage or worker"})
 
 
 def why(paths: TracePaths, limits: Limits | None = None, spread: Spread | None = None) -> Verdict:
@@ -406,12 +408,13 @@ def _of_ranks(
     for one in judged:
         for finding in one.findings:
             by_kind[finding.kind].append(finding)
-    severe = [one for one in late.found if one.severity != "info"]
+    told = [_in_place_of(by_kind["communication-bound"], one) for one in late.found]
+    severe = [one for one in told if one.severity != "info"]
     named = {rank for one in severe for rank in one.ranks}
     is_explained = bool(late.unsure) or any(map(explains_waiting, severe))
-    once = {rank for one in late.found if one.cause == "once" for rank in one.ranks}
+    once = {rank for one in told if one.cause == "once" for rank in one.ranks}
     said = {one.rank: one for one in by_kind["not-annotated"]}
-    common = [_with_line(one, said) for one in late.found]
+    common = [_with_line(one, said) for one in told]
     in_no_span = {rank for one in severe if _is_in_no_span(one) for rank in one.ranks}
     rare: list[Finding] = []
     for found in by_kind.values():
@@ -439,6 +442,19 @@ def _middle(found: Sequence[Finding]) -> Finding:
     ordered = sorted(found, key=lambda finding: -finding.share)
     ranks = tuple(sorted(one.rank for one in found if one.rank is not None))
     return replace(ordered[(len(ordered) - 1) // 2], ranks=ranks)
+
+
+def _in_place_of(waiting: Sequence[Finding], late: Finding) -> Finding:
+    """Return who is late in every step as severe as the waiting for it, whose place it takes.
+
+    That is a share of steps, and what it costs one of the time, of which steps may be little yet.
+    """
+    if not (late.ranks and late.severity == "info" and explains_waiting(late)):
+        return late
+    if late.cause not in EVERY_STEP:
+        return late
+    severe = [late.severity, *(one.severity for one in waiting)]
+    return replace(late, severity=min(severe, key=SEVERITIES.index))
 
 
 def _is_in_no_span(late: Finding) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from dftrace_ai.analysis.ranks.words import NOTABLE, title
+from dftrace_ai.analysis.ranks.words import NOTABLE, once_text, title
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.reading.stack_lines import UNREAD
 from dftrace_ai.analysis.texts import (
@@ -131,7 +131,11 @@ def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
-        yield from line_rows(other)
+        # Of two causes each is told with what it costs and what to do.
+        if other in verdict.findings[1:2] and other.severity != "info":
+            yield from first_rows(other, verdict)
+        else:
+            yield from line_rows(other)
     if verdict.slowest:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
     yield from silences(verdict.abstained)
@@ -166,9 +170,10 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield from line_rows(finding)
     yield "do next", finding.next
     if finding.kind == "late-rank":
-        times = figures_of(finding, Lateness)["without"]
-        if times >= NOTABLE:
-            yield "at best", f"{times:.3g} times as fast, without it"
+        figures = figures_of(finding, Lateness)
+        if (times := figures["without"]) >= NOTABLE:
+            then = once_text(figures["beside_ranks"])
+            yield "at best", f"{times:.3g} times as fast, without it{then}"
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
         times = 1 / (1 - finding.share)
         # Where steps are not all of the training, it is not the training.

@@ -182,10 +182,12 @@ def test_several_ranks_are_told_and_two_halves_as_two_kinds() -> None:
     assert (late.kind, late.ranks, late.names[0].name) == ("split", (0, 2), FORWARD)
     assert late.late_ns == pytest.approx(0.3 * STEP, rel=0.1)
     assert late.cost == pytest.approx(0.3 / 1.3, abs=0.03)
-    # One that is far beyond both halves is told.
+    # One that is far beyond both halves is told, and what the next one costs without it.
     job.own[LOADER][2] += 0.6 * STEP
-    late = only(lateness_of(job.job()))
-    assert (late.ranks, late.severity) == ((2,), "critical")
+    late, behind = lateness_of(job.job()).found
+    assert (late.ranks, late.severity, late.figures.beside_ranks) == ((2,), "critical", ())
+    assert (behind.ranks, behind.figures.beside_ranks) == ((0,), (2,))
+    assert behind.cost == pytest.approx(0.3 / 1.3, abs=0.03)
 
 
 def test_more_than_a_third_of_the_ranks_may_be_slow_alike() -> None:

@@ -10,6 +10,7 @@ from analysis.trace_lines import TraceLines
 
 from dftrace_ai.analysis import ranks
 from dftrace_ai.analysis.ranks.model import limits_of
+from dftrace_ai.analysis.ranks.words import verdict_lines as rank_lines
 from dftrace_ai.analysis.why import verdict_lines, why
 
 MS = 1_000_000
@@ -33,9 +34,11 @@ def synchronous(
     comm: float = 1,
     steps: int = 80,
     gone: int | None = None,
+    epoch_ms: int = 0,
 ) -> Path:
     """Steps of ranks that all leave their all_reduce when the last has come, if they wait at all.
 
+    Halfway they all do something else for so long as `epoch_ms`.
     One that is `gone` exits in the last step, in which the others wait for 2 s and give up.
     """
     own = [
@@ -64,7 +67,7 @@ def synchronous(
                 at += 2000 * MS
             trace.span("all_reduce", "comm", now, at - now, step=step)
             trace.span("step", "pipeline", begin, at - begin, step=step)
-            at += MS // 10
+            at += MS // 10 + (epoch_ms * MS if 2 * step == steps else 0)
         trace.footer(**({} if gone is None else {"ended": "exit", "exit_status": 7}))
         trace.write(folder / f"t-host-{4000 + rank}.pfw.gz")
     return folder
@@ -168,6 +171,62 @@ def test_a_rank_that_nobody_waits_for_is_not_late(tmp_path: Path) -> None:
     verdict = why(synchronous(tmp_path, 8, late(5, forward=30), wait=False))
     assert verdict.verdict == "communication-bound"
     assert not any(one.late_ranks for one in verdict.findings)
+
+
+def both(*plants: Plant) -> Plant:
+    return lambda rank, step: {k: v for plant in plants for k, v in plant(rank, step).items()}
+
+
+@pytest.mark.parametrize(("count", "forward"), [(4, 22.0), (8, 22.0), (8, 46.0)])
+def test_two_ranks_that_are_late_by_two_causes_are_told_each(
+    tmp_path: Path, count: int, forward: float
+) -> None:
+    """The one by its forward, the other by its loader: as late as it, or far less."""
+    folder = synchronous(tmp_path, count, both(late(1, forward=forward), late(3, wait=18)))
+    verdict = ranks([folder])
+    assert len(verdict.findings) == 2
+    told = {one.ranks: one for one in verdict.findings}
+    first, second = told[(1,)], told[(3,)]
+    assert (first.name, second.name) == ("compute/forward", "dataloader/fetch.iter")
+    assert {one.severity for one in verdict.findings} == {"critical"}
+    # What is won by it when the other is as fast as all are.
+    assert second.cost == pytest.approx(16 / 33, rel=0.05)
+    assert second.without == pytest.approx(33 / 17, rel=0.05)
+    assert second.evidence.beside_ranks == (1,)
+    assert first.evidence.beside_ranks == ((3,) if forward < 30 else ())
+    rows = rank_lines(verdict)
+    for text in ("as fast as the others", "do next   what rank 1 does in forward", "its loader"):
+        assert any(text in row for row in rows), text
+    rows = verdict_lines(why([folder]))
+    for text in (
+        "But for rank 1, rank 3 was the slowest",
+        "What rank 1 does in forward",
+        "Its loader",
+    ):
+        assert any(text in row for row in rows), text
+
+
+def test_one_rank_that_is_late_in_two_spans_is_told_with_both(tmp_path: Path) -> None:
+    (told,) = ranks([synchronous(tmp_path, 4, late(2, wait=20, forward=16))]).findings
+    shares = [(one.name, one.part) for one in told.evidence.excess]
+    assert [name for name, _ in shares] == ["dataloader/fetch.iter", "compute/forward"]
+    assert [part for _, part in shares] == [
+        pytest.approx(18 / 28, rel=0.05),
+        pytest.approx(10 / 28, rel=0.05),
+    ]
+    assert told.next.startswith("its loader")
+    assert told.next.endswith("; and what rank 2 does in forward")
+
+
+def test_waiting_for_a_late_rank_is_no_communication_in_a_run_of_few_steps(tmp_path: Path) -> None:
+    """Of a run that has begun a second epoch for most of its time steps are little so far."""
+    folder = synchronous(tmp_path, 2, late(1, none=20), epoch_ms=120_000)
+    (told,) = ranks([folder]).findings
+    assert (told.kind, told.ranks, told.severity) == ("worker", (1,), "info")
+    assert told.cost < 0.03
+    first, *others = [one for one in why([folder]).findings if one.kind != "between-steps"]
+    assert (first.kind, first.ranks, first.severity) == ("late-rank", (1,), "critical")
+    assert not any(one.kind in {"communication-bound", "not-annotated"} for one in others)
 
 
 def test_what_one_rank_held_up_once_is_told_once(tmp_path: Path) -> None:
