@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import numpy as np
 import orjson
 
+from dftrace_ai._reader import Samples
 from dftrace_ai.analysis.reading.scanning import TraceBlocks, new_scanner
 from dftrace_ai.analysis.reading.stack_lines import UNREAD
-from dftrace_ai.analysis.steps.spans import column_of
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
     from typing_extensions import NotRequired
 
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -31,10 +31,12 @@ BOOTSTRAP: Final = "<module> (<string>:1)"
 """What a spawned process of multiprocessing stands in; no line of anybody's program."""
 
 NO_STACK: Final = -1
-NOT_KNOWN: Final = -1
 
-AT_ONCE: Final = 65_536
-"""Samples that are held as numbers of Python's."""
+AT_ONCE: Final = 1 << 20
+"""Samples that the native reader holds, whose columns grow."""
+
+COLUMNS: Final = 8
+"""Of samples as the native reader has them; see `Samples.taken`."""
 
 MOST_FRAMES: Final = 1000
 """Of a stack, as the recorder keeps them; stacks as deep as a file likes would take all memory."""
@@ -44,8 +46,6 @@ MOST_REMEMBERED: Final = 1_000_000
 
 MOST_US: Final = 2**53
 MOST_LINE: Final = 2**31
-MOST_LATE: Final = 2**20
-"""Periods that a sample stands for beside its own, as the recorder keeps them."""
 
 
 class Function(NamedTuple):
@@ -185,56 +185,44 @@ class _Begin(TypedDict):
     data: _Start
 
 
-@dataclass(repr=False)
-class _Profile:
-    """The samples of a thread in one part of a trace, as its lines have come."""
-
-    at_us: int
-    period_ns: int
-    nodes: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(repr=False)
-class _Columns:
-    """What lines of samples hold, of one process: as numbers of Python's until they are many."""
-
-    at_us: list[int] = field(default_factory=list)
-    tid: list[int] = field(default_factory=list)
-    stack: list[int] = field(default_factory=list)
-    cpu_us: list[int] = field(default_factory=list)
-    since_us: list[int] = field(default_factory=list)
-    cut: list[int] = field(default_factory=list)
-    period_ns: list[int] = field(default_factory=list)
-    ready_ns: list[int] = field(default_factory=list)
-    packed: list[list[Integers]] = field(default_factory=list)
-
-    def pack(self) -> None:
-        """Make arrays of the lists, which take a tenth of the memory."""
-        times = self.at_us, self.cpu_us, self.since_us, self.period_ns, self.ready_ns
-        lists = (*times, self.tid, self.stack, self.cut)
-        self.packed.append([np.array(one, np.int64) for one in lists])
-        for one in lists:
-            one.clear()
-
-    def whole(self, pid: int, base_ns: int, tree: StackTree) -> StackSamples:
-        self.pack()
-        columns = [column_of([*pieces]) for pieces in zip(*self.packed, strict=True)]
-        self.packed = []
-        at_ns, cpu_ns, since_ns, period_ns, ready_ns, tid, stack, cut = columns
-        at_ns *= 1000
-        at_ns += base_ns
-        cpu_ns *= 1000
-        since_ns *= 1000
-        columns = [at_ns, tid, stack, cpu_ns, since_ns, cut, period_ns, ready_ns]
-        return _in_order(StackSamples(pid, tree, *columns))
+def _whole(
+    pid: int, base_ns: int, tree: StackTree, pieces: Sequence[NDArray[np.int64]]
+) -> StackSamples:
+    """Return what was read of a process, in the order of time."""
+    order = np.argsort(np.concatenate([piece[0] for piece in pieces]), kind="stable")
+    columns = [
+        np.concatenate([piece[at] for piece in pieces])[order] for at in range(len(pieces[0]))
+    ]
+    at_ns, since_ns, cpu_ns, period_ns, ready_ns, tid, stack, cut = columns
+    at_ns *= 1000
+    at_ns += base_ns
+    since_ns *= 1000
+    cpu_ns *= 1000
+    return StackSamples(pid, tree, at_ns, tid, stack, cpu_ns, since_ns, cut, period_ns, ready_ns)
 
 
-def _begun(said: _Begin) -> _Profile:
+def _numbers(data: _Data) -> bytes:
+    """Return the arguments of a line of samples as the recorder writes them, without its nodes."""
+    lists = {"timeDeltas": data["timeDeltas"], "cpu": data["cpu"], "cut": data["cut"]}
+    if late := data.get("late"):
+        lists["late"] = late
+    # Of true and false 1 and 0.
+    told: dict[str, object] = {
+        "cpuProfile": {"samples": data["cpuProfile"]["samples"]},
+        **{name: [one + 0 for one in numbers] for name, numbers in lists.items()},
+    }
+    if "ready" in data:
+        told["ready"] = data["ready"]
+    return b'"data":%b' % orjson.dumps(told)
+
+
+def _begun(said: _Begin) -> tuple[int, int]:
+    """Return when samples begin, in us, and how long each stands for, in ns."""
     period_ns = round(1e9 / said["hz"])
     start_us = int(said["data"]["startTime"])
     if not (0 < period_ns < MOST_US and 0 <= start_us < MOST_US):
         raise ValueError("times that cannot be")
-    return _Profile(start_us, period_ns)
+    return start_us, period_ns
 
 
 class StackReader:
@@ -261,84 +249,62 @@ class StackReader:
         found: dict[int, list[StackSamples]] = {}
         for trace in traces:
             base_us = (trace.header and trace.header.time_base_us) or 0
-            for pid, columns in self._read(trace).items():
-                found.setdefault(pid, []).append(columns.whole(pid, base_us * 1000, self.tree))
+            for pid, pieces in self._read(trace).items():
+                found.setdefault(pid, []).append(_whole(pid, base_us * 1000, self.tree, pieces))
         for pid in sorted(found):
             yield _together(found[pid])
 
-    def _read(self, trace: Trace) -> dict[int, _Columns]:
-        found: dict[int, _Columns] = {}
-        profiles: dict[tuple[int, int], _Profile] = {}
-        odd = 0
+    def _read(self, trace: Trace) -> dict[int, list[NDArray[np.int64]]]:
+        found: dict[int, list[NDArray[np.int64]]] = {}
+        samples, odd = Samples(), 0
+
+        def keep() -> None:
+            for pid, columns in samples.taken():
+                whole = np.frombuffer(columns, np.int64).reshape(COLUMNS, -1)
+                found.setdefault(pid, []).append(whole)
+
         blocks = TraceBlocks(new_scanner(), trace)
         for block in blocks:
-            text = block.text
-            for has_some, number, pid, tid, at, size in block.stacks:
-                args = text[at - 1 : at + size + 1]
-                try:
-                    said = orjson.loads(args)
-                    if has_some:
-                        columns = found.setdefault(pid, _Columns())
-                        self._add(said["data"], profiles[pid, number], tid, columns)
-                    else:
-                        # What it had before ends here, also where this cannot be read.
-                        profiles.pop((pid, number), None)
-                        profiles[pid, number] = _begun(said)
-                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                    odd += 1
+            line = samples.take(block, 0)
+            while line is not None:
+                odd += not self._take(samples, *line[1:])
+                line = samples.take(block, line[0] + 1)
+            if len(samples) >= AT_ONCE:
+                keep()
+        keep()
         self.notes += blocks.notes
         if odd:
             self.notes.append(f"{trace}: {counted(odd, 'line')} {UNREAD}")
-        return {pid: one for pid, one in found.items() if one.at_us or one.packed}
+        return found
 
-    def _add(self, data: _Data, profile: _Profile, tid: int, to: _Columns) -> None:
-        cpu_profile = data["cpuProfile"]
-        nodes = profile.nodes
-        for node in cpu_profile.get("nodes", ()):
-            parent = node.get("parent")
-            outer = NO_STACK if parent is None else nodes[parent]
-            frame = node["callFrame"]
-            told = (outer, *map(frame.__getitem__, CALL_FRAME))
-            # Each profile tells its nodes anew.
-            made = self._told.get(told)
-            if made is None:
-                made = self._told[told] = self._node(outer, frame)
-            nodes[node["id"]] = made
-        stacks = [nodes[number] for number in cpu_profile["samples"]]
-        since = data["timeDeltas"]
-        cpu, cut = data["cpu"], data["cut"]
-        if not len(stacks) == len(since) == len(cpu) == len(cut):
-            raise ValueError("as many times as samples")
-        at = [*accumulate(since, initial=profile.at_us)]
-        late, ready_us = data.get("late"), data.get("ready", NOT_KNOWN)
-        # Before anything is taken in: a list of texts has no sum.
-        whole = sum(cpu) + sum(cut)
-        if stacks and (
-            max(whole, ready_us, *cpu) >= MOST_US
-            or min(since) < 0
-            or min(cpu) < NOT_KNOWN
-            or min(cut) < NOT_KNOWN
-            or ready_us < NOT_KNOWN
-            or at[-1] >= MOST_US
-        ):
-            raise ValueError("times that cannot be")
-        periods = [profile.period_ns] * len(stacks)
-        if late:
-            if len(late) != len(stacks) or min(late) < 0 or max(late) > MOST_LATE:
-                raise ValueError("times that cannot be")
-            periods = [(1 + int(one)) * profile.period_ns for one in late]
-        profile.at_us = at[-1]
-        to.at_us += at[1:]
-        to.tid += [tid] * len(stacks)
-        to.stack += stacks
-        to.cpu_us += cpu
-        to.since_us += since
-        to.cut += cut
-        to.period_ns += periods
-        each_ns = NOT_KNOWN if ready_us < 0 else ready_us * 1000 // max(1, len(stacks))
-        to.ready_ns += [each_ns] * len(stacks)
-        if len(to.at_us) >= AT_ONCE:
-            to.pack()
+    def _take(
+        self, samples: Samples, has_some: bool, number: int, pid: int, tid: int, args: bytes
+    ) -> bool:
+        """Take a line that begins samples, tells nodes, or is not as the recorder writes it."""
+        profile = pid, number
+        try:
+            if not has_some:
+                # What it had before ends here, also where this cannot be read.
+                samples.forget(*profile)
+                samples.begin(*profile, *_begun(orjson.loads(b"{%b}" % args)))
+                return True
+            data: _Data = orjson.loads(b"{%b}" % args)["data"]
+            for node in data["cpuProfile"].get("nodes", ()):
+                parent = node.get("parent")
+                outer = NO_STACK if parent is None else samples.stack_of(*profile, parent)
+                if outer is None:
+                    return False
+                frame = node["callFrame"]
+                told = (outer, *map(frame.__getitem__, CALL_FRAME))
+                # Each profile tells its nodes anew.
+                made = self._told.get(told)
+                if made is None:
+                    made = self._told[told] = self._node(outer, frame)
+                if not samples.learn(*profile, node["id"], made):
+                    return False
+            return samples.add(*profile, tid, _numbers(data))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return False
 
     def _node(self, outer: int, frame: _CallFrame) -> int:
         depth = self._depth.get(outer, 0) + 1

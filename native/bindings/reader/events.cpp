@@ -149,15 +149,6 @@ PyObject* phases(PyObject* self, void*) {
     return dict.release();
 }
 
-PyObject* stacks(PyObject* self, void*) {
-    const Labels& labels = as<BlockObject>(self)->reading->labels;
-    return list_told(block_of(self).rows.stacks, [&](const StackLine& one) {
-        const TrackId track = labels.track_id(one.track);
-        return tuple_told(labels[one.label].name == chunk_name, one.id, track.pid, track.tid,
-                          std::size_t{one.args_at}, std::size_t{one.args_bytes});
-    });
-}
-
 PyObject* numbers_of_rows(PyObject* self, PyObject* names) {
     const ScannedBlock& block = block_of(self);
     try {
@@ -286,10 +277,6 @@ PyGetSetDef block_columns[] = {
      nullptr},
     {"args_bytes", row_column<&Rows::args_bytes>, nullptr, "How long they are.", nullptr},
     {"text", text_column, nullptr, "The lines.", nullptr},
-    {"stacks", stacks, nullptr,
-     "Lines of samples of stacks: whether it has some, its number, pid, tid, and where in `text` the members "
-     "of its args are, and how long.",
-     nullptr},
     {"phases", phases, nullptr, "Phases that are no single letter, by row.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -386,6 +373,9 @@ const Rows* rows_of(PyObject* block) {
     PyErr_SetString(PyExc_TypeError, "an EventBlock is needed");
     return nullptr;
 }
+
+std::string_view text_of(PyObject* block) { return block_of(block).text.view(); }
+const Labels& labels_of(PyObject* block) { return as<BlockObject>(block)->reading->labels; }
 
 std::shared_ptr<const ScannedBlock> block_of_object(PyObject* block, std::shared_ptr<LabelTexts>& texts) {
     if (!rows_of(block)) return nullptr;

@@ -27,8 +27,8 @@ PyMODINIT_FUNC PyInit__reader() {
         add_event_types(module.get()) < 0 || add_event_table_type(module.get()) < 0 ||
         add_span_tree_type(module.get()) < 0 || add_walking_types(module.get()) < 0 ||
         add_hopping(module.get()) < 0 || add_documents_type(module.get()) < 0 ||
-        add_columns(module.get()) < 0 || add_calls(module.get()) < 0 || add_thread_time(module.get()) < 0 ||
-        add_capsules(module.get()) < 0)
+        add_columns(module.get()) < 0 || add_samples_type(module.get()) < 0 || add_calls(module.get()) < 0 ||
+        add_thread_time(module.get()) < 0 || add_capsules(module.get()) < 0)
         return nullptr;
     return module.release();
 }

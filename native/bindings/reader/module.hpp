@@ -25,12 +25,16 @@ int add_capsules(PyObject* module);
 int add_columns(PyObject* module);
 int add_calls(PyObject* module);
 int add_thread_time(PyObject* module);
+int add_samples_type(PyObject* module);
 
 // A row of figures behind two columns of what they are of, whose references it takes.
 PyObject* figures_row(PyObject* first, PyObject* second, const SpanFigures& of);
 
 // The rows of a block; null with an exception set where it is none.
 const Rows* rows_of(PyObject* block);
+// Its text, and the names and tracks of its lines.
+std::string_view text_of(PyObject* block);
+const Labels& labels_of(PyObject* block);
 
 // The block itself, and the texts of its names; null with an exception set where it is none.
 std::shared_ptr<const ScannedBlock> block_of_object(PyObject* block, std::shared_ptr<LabelTexts>& texts);
