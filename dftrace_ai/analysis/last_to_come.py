@@ -12,12 +12,12 @@ import numpy as np
 from dftrace_ai.analysis.ranks.groups import MESSAGE, SEND
 from dftrace_ai.analysis.ranks.matching import Matching
 from dftrace_ai.analysis.ranks.meetings import Meetings
-from dftrace_ai.analysis.ranks.ordering import any_in
+from dftrace_ai.analysis.ranks.ordering import any_in, begins
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from dftrace_ai.analysis.merging.joined import Joined
@@ -47,8 +47,40 @@ _AT_ONCE: Final = 4096
 class Arrows(NamedTuple):
     """Lines of arrows, by the trace whose process and time they are of, and what is to be told."""
 
-    lines: Mapping[Path, Sequence[bytes]]
+    lines: Mapping[Path, ArrowLines]
     notes: tuple[str, ...] = ()
+
+
+class _Sides(NamedTuple):
+    """Ends of arrows, those on the tracks of one process side by side."""
+
+    head: Integers  # whether it is where one ends
+    message: Integers
+    meeting: Integers
+    track: Integers
+    ns: Integers  # by the rank's own clock, since the base of its file
+
+
+class ArrowLines:
+    """The lines of a process, which are made when they are asked for: as texts all are large."""
+
+    def __init__(self, sides: _Sides, pid: int, before: Iterable[bytes] = ()) -> None:
+        self._sides = sides
+        self._pid = pid
+        self._before = before
+
+    def behind(self, lines: Iterable[bytes]) -> ArrowLines:
+        """Return the same behind others."""
+        return ArrowLines(self._sides, self._pid, lines)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._before
+        for at in range(0, len(self._sides.ns), _AT_ONCE):
+            some = (column[at : at + _AT_ONCE].tolist() for column in self._sides)
+            for head, message, meeting, track, ns in zip(*some, strict=True):
+                name = (SENT if message else LAST).encode()
+                ph = b'"f","bp":"e"' if head else b'"s"'
+                yield from _end(name, FIRST_ID + meeting, ph, self._pid, track, ns)
 
 
 class _Ends(NamedTuple):
@@ -202,11 +234,12 @@ def _ends(
 
 
 class _Drawn:
-    """The arrows that are shown, of those that come: no more than twice as many are held."""
+    """The arrows that are shown, of those that come: no more than half as many more are held."""
 
     def __init__(self, place: _Placed, window: TimeWindow | None, most: int) -> None:
         self._place, self._window, self._most = place, window, most
         self._kept: list[_Ends] = []
+        self._least_ns = UNTOLD  # whoever came less late is not among the latest
         self._count = 0  # of those that can be shown
         self._back = 0
 
@@ -224,18 +257,22 @@ class _Drawn:
             shown &= (np.minimum(begin_ns, end_ns) >= low) & (np.maximum(begin_ns, end_ns) <= high)
         back = shown & (begin_ns >= end_ns)
         self._back += int(back.sum())
-        self._kept.append(ends.taken(np.flatnonzero(shown & ~back)))
-        self._count += len(self._kept[-1].meeting)
-        if sum(len(one.meeting) for one in self._kept) > 2 * self._most:
+        shown &= ~back
+        self._count += int(shown.sum())
+        self._kept.append(ends.taken(np.flatnonzero(shown & (ends.late_ns >= self._least_ns))))
+        if sum(len(one.meeting) for one in self._kept) > self._most + self._most // 2:
             self._kept = [self._latest()]
+            self._least_ns = int(self._kept[0].late_ns.min(initial=np.iinfo(np.int64).max))
 
     def _latest(self) -> _Ends:
         """Return those of whoever came latest, in their order."""
         if not self._kept:
             return _Ends(*[np.zeros(0, np.int64)] * len(_Ends._fields))
-        ends = _Ends(*(np.concatenate(column) for column in zip(*self._kept, strict=True)))
-        order = np.lexsort((ends.meeting, -ends.late_ns, ends.message))[: self._most]
-        return ends.taken(np.sort(order))
+        columns = _Ends(*zip(*self._kept, strict=True))
+        by = (np.concatenate(of) for of in (columns.meeting, columns.late_ns, columns.message))
+        meeting, late_ns, message = by
+        order = np.sort(np.lexsort((meeting, -late_ns, message))[: self._most])
+        return _Ends(*(np.concatenate(column)[order] for column in columns))
 
     def arrows(self) -> Arrows:
         """Return their lines."""
@@ -252,32 +289,29 @@ class _Drawn:
         return Arrows(_lines(ends, self._place), tuple(notes))
 
 
-def _lines(ends: _Ends, place: _Placed) -> dict[Path, list[bytes]]:
-    found: dict[Path, list[bytes]] = {}
-    tails = set[int]()
-    for row in _rows(ends, place):
-        message, _, meeting, from_rank, from_track, begin, to_rank, to_track, end = row
-        name = (SENT if message else LAST).encode()
-        sides = [(b'"s"', from_rank, from_track, begin), (b'"f","bp":"e"', to_rank, to_track, end)]
-        for ph, rank, track, ns in sides[meeting in tails :]:
-            file = place.files[rank]
-            assert file is not None  # noqa: S101 - of those whose files are known
-            found.setdefault(file.path, []).extend(
-                _end(name, FIRST_ID + meeting, ph, place.pids[rank], track, ns)
-            )
-        tails.add(meeting)
+def _lines(ends: _Ends, place: _Placed) -> dict[Path, ArrowLines]:
+    count = len(ends.meeting)
+    if not count:
+        return {}
+    # Those of a meeting have one tail.
+    tails = np.sort(np.unique(ends.meeting, return_index=True)[1])
+    row = np.concatenate([tails, np.arange(count)])
+    head = np.arange(len(row)) >= len(tails)
+    rank = np.where(head, ends.to_rank[row], ends.from_rank[row])
+    order = np.lexsort((head, row, rank))
+    row, head, rank = row[order], head[order], rank[order]
+    ns = np.where(head, ends.to_ns[row], ends.from_ns[row]) - place.base_ns[rank]
+    track = np.where(head, ends.to_track[row], ends.from_track[row])
+    sides = _Sides(head, ends.message[row], ends.meeting[row], track, ns)
+    found: dict[Path, ArrowLines] = {}
+    first = begins(rank)
+    for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(rank)], strict=True):
+        number = int(rank[begin])
+        file = place.files[number]
+        assert file is not None  # noqa: S101 - of those whose files are known
+        its = _Sides(*(column[begin:end] for column in sides))
+        found[file.path] = ArrowLines(its, place.pids[number])
     return found
-
-
-def _rows(ends: _Ends, place: _Placed) -> Iterator[tuple[int, ...]]:
-    """Yield them by the times of their files, some at once: as numbers of Python they are large."""
-    for at in range(0, len(ends.meeting), _AT_ONCE):
-        some = ends.taken(np.arange(at, min(at + _AT_ONCE, len(ends.meeting))))
-        some = some._replace(
-            from_ns=some.from_ns - place.base_ns[some.from_rank],
-            to_ns=some.to_ns - place.base_ns[some.to_rank],
-        )
-        yield from zip(*(column.tolist() for column in some), strict=True)
 
 
 def _end(name: bytes, number: int, ph: bytes, pid: int, track: int, ns: int) -> Iterator[bytes]:

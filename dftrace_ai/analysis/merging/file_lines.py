@@ -75,7 +75,7 @@ class FileLines:
         change: Change,
         shown: Shown,
         *,
-        further: Sequence[bytes] = (),
+        further: Iterable[bytes] = (),
         steps_and_calls: bool = False,
         renumbered: Callable[[int], int] | None = None,
         number: int = 0,

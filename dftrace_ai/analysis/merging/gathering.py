@@ -21,7 +21,7 @@ from dftrace_ai.errors import DftraceError, TraceError, needs_numpy, readable
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.executors import Spread
@@ -80,7 +80,7 @@ class Gathered(NamedTuple):
     files: tuple[Trace, ...]
     window: TimeWindow | None
     asked: TimeWindow | None  # the part of it that was asked for
-    tracks: Mapping[Path, Sequence[bytes]]
+    tracks: Mapping[Path, Iterable[bytes]]
     times: ShownTimes
     steps_only: frozenset[Path]
     told: tuple[str, ...]
@@ -127,7 +127,7 @@ def gathered(
     choice = asked_for(traces, asked.ranks, steps_and_calls=asked.steps_and_calls)
     joined = _joined(choice.files, asked, told, spread)
     window = asked.window
-    tracks: dict[Path, list[bytes]] = {}
+    tracks: Mapping[Path, Iterable[bytes]] = {}
     if asked.steps is not None:
         with needs_numpy("--steps"):
             from dftrace_ai.analysis.merging.numbered_steps import shown_steps
@@ -162,8 +162,8 @@ def gathered(
         except (DftraceError, OSError) as error:
             told.append(f"{NO_ARROWS}: {error}")
         else:
-            for path, lines in arrows.lines.items():
-                tracks.setdefault(path, []).extend(lines)
+            behind = {p: one.behind(tracks.get(p, ())) for p, one in arrows.lines.items()}
+            tracks = {**tracks, **behind}
             told += arrows.notes
     return Gathered(files, window, seen, tracks, times, choice.steps_only, tuple(told))
 

@@ -62,7 +62,7 @@ class MergedTrace:
         self,
         files: Iterable[Trace],
         window: TimeWindow | None = None,
-        tracks: Mapping[Path, Sequence[bytes]] | None = None,
+        tracks: Mapping[Path, Iterable[bytes]] | None = None,
         counters: Mapping[str, str] | None = None,
         *,
         times: ShownTimes | None = None,

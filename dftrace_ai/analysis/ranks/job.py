@@ -6,7 +6,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from dftrace_ai.analysis.ranks.packing import (
     THREADS,
     PackedChunks,
     Spill,
+    TableAside,
     calls_in,
     one_table,
     packed,
@@ -30,6 +31,7 @@ from dftrace_ai.analysis.ranks.partials import STEPS_OF_CHUNK, UNTOLD, Place, Ra
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
+from dftrace_ai.analysis.reading.set_aside import SetAside
 from dftrace_ai.analysis.reading.unranked import unranked_told
 from dftrace_ai.analysis.steps import Job, Process, measure_blocked
 from dftrace_ai.analysis.steps.processes import STEP_ROLES
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.ranks.packing import Kind, Table, Tables
-    from dftrace_ai.analysis.ranks.partials import CallRows, StepsChunk
+    from dftrace_ai.analysis.ranks.packing import Kind, Tables
+    from dftrace_ai.analysis.ranks.partials import StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.steps.job import JobPart
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 32 * 1024 * 1024
 
 # About so many calls are unpacked at once where some of their steps alone are wanted.
-CALLS_IN_LOT: Final = 1 << 17
+CALLS_IN_LOT: Final = 1 << 16
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,29 +123,39 @@ class Block:
                 high = places(reached, ranks + self.rows[:, end])
         return low, high
 
-    def with_calls(self, first: int, end: int) -> Block:
-        """Return it with calls, where it was read without: those from a step to before another.
+    def with_calls(self, edges: Sequence[int]) -> Iterator[Block]:
+        """Yield it with the calls from each step to before the next, where it was read without.
 
-        Of many ranks they are unpacked of some at a time, and of the others none is held.
+        Each is unpacked once, those of some ranks at a time, and set aside until it is its turn.
         """
+        pieces = [*pairwise(edges)]
         if len(self.tables.calls.rows.name) or not self.call_count:
-            return self
-        lots = max(1, -(-self.call_count // CALLS_IN_LOT)) if end - first < len(self.numbers) else 1
-        edges = np.linspace(0, len(self.ranks), min(lots, len(self.ranks)) + 1).astype(int).tolist()
-        parts = [self._some_calls(slice(*lot), first, end) for lot in pairwise(edges)]
-        return replace(self, tables=self.tables._replace(calls=one_table(parts)))
+            yield from (self for _ in pieces)
+            return
+        is_all = pieces == [(0, len(self.numbers))]
+        lots = 1 if is_all else max(1, -(-self.call_count // CALLS_IN_LOT))
+        ranks = np.linspace(0, len(self.ranks), min(lots, len(self.ranks)) + 1).astype(int).tolist()
+        waiting: list[list[TableAside]] = [[] for _ in pieces]
+        aside = SetAside()
+        for lot in starmap(slice, pairwise(ranks)):
+            part = self._of_ranks(lot)
+            for piece, (first, end) in zip(waiting, pieces, strict=True):
+                some = part.tables.calls.between(*part.calls_between(first, end))
+                piece.append(TableAside.of(some, aside))
+            del part, some  # the next ones are unpacked meanwhile
+        for piece in waiting:
+            calls = one_table([one.table for one in piece])
+            yield replace(self, tables=self.tables._replace(calls=calls))
+            del calls
 
-    def _some_calls(self, lot: slice, first: int, end: int) -> Table[CallRows]:
-        """Return the calls of some ranks, from a step to before another."""
-        ranks = self.ranks[lot]
+    def _of_ranks(self, lot: slice) -> Block:
+        """Return that of some ranks, with all of their calls."""
+        ranks, steps = self.ranks[lot], self.tables.steps
         kinds: tuple[Kind, ...] = ("calls",)
-        table = tables_of([one.chunks for one in ranks], self._number, kinds).calls
-        steps = self.tables.steps
-        tables = self.tables._replace(
-            calls=table, steps=replace(steps, edges=steps.edges[lot.start : lot.stop + 1])
-        )
-        low, high = Block(self.numbers, ranks, self.rows[lot], tables).calls_between(first, end)
-        return table.between(low, high)
+        calls = tables_of([one.chunks for one in ranks], self._number, kinds).calls
+        steps = replace(steps, edges=steps.edges[lot.start : lot.stop + 1])
+        tables = self.tables._replace(calls=calls, steps=steps)
+        return Block(self.numbers, ranks, self.rows[lot], tables)
 
     @property
     def time_ns(self) -> Integers:

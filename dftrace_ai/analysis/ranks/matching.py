@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-CALLS_AT_ONCE: Final = 1 << 17
+CALLS_AT_ONCE: Final = 1 << 16
 """More are not matched at a time: what is made of them takes some 500 bytes each."""
-
-PIECES_AT_ONCE: Final = 2
-MOST_READINGS: Final = 4
-"""So many pieces are read at once, or more: to read some takes as long as to read all."""
 
 MOST_ODD: Final = 0.05
 """Where more than this of a group's meetings are odd, its ranks or numbers are not what is said."""
@@ -176,12 +172,15 @@ def matched(block: Block, ranks: RanksInOrder, steps: int) -> Matches:
 def matched_in_pieces(block: Block, ranks: RanksInOrder, steps: int) -> Iterator[Matches]:
     """Yield the same, of some of these steps at a time: who looks at each need not hold all."""
     end = min(steps, len(block.numbers))
-    calls = block.call_count * end // max(len(block.numbers), 1)
-    pieces = min(max(1, -(-calls // CALLS_AT_ONCE)), max(end, 1))
-    block = block.with_calls(0, end)
-    edges = np.linspace(0, end, pieces + 1).astype(int).tolist()
-    for first, last in pairwise(edges):
-        yield _found(ranks.calls_of(block, first, last), ranks).matches
+    edges = _edges(block.call_count * end // max(len(block.numbers), 1), end)
+    for (first, last), part in zip(pairwise(edges), block.with_calls(edges), strict=True):
+        yield _found(ranks.calls_of(part, first, last), ranks).matches
+
+
+def _edges(calls: int, steps: int) -> list[int]:
+    """Return from which step to before which about so many calls are looked at, at a time."""
+    pieces = min(max(1, -(-calls // CALLS_AT_ONCE)), max(steps, 1))
+    return np.linspace(0, steps, pieces + 1).astype(int).tolist()
 
 
 def meetings_in(block: Block, ranks: RanksInOrder) -> Integers:
@@ -206,18 +205,11 @@ class Matching:
 
         Of a block that was read without its calls they are, of some steps at a time.
         """
-        pieces = min(max(1, -(-block.call_count // CALLS_AT_ONCE)), len(block.numbers))
-        edges = np.linspace(0, len(block.numbers), pieces + 1).astype(int).tolist()
-        # What is matched does not depend on how many pieces are read at once.
-        at_once = max(PIECES_AT_ONCE, -(-pieces // MOST_READINGS))
-        part = block
+        edges = _edges(block.call_count, len(block.numbers))
         if self._left is not None:
             none = np.full(len(self._left.row), UNTOLD)
             self._left = self._left._replace(row=none, step=none)
-        for at, (first, end) in enumerate(pairwise(edges)):
-            if at % at_once == 0:
-                part = block  # the one before is let go of
-                part = block.with_calls(first, edges[min(at + at_once, pieces)])
+        for (first, end), part in zip(pairwise(edges), block.with_calls(edges), strict=True):
             calls = self.ranks.calls_of(part, first, end)
             if self._left is not None and len(self._left.rank):
                 calls = self._left.and_then(calls)

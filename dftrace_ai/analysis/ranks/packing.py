@@ -34,6 +34,7 @@ from dftrace_ai.analysis.ranks.partials import (
     shared_group,
 )
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
+from dftrace_ai.analysis.reading.set_aside import ColumnAside
 from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile
 from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
 from dftrace_ai.errors import TraceError
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.reading.set_aside import SetAside
 
 THREADS: Final = min(8, os.cpu_count() or 1)
 FEWEST_IN_THREADS: Final = 32
-MOST_IN_MEMORY: Final = 64 * 1024 * 1024
+MOST_IN_MEMORY: Final = 8 * 1024 * 1024
 
 Kind = Literal["spans", "steps", "calls", "silences"]
 """What rows are of: a field of `StepsChunk`."""
@@ -88,6 +90,25 @@ class Table(Generic[Rows]):
         """How many each rank has."""
         counts: Integers = np.diff(self.edges)
         return counts
+
+
+class TableAside(NamedTuple, Generic[Rows]):
+    """A table whose columns are set aside."""
+
+    kind: type[Rows]
+    columns: tuple[ColumnAside, ...]
+    edges: Integers
+
+    @classmethod
+    def of(cls, table: Table[Rows], aside: SetAside) -> TableAside[Rows]:
+        """Set a table aside."""
+        columns = tuple(ColumnAside.of(column, aside) for column in table.rows)
+        return cls(type(table.rows), columns, table.edges)
+
+    @property
+    def table(self) -> Table[Rows]:
+        """The table, read now; it may not be written to."""
+        return Table(self.kind(*(column.values for column in self.columns)), self.edges)
 
 
 class Tables(NamedTuple):
