@@ -35,7 +35,6 @@ from dftrace_ai.cli.terminal import (
     write_json,
     write_out,
 )
-from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -151,15 +150,13 @@ def command(
     directory that cannot be read are skipped with a warning. Exit status 1
     when there are any.
     """
-    from dftrace_ai.analysis.summary.report import OF_SEVERAL, reported
+    from dftrace_ai.analysis.summary.report import reported
 
     not_together({"--json": json, "--csv": csv})
     form: ReportBy = by.value
     for option, is_given in {"--sort": sort is not None, "--csv": csv}.items():
         not_together({f"--by {form}": by in (By.tree, By.tensor), option: is_given})
     not_together({"--by tensor": by is By.tensor, "--top": top is not None})
-    if readers.are_asked and form not in OF_SEVERAL:
-        raise ConfigError(f"--by {form} is read by one process: without {readers.are_asked}")
     reading = Reading(paths, recover=recover, run=run, readers=readers)
     with reading.progress(), readers:
         spread = readers.of(reading.traces)

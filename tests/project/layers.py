@@ -66,7 +66,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "summary": {"reading", "executors", "tracks", "where", "steps", "lines"},
         "steps": {"reading", "executors"},
         "robust_statistics": {"reading", "steps"},
-        "lines": {"reading", "steps", "robust_statistics", "tracks", "texts"},
+        "lines": {"reading", "executors", "steps", "robust_statistics", "tracks", "texts"},
         "ranks": {
             "reading",
             "executors",

@@ -5,12 +5,12 @@ Loaded late, by who asks for them.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.executors.lots import Piece
 from dftrace_ai.analysis.lines.stack_samples import StackReader
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.trace_set import TraceSet
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.lines.stack_samples import StackSamples, StackTree
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
     from dftrace_ai.analysis.reading.trace import Trace
@@ -167,20 +168,26 @@ class _Sum:
     self_ns: int = 0
     cpu_ns: int = 0
 
+    def add(self, more: _Sum) -> None:
+        """Add another one."""
+        self.samples += more.samples
+        self.total_ns += more.total_ns
+        self.self_ns += more.self_ns
+        self.cpu_ns += more.cpu_ns
 
-def line_sums(traces: Sequence[Trace]) -> tuple[list[LineSum], tuple[str, ...]]:
-    """Return the lines of a program, that of most time for itself first, and what was not read.
 
-    Raises:
-        TraceError: a file cannot be read any more.
-    """
-    reader = StackReader()
-    sums: defaultdict[_Place, _Sum] = defaultdict(_Sum)
-    whole_ns = 0
-    # A file at a time: lines need not know of each other.
-    for trace in traces:
+@dataclass
+class _Lines:
+    """What lines come to, in any order of the files; each stack is of the tree of its reader."""
+
+    sums: dict[_Place, _Sum] = field(default_factory=dict)
+    whole_ns: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, reader: StackReader, trace: Trace) -> None:
+        """Add the samples of a file."""
         for samples in reader.read([trace]):
-            whole_ns += int(samples.period_ns.sum())
+            self.whole_ns += int(samples.period_ns.sum())
             nodes, which = np.unique(samples.stack, return_inverse=True)
             counts = np.bincount(which)
             period = np.bincount(which, weights=samples.period_ns)
@@ -191,17 +198,66 @@ def line_sums(traces: Sequence[Trace]) -> tuple[list[LineSum], tuple[str, ...]]:
             for node, count, ns, cpu_ns in zip(*columns, strict=True):
                 places = _places(reader.tree, node)
                 for place in set(places):
-                    sums[place].samples += count
-                    sums[place].total_ns += int(ns)
+                    of = self._of(place)
+                    of.samples += count
+                    of.total_ns += int(ns)
                 if places:
-                    sums[places[-1]].self_ns += int(ns)
-                    sums[places[-1]].cpu_ns += int(cpu_ns)
-    rows = [
-        LineSum(*place, of.samples, of.total_ns, of.self_ns, of.self_ns / whole_ns, of.cpu_ns)
-        for place, of in sums.items()
-    ]
-    rows.sort(key=lambda row: (-row.self_ns, -row.total_ns, row.file, row.line, row.function))
-    return rows, tuple(reader.notes)
+                    of = self._of(places[-1])
+                    of.self_ns += int(ns)
+                    of.cpu_ns += int(cpu_ns)
+
+    def take(self, more: _Lines) -> None:
+        """Add those of other files."""
+        self.whole_ns += more.whole_ns
+        self.notes += more.notes
+        for place, of in more.sums.items():
+            self._of(place).add(of)
+
+    def _of(self, place: _Place) -> _Sum:
+        return self.sums.setdefault(place, _Sum())
+
+    def rows(self) -> list[LineSum]:
+        """Return the lines, that of most time for itself first."""
+        rows = [
+            LineSum(
+                *place, of.samples, of.total_ns, of.self_ns, of.self_ns / self.whole_ns, of.cpu_ns
+            )
+            for place, of in self.sums.items()
+        ]
+        rows.sort(key=lambda row: (-row.self_ns, -row.total_ns, row.file, row.line, row.function))
+        return rows
+
+
+def line_sums(
+    traces: Sequence[Trace], spread: Spread | None = None
+) -> tuple[list[LineSum], tuple[str, ...]]:
+    """Return the lines of a program, that of most time for itself first, and what was not read.
+
+    Where it is `spread`, others read the files.
+
+    Raises:
+        TraceError: a file cannot be read any more.
+    """
+    # A file at a time: lines need not know of each other.
+    lines = _Lines()
+    if spread is None:
+        reader = StackReader()
+        for trace in traces:
+            lines.add(reader, trace)
+        lines.notes = reader.notes
+    else:
+        pieces = [Piece(trace, [trace]) for trace in traces]
+        for found in spread.each(_lines_of, pieces):
+            if found is not None:
+                lines.take(found)
+    return lines.rows(), tuple(lines.notes)
+
+
+def _lines_of(trace: Trace) -> _Lines:
+    lines, reader = _Lines(), StackReader()
+    lines.add(reader, trace)
+    lines.notes = reader.notes
+    return lines
 
 
 def _places(tree: StackTree, node: int) -> list[_Place]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from dftrace_ai._reader import Sums, Totals
 from dftrace_ai.analysis.reading.clock_faults import SetBack, believed, has_clock_in_lines
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Label
     from dftrace_ai.analysis.reading.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.rows import EventGroup, FileGroup
+    from dftrace_ai.analysis.summary.rows import EventGroup, FileGroup, TensorValues
 
 # Figures of a hundred million spans, and of a million names, fit.
 MOST_BYTES: Final = 1024 * 1024 * 1024
@@ -312,7 +312,16 @@ class Some(NamedTuple):
     by: FileGroup | EventGroup | None
     where: str | None
     categories: bool = False
-    is_tree: bool = False
+    what: Literal["names", "tree", "tensors"] = "names"
+
+
+class Thread(NamedTuple):
+    """A thread, of which a worker does not know what it is called beside all others."""
+
+    first: Path  # the first file of its process
+    pid: int
+    tid: int
+    name: str
 
 
 class Added(NamedTuple):
@@ -321,10 +330,11 @@ class Added(NamedTuple):
     files: ReadFiles
     others: Counter[tuple[str, str, str]]
     chosen_events: int
-    packed: bytes  # of `Sums`
+    packed: bytes = b""  # of `Sums`
     names: tuple[tuple[str, str | bool], ...] = ()
-    groups: tuple[str | None, ...] = ()
+    groups: tuple[str | Thread | None, ...] = ()
     places: tuple[tuple[int, Label, int], ...] = ()  # of a tree: around it, its name, its number
+    values: Mapping[tuple[str, str], TensorValues] = {}  # by tensor and statistic
 
 
 def added_elsewhere(call: Callable[[Some], Added], some: Some, spread: Spread) -> list[Added]:

@@ -6,24 +6,25 @@ Chosen ones, and by thread, step or epoch; by place in the tree of spans; statis
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
-from dftrace_ai.analysis.reading.identity import Owners, recordings_of
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.summary.adding import (
     Added,
     Some,
+    Thread,
     added_elsewhere,
     enough_memory,
     new_sums,
     processes_in,
 )
 from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
-from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, TensorRow, TreeRow, row_of
+from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, TreeRow, row_of
 from dftrace_ai.analysis.summary.table import NOT_SAID, groups_of
+from dftrace_ai.analysis.summary.tensors import TensorSums
 from dftrace_ai.analysis.tracks import places_of
 from dftrace_ai.analysis.where import where_of
 from dftrace_ai.errors import TraceError
@@ -34,14 +35,19 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import Sums
     from dftrace_ai.analysis.executors import Spread
-    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.event_reading import ProcessEvents
-    from dftrace_ai.analysis.summary.rows import EventGroup, Figures, FileGroup, Row
+    from dftrace_ai.analysis.summary.rows import (
+        EventGroup,
+        Figures,
+        FileGroup,
+        Row,
+        TensorRow,
+    )
     from dftrace_ai.analysis.summary.table import Summary
     from dftrace_ai.analysis.where import Where
-    from dftrace_ai.trace_format.json_types import Json
 
 
 # A name for every step, or every name of a million steps, would fill the memory.
@@ -77,20 +83,17 @@ def summarise_chosen(
 
 def added_of(some: Some) -> Added:
     """Return what some processes come to, for who has asked to put it together."""
-    adding = _Tree(some) if some.is_tree else _Chosen(some, {})
+    adding: _Chosen | _Tree | TensorSums
+    if some.what == "tensors":
+        adding = TensorSums(_where_of(some), MOST_AT_ONCE)
+    else:
+        adding = _Tree(some) if some.what == "tree" else _Chosen(some, {})
     adding.add_all(some)
     return adding.added()
 
 
 def _where_of(some: Some) -> Where | None:
     return None if some.where is None else where_of(some.where)
-
-
-def _taken(reading: EventReading, added: Added) -> None:
-    """Add what is to be said of files that others have read."""
-    reading.files.take(added.files)
-    reading.others.update(added.others)
-    reading.chosen_events += added.chosen_events
 
 
 class _Chosen:
@@ -108,10 +111,15 @@ class _Chosen:
         self._shared = by in ("step", "epoch")
         self._process_sums = new_sums()
         self._categories = some.categories
-        self._owners = Owners(traces) if by == "thread" else None
+        self._by_thread = by == "thread"
+        # Nobody is known to who adds up for another.
+        self._owners = Owners(traces) if self._by_thread and traces else None
+        self._traces = {trace.path: trace for trace in traces}
         # The numbers of names and groups in `sums`.
         self._names: dict[tuple[str, str | bool], int] = {}
-        self._labels = {label: number for number, label in enumerate(self.groups)}
+        self._labels: dict[str | Thread | None, int] = {
+            label: number for number, label in enumerate(self.groups)
+        }
 
     def add_all(self, some: Some) -> None:
         """Add these processes."""
@@ -127,9 +135,9 @@ class _Chosen:
 
     def take(self, added: Added) -> None:
         """Add what another process has added up."""
-        _taken(self.reading, added)
+        self.reading.take(added)
         names = [self._names.setdefault(name, len(self._names)) for name in added.names]
-        groups = [self._labels.setdefault(label, len(self._labels)) for label in added.groups]
+        groups = [self._number(label) for label in added.groups]
         with enough_memory():
             self.sums.take_packed(added.packed, names, None if self._shared else groups)
         _check_room(self.sums)
@@ -177,17 +185,22 @@ class _Chosen:
 
     def _numbers(self, process: ProcessEvents, sums: Sums, group: str | None) -> list[int]:
         """Return the number of each group of a process among those of all."""
-        labels = [group] * len(sums.groups())
-        if self._owners:
-            called = process.called(self._owners)
-            labels = [called(*thread) for thread in sums.groups()]
-        return [self._labels.setdefault(label, len(self._labels)) for label in labels]
+        found = sums.groups()
+        if self._by_thread:
+            return [self._number(process.thread(*thread)) for thread in found]
+        return [self._number(group)] * len(found)
+
+    def _number(self, label: str | Thread | None) -> int:
+        if isinstance(label, Thread) and self._owners:
+            called = self._owners.called(self._traces[label.first], label.pid)
+            label = f"{called} {label.tid} {label.name}".strip(": ")
+        return self._labels.setdefault(label, len(self._labels))
 
     def rows(self) -> list[Row]:
         """Return the rows, in the order of a table."""
         self._process_sums = new_sums()  # rows need its memory
         names = list(self._names)
-        labels = list(self._labels)
+        labels = cast("list[str | None]", list(self._labels))
         places = {label: place for place, label in enumerate(self.groups)}
         rows = []
         for row in self.sums.rows(MOST_SUMMARY_ROWS):
@@ -258,7 +271,7 @@ class _Tree:
 
     def take(self, added: Added) -> None:
         """Add what another process has added up; its places are numbered as they came to it."""
-        _taken(self.reading, added)
+        self.reading.take(added)
         numbers = {-1: -1}
         for around, label, number in added.places:
             here = self._number(numbers[around], label)
@@ -384,7 +397,7 @@ def summarise_tree(
     spread: Spread | None = None,
 ) -> tuple[Summary, tuple[TreeRow, ...]]:
     """Return the spans of all threads and processes as one tree, and what is said of the files."""
-    some = Some(processes_in({None: traces}), None, where, is_tree=True)
+    some = Some(processes_in({None: traces}), None, where, what="tree")
     tree = _Tree(some)
     tree.reading.files.skipped += skipped
     if spread is None:
@@ -395,101 +408,19 @@ def summarise_tree(
     return tree.reading.summary(left_out=tree.left_out), tuple(tree.rows())
 
 
-TENSOR_STATS: Final = "tensor_stats"
-
-# What an event says beside its statistics.
-ABOUT: Final = frozenset(
-    {
-        *("hhash", "p_idx", "level", "iteration", "rank", "feature", "epoch", "step"),
-        *("n", "n_nan", "n_inf", "n_zero"),
-    }
-)
-TEXT: Final = "_str"
-
-
-_Moment = tuple[int, int]
-"""A step, and when it was."""
-
-
-@dataclass
-class _Values:
-    """The values of a statistic so far."""
-
-    count: int = 0
-    nonfinite: int = 0
-    first: tuple[_Moment, float] | None = None
-    last: tuple[_Moment, float] | None = None
-    least: float | None = None
-    greatest: float | None = None
-    broken: _Moment | None = None
-
-    def add(self, moment: _Moment, value: float | None) -> None:
-        self.count += 1
-        if value is None:
-            self.nonfinite += 1
-            self.broken = moment if self.broken is None else min(self.broken, moment)
-            return
-        if self.first is None or moment < self.first[0]:
-            self.first = moment, value
-        if self.last is None or moment >= self.last[0]:
-            self.last = moment, value
-        self.least = value if self.least is None else min(self.least, value)
-        self.greatest = value if self.greatest is None else max(self.greatest, value)
-
-
 def summarise_tensors(
-    traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
+    traces: Sequence[Trace],
+    skipped: Sequence[SkippedFile],
+    where: str | None = None,
+    spread: Spread | None = None,
 ) -> tuple[Summary, tuple[TensorRow, ...]]:
     """Return what the statistics of tensors come to, by name, and what is said of the files."""
-    reading = EventReading()
-    reading.files.skipped += skipped
-    values: dict[tuple[str, str], _Values] = {}
-    for parts in recordings_of(traces).values():
-        process = reading.process(parts)
-        for columns in process.blocks():
-            for name, moment, args in _events(columns, where):
-                for statistic, value in _statistics(args):
-                    if len(values) < MOST_SUMMARY_ROWS or (name, statistic) in values:
-                        values.setdefault((name, statistic), _Values()).add(moment, value)
-        process.end()
-    rows = tuple(_tensor_row(*key, values[key]) for key in sorted(values))
-    return reading.summary(), rows
-
-
-def _events(
-    columns: EventColumns, where: Where | None
-) -> Iterator[tuple[str, _Moment, dict[str, Json]]]:
-    wanted = [label.cat == TENSOR_STATS for label in columns.labels]
-    rows = (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
-    if where is not None and rows.any():
-        rows &= where.rows(columns)
-    for row in np.flatnonzero(rows).tolist():
-        args = columns.args(row)
-        step = args.get("iteration")
-        whole = step if type(step) is int else 0
-        name = columns.labels[int(columns.label[row])].name
-        yield name, (whole, int(columns.start_ns[row])), args
-
-
-def _statistics(args: dict[str, Json]) -> Iterator[tuple[str, float | None]]:
-    for name, value in args.items():
-        if name in ABOUT:
-            continue
-        if value is None and f"{name}{TEXT}" in args:
-            yield name, None
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield name, float(value)
-
-
-def _tensor_row(name: str, statistic: str, values: _Values) -> TensorRow:
-    return TensorRow(
-        name,
-        statistic,
-        values.count,
-        values.nonfinite,
-        first=values.first[1] if values.first else None,
-        last=values.last[1] if values.last else None,
-        min=values.least,
-        max=values.greatest,
-        first_nonfinite_step=values.broken[0] if values.broken else None,
-    )
+    some = Some(processes_in({None: traces}), None, where, what="tensors")
+    tensors = TensorSums(_where_of(some))
+    tensors.reading.files.skipped += skipped
+    if spread is None:
+        tensors.add_all(some)
+    else:
+        for added in added_elsewhere(added_of, some, spread):
+            tensors.take(added)
+    return tensors.reading.summary(), tensors.rows()

@@ -15,7 +15,7 @@ from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.clock_faults import NEVER, has_clock_in_lines, set_back
 from dftrace_ai.analysis.reading.event_columns import BlockColumns
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
-from dftrace_ai.analysis.summary.adding import ReadFiles
+from dftrace_ai.analysis.summary.adding import ReadFiles, Thread
 from dftrace_ai.analysis.summary.rows import MOST_SUMMARY_ROWS, kind_of
 from dftrace_ai.analysis.summary.table import summary_of
 from dftrace_ai.analysis.tracks import (
@@ -29,13 +29,13 @@ from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading.clock_faults import SetBack
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
-    from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.summary.adding import Added
     from dftrace_ai.analysis.summary.rows import EventGroup, Row
     from dftrace_ai.analysis.summary.table import Summary
     from dftrace_ai.analysis.where import Where
@@ -94,6 +94,12 @@ class EventReading:
     def process(self, parts: Sequence[Trace]) -> ProcessEvents:
         """Return the events of a process, by its files in their order."""
         return ProcessEvents(self, parts)
+
+    def take(self, added: Added) -> None:
+        """Add what is to be said of files that others have read."""
+        self.files.take(added.files)
+        self.others.update(added.others)
+        self.chosen_events += added.chosen_events
 
     def summary(self, spans: Iterable[Row] = (), left_out: int = 0) -> Summary:
         """Return the summary of what was read."""
@@ -166,12 +172,9 @@ class ProcessEvents:
         tree, self._tree = self._tree, None
         return np.frombuffer(tree.parents(), np.int32) if tree else self._parents
 
-    def called(self, owners: Owners) -> Callable[[int, int], str]:
-        """Return what calls a thread by its process and number."""
-        trace, threads = self._parts[0], self._threads
-        return lambda pid, tid: (
-            f"{owners.called(trace, pid)} {tid} {threads.get((pid, tid), '')}".strip(": ")
-        )
+    def thread(self, pid: int, tid: int) -> Thread:
+        """Return a thread by the numbers of its process and its own."""
+        return Thread(self._parts[0].path, pid, tid, self._threads.get((pid, tid), ""))
 
     def end(self) -> None:
         """Add what is to be said of the process to that of the reading."""

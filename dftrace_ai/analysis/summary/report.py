@@ -141,8 +141,7 @@ def reported(
             Rows of a tree, of tensors and of lines have their own order.
         top: so many rows of spans, and of bodies of loops; by total where `sort` is None.
         where: which events are asked for, see `where_of`; all without it.
-        spread: who reads the files; by default this process. By thread, tensor and line they are
-            read by this process alone.
+        spread: who reads the files; by default this process.
 
     Raises:
         TraceError: as of `summarise`.
@@ -173,32 +172,28 @@ def reported(
 OF_PROCESSES: Final[frozenset[By]] = frozenset({"name", "category", "rank", "host", "process"})
 """Forms of which each process has figures of its own, which are added up."""
 
-OF_SEVERAL: Final[frozenset[By]] = OF_PROCESSES | {"step", "epoch", "tree"}
-"""Forms that other processes can add up, with `where` as well."""
-
 
 def _unsorted(paths: TracePaths, by: By, where_text: str | None, spread: Spread | None) -> Report:
     found = open_traces(paths)
     if where_text is None and by in OF_PROCESSES:
-        return _of_processes(found, by, spread)
-    report = _of_events(found, by, where_text, spread if by in OF_SEVERAL else None)
+        report = _of_processes(found, by, spread)
+    else:
+        report = _of_events(found, by, where_text, spread)
     told = () if spread is None else tuple(spread.left_out)
     return replace(report, warnings=(*told, *report.warnings))
 
 
 def _of_events(found: TraceSet, by: By, where_text: str | None, spread: Spread | None) -> Report:
     if by == "line":
-        return _of_lines(found, where_text)
+        return _of_lines(found, where_text, spread)
     with needs_numpy():
         from dftrace_ai.analysis.summary.choosing import (
             summarise_chosen,
             summarise_tensors,
             summarise_tree,
         )
-        from dftrace_ai.analysis.where import where_of
     if by == "tensor":
-        where = None if where_text is None else where_of(where_text)
-        summary, tensors = summarise_tensors(found.files, found.skipped, where)
+        summary, tensors = summarise_tensors(found.files, found.skipped, where_text, spread)
         return replace(report_of(summary, by), where=where_text, tensors=tensors)
     if by == "tree":
         summary, places = summarise_tree(found.files, found.skipped, where_text, spread)
@@ -226,20 +221,18 @@ def _of_processes(found: TraceSet, by: By, spread: Spread | None) -> Report:
     summary = summarise_groups(
         groups, found.skipped, categories=by == "category", elsewhere=elsewhere
     )
-    report = report_of(summary, by)
-    told = () if spread is None else tuple(spread.left_out)
-    return replace(report, warnings=(*told, *report.warnings))
+    return report_of(summary, by)
 
 
-def _of_lines(found: TraceSet, where_text: str | None) -> Report:
+def _of_lines(found: TraceSet, where_text: str | None, spread: Spread | None) -> Report:
     if where_text is not None:
         raise ConfigError(
             "lines are told by samples, which are no events: --by line takes no --where"
         )
     with needs_numpy():
         from dftrace_ai.analysis.lines.tables import line_sums
-    report = report_of(summarise_groups({None: found.files}, found.skipped), "line")
-    sums, notes = line_sums(found.files)
+    report = _of_processes(found, "line", spread)
+    sums, notes = line_sums(found.files, spread)
     rows = (
         LineRow(*of[:4], of.total_ns / 1000, of.self_ns / 1000, of.share, of.cpu_ns / 1000)
         for of in sums

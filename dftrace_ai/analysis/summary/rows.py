@@ -236,3 +236,49 @@ def row_of(cat: str, name: str | bool, figures: Figures, group: str | None = Non
         max_us=greatest / 1000,
         loop=loop,
     )
+
+
+Moment = tuple[int, int]
+"""A step, and when it was."""
+
+
+@dataclass
+class TensorValues:
+    """The values of a statistic so far."""
+
+    count: int = 0
+    nonfinite: int = 0
+    first: tuple[Moment, float] | None = None
+    last: tuple[Moment, float] | None = None
+    least: float | None = None
+    greatest: float | None = None
+    broken: Moment | None = None
+
+    def add(self, moment: Moment, value: float | None) -> None:
+        """Take in a value, None for one that is not finite."""
+        self.count += 1
+        if value is None:
+            self.nonfinite += 1
+            self.broken = moment if self.broken is None else min(self.broken, moment)
+            return
+        if self.first is None or moment < self.first[0]:
+            self.first = moment, value
+        if self.last is None or moment >= self.last[0]:
+            self.last = moment, value
+        self.least = value if self.least is None else min(self.least, value)
+        self.greatest = value if self.greatest is None else max(self.greatest, value)
+
+    def take(self, more: TensorValues) -> None:
+        """Take in what came behind these."""
+        self.count += more.count
+        self.nonfinite += more.nonfinite
+        if more.first and (self.first is None or more.first[0] < self.first[0]):
+            self.first = more.first
+        if more.last and (self.last is None or more.last[0] >= self.last[0]):
+            self.last = more.last
+        if more.least is not None and more.greatest is not None:
+            self.least = more.least if self.least is None else min(self.least, more.least)
+            most = more.greatest
+            self.greatest = most if self.greatest is None else max(self.greatest, most)
+        if more.broken is not None:
+            self.broken = more.broken if self.broken is None else min(self.broken, more.broken)

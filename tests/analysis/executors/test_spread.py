@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import pytest
 from analysis.executors.dying import Dying, turned
 from analysis.executors.made_job import SLOW, made
+from analysis.lines.made_stacks import MadeStacks
+from analysis.trace_lines import TraceLines
 from safety.commands import invoke
 
 from dftrace_ai._version import __version__
@@ -73,7 +75,7 @@ def said(value: Any) -> str:
     return json.dumps(asdict(value), default=str)
 
 
-FORMS: tuple[By, ...] = ("name", "rank", "category", "step", "epoch", "tree")
+FORMS: tuple[By, ...] = ("name", "rank", "category", "step", "epoch", "tree", "thread")
 SOME: tuple[By, ...] = ("category", "process", "tree")
 
 
@@ -111,6 +113,33 @@ class Remembering(Shuffled):
             given += [weakref.ref(one.chunks) for one in partials if one is not None]
             del partials
             yield at, outcome
+
+
+def test_tensors_and_lines_of_the_program_too(tmp_path: Path) -> None:
+    """Values that end and begin with each rank, stacks that ranks have in common, ends that are torn."""
+    for rank in range(5):
+        trace = TraceLines(100 + rank, rank=rank, world_size=5)
+        stacks = MadeStacks(trace, 0)
+        for step in (2, 0, 1):
+            at = step * 100_000_000
+            about = {"iteration": step, "rank": rank, "feature": "stats", "n": 10}
+            broken = rank == 3 and step == 1
+            values = {"max": None, "max_str": "nan"} if broken else {"max": step + 0.5 - rank}
+            args = {**about, **values, f"of_{rank % 2}": -1.0}
+            trace.event("i", "fc:input", "tensor_stats", at, more=',"s":"t"', **args)
+        for number in range(60):
+            own = ("augment", "/run/t.py", 6 + (rank + number) % 3)
+            stacks.sample(number * 20_000_000, [("main", "/run/t.py", 40), own], cpu_us=777 * rank)
+        stacks.end()
+        trace.footer()
+        path = trace.write(tmp_path / f"t-{rank}.pfw.gz")
+    path.write_bytes(path.read_bytes()[:-30])
+    for by, where in (("tensor", None), ("tensor", "args.rank < 2"), ("line", None)):
+        here = reported([tmp_path], by, where=where)
+        assert len(here.tensors or here.lines or ()) >= 3
+        for seed in range(3):
+            there = reported([tmp_path], by, where=where, spread=Spread(Shuffled(seed)))
+            assert said(there) == said(here)
 
 
 def test_what_others_have_read_of_a_rank_does_not_wait_in_memory_for_the_last(
@@ -187,10 +216,6 @@ def test_what_a_command_cannot_do_with_others_is_said(job: Path):
         (
             ["why", "--dask-file", "none.json"],
             "--dask-file none.json: there is no such file",
-        ),
-        (
-            ["summary", "--by", "thread", "--jobs", "2"],
-            "--by thread is read by one process: without --jobs",
         ),
     ):
         done = invoke(*words, job)
