@@ -79,10 +79,11 @@ def watched_here() -> list[Path]:
 
 
 def _found_here() -> list[Folder]:
-    from dftrace_ai.analysis.reading.search import folders_of_runs
+    from dftrace_ai.analysis.reading.search import Folder, folders_of_runs
     from dftrace_ai.errors import TraceError
+    from dftrace_ai.spools.answering import Asking
 
-    folders = folders_of_runs(Path())
+    folders = Asking[list[Folder]]("the current directory").answer(lambda: folders_of_runs(Path()))
     if not folders:
         raise TraceError(NOTHING_HERE)
     return folders

@@ -73,16 +73,16 @@ def command(
     from dftrace_ai.live.dumps.flight_dumps import dump_files
     from dftrace_ai.live.verdict_words import finding_lines
 
+    which, deep = run or "last", bool(paths)
     try:
-        paths = paths or watched_here()
-        found = paths
+        found = paths = paths or watched_here()
         asking: Asking[Any] = Asking(", ".join(map(str, paths)))
         if files := asking.answer(lambda: dump_files(found)):
-            _judge_dumps(files, paths, idle, run or "last", as_json=json)
+            _judge_dumps(files, paths, idle, which, as_json=json)
             return
-        observer = Observer(paths, run=run or "last")
+        observer = Observer(paths, run=which, deep=deep)
         seen = observer.look()
-        verdict = asking.answer(lambda: with_ends(find_stuck(seen, idle), found, run or "last"))
+        verdict = asking.answer(lambda: with_ends(find_stuck(seen, idle), found, which, deep=deep))
         if stacks:
             from dftrace_ai.live.dumped_stacks import with_stacks
 
@@ -95,7 +95,7 @@ def command(
         typer.echo(f"dftrace: {error}", err=True)
         if stacks:
             complain(UNHEARD)
-        for line, _ in finding_lines(died_in(paths or (), run or "last")):
+        for line, _ in finding_lines(died_in(paths or (), which, deep=deep)):
             typer.echo(line, err=True)
         raise typer.Exit(BAD_INPUT) from error
     _print(verdict, as_json=json)

@@ -64,7 +64,7 @@ def command(
 
     for word, is_given in (("--once", once), ("--json", json)):
         not_together({word: is_given, "--prometheus": prometheus is not None})
-    observer = Observer(paths or watched_here(), window, run or "last")
+    observer = Observer(paths or watched_here(), window, run or "last", deep=bool(paths))
     if json:
         from dftrace_ai.cli.terminal import write_out
         from dftrace_ai.live import snapshot_json

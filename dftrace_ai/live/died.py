@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.endings import STEP, step_in
@@ -24,13 +25,19 @@ DIED: Final = ("died", "reboot")
 TIMES: Final = re.compile(rb'"ts":(\d+(?:\.\d+)?)(?:,"dur":(\d+(?:\.\d+)?))?')
 
 
-def died_in(paths: Iterable[str | os.PathLike[str]], run: str = "all") -> list[Finding]:
-    """Return where processes stood that died, as their completed traces tell; by rank."""
-    from dftrace_ai.analysis.reading import open_traces
+def died_in(
+    paths: Iterable[str | os.PathLike[str]], run: str = "all", *, deep: bool = True
+) -> list[Finding]:
+    """Return where processes stood that died, as their completed traces tell; by rank.
+
+    Not `deep`: of directories what is in them, and nothing below.
+    """
+    from dftrace_ai.analysis.reading.trace_set import of_one_run, open_folders, open_traces
     from dftrace_ai.errors import TraceError
 
     try:
-        findings = [_last_stand(trace) for trace in open_traces(paths, run)]
+        found = open_traces(paths) if deep else open_folders(map(Path, paths))
+        findings = [_last_stand(trace) for trace in of_one_run(found, run)]
     except TraceError:
         return []
     died = [finding for finding in findings if finding is not None]
@@ -38,12 +45,16 @@ def died_in(paths: Iterable[str | os.PathLike[str]], run: str = "all") -> list[F
 
 
 def with_ends(
-    verdict: Verdict, paths: Iterable[str | os.PathLike[str]], run: str = "all"
+    verdict: Verdict,
+    paths: Iterable[str | os.PathLike[str]],
+    run: str = "all",
+    *,
+    deep: bool = True,
 ) -> Verdict:
     """Return a verdict that says of ranks without a process how these ended, where traces tell."""
     if not any(one.what == "missing" for job in verdict.jobs for one in job.findings):
         return verdict
-    ended = {one.rank: one for one in died_in(paths, run)}
+    ended = {one.rank: one for one in died_in(paths, run, deep=deep)}
     jobs = [
         replace(
             job,

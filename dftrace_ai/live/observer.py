@@ -237,6 +237,7 @@ class Observer:
         paths: as for `snapshot`.
         window_s: as for `snapshot`.
         run: as for `snapshot`.
+        deep: what lies below these directories is looked at, too.
 
     Attributes:
         run: after a look, what the run is called that was chosen among several; else empty.
@@ -250,13 +251,19 @@ class Observer:
     """
 
     def __init__(
-        self, paths: Iterable[str | os.PathLike[str]], window_s: float = 5.0, run: str = "all"
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        window_s: float = 5.0,
+        run: str = "all",
+        *,
+        deep: bool = True,
     ) -> None:
         self.paths = [Path(path) for path in paths]
         self.window_s = window_s
         self.run = ""
         self.other_runs = 0
         self._which = run
+        self._deep = deep
         self._headers: dict[Path, HeaderFacts] = {}
         self._walks: dict[Path, _Walk] = {}
         self._live_files = LiveFiles()
@@ -307,7 +314,7 @@ class Observer:
         now = time.monotonic()
         walk = self._walks.get(directory)
         if walk is None or now >= walk.next_due:
-            spools = spools_below(directory, own)
+            spools = spools_below(directory, own, deep=self._deep)
             took = time.monotonic() - now
             walk = self._walks[directory] = _Walk(spools, now + took * WALKS_APART)
         return walk.spools
@@ -406,7 +413,7 @@ class Observer:
 
     def _nothing(self, found: Snapshot) -> str:
         """Say why there is nothing to see."""
-        from dftrace_ai.analysis.reading import open_traces
+        from dftrace_ai.analysis.reading.search import search_traces
 
         places = ", ".join(map(str, self.paths))
         if found.hidden:
@@ -417,7 +424,8 @@ class Observer:
             more = len(found.problems) - 1
             return found.problems[0] + (f" (and {more:,} more)" if more else "")
         try:
-            traces = len(open_traces(path for path in self.paths if path.is_dir()))
+            there = (path for path in self.paths if path.is_dir())
+            traces = len(search_traces(there, deep=self._deep).files)
         except TraceError:
             traces = 0
         if not traces:

@@ -377,14 +377,18 @@ def spool_places(*others: str) -> list[str]:
     return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
 
 
-def spools_below(directory: str | os.PathLike[str], own: OwnSpools) -> list[MarkedSpool]:
-    """Find the spools that markers in a directory name, to any depth, and those without one.
+def spools_below(
+    directory: str | os.PathLike[str], own: OwnSpools, *, deep: bool = True
+) -> list[MarkedSpool]:
+    """Find the spools that markers in a directory name, where `deep` to any depth, and others.
 
     They are sorted by marker. Where a directory below cannot be listed, a fault says so.
     """
     found: list[MarkedSpool] = []
     closed: list[OSError] = []
-    for folder, _, names in os.walk(directory, onerror=closed.append):
+    for folder, below, names in os.walk(directory, onerror=closed.append):
+        if not deep:
+            below.clear()
         for name in names:
             if name.endswith(MARKER_SUFFIX):
                 spool = spool_of_marker(Path(folder, name))

@@ -33,8 +33,11 @@ MOST_RANKS: Final = 2**20
 
 _RANK: Final = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|pt))?$", re.ASCII)
 _HEAD_BYTES: Final = 4096
-# The first member that a dump in JSON has, whose members are sorted.
-_JSON_HEAD: Final = re.compile(rb'\s*\{\s*"(?:comm_lib_version|entries|nccl_comm_state|pg_config)"')
+# Members of a dump in JSON, which are sorted: a version to come may have others before them.
+_JSON_HEAD: Final = re.compile(
+    rb'\s*\{(?:.*,)?\s*"(?:(?:comm_lib_version|nccl_comm_state|pg_config)"|entries"\s*:\s*\[)',
+    re.DOTALL,
+)
 _TORCH: Final = re.compile(r"(^|[/\\])torch[/\\]")
 
 
