@@ -18,6 +18,7 @@ from typing import Any
 import jsonschema
 import pytest
 from printed_json import SCHEMAS, checked
+from safety.commands import invoke
 from sampling import SEED, share_of, times
 
 from dftrace_ai.live import Snapshot, Verdict, find_stuck, snapshot
@@ -375,6 +376,22 @@ def test_a_file_without_a_marker_is_nobodys(tmp_path: Path) -> None:
     with suppress(FileNotFoundError):
         (tmp_path / "t-node7-2.spool-at").unlink()
     assert [process.rank for process in snapshot([tmp_path]).processes] == [0]
+
+
+def test_without_a_path_nothing_below_the_folders_of_runs_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where somebody stands may be anything: who names a folder means all of it."""
+    below = tmp_path / "run" / "1/2/3/4/5/6/7"
+    below.mkdir(parents=True)
+    put(tmp_path / "run", 0)
+    put(below, 1)
+    monkeypatch.chdir(tmp_path)
+    for words, ranks in (((), {0}), (("run",), {0, 1})):
+        seen = json.loads(invoke("top", "--json", *words).out)
+        assert {one["rank"] for one in seen["processes"]} == ranks
+        verdict = json.loads(invoke("stuck", "--json", "--idle", 10, *words).out)
+        assert verdict["jobs"][0]["processes"] == len(ranks)
 
 
 def test_many_hosts_are_told_in_few_lines(tmp_path: Path) -> None:

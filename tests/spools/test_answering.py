@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from safety.commands import invoke
 
+from dftrace_ai.analysis.reading import search
 from dftrace_ai.spools import answering
 from dftrace_ai.spools.answering import Asking, SilentError
 
@@ -55,6 +58,23 @@ def test_one_answer_comes_right_after_the_other() -> None:
 def test_errors_come_to_who_asks() -> None:
     with pytest.raises(FileNotFoundError):
         Asking[bytes]("out").answer(Path("/nowhere/at/all").read_bytes)
+
+
+@pytest.mark.usefixtures("no_patience")
+def test_who_names_no_folder_is_not_kept_by_one_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "away")
+    monkeypatch.setattr(search, "folders_of_runs", lambda _: (tmp_path / "away").read_bytes())
+    for command in ("stuck", "top", "why"):
+        done = invoke(command)
+        assert (done.status, done.out) == (2, "")
+        assert "the current directory: the file system has not answered for 0.2 s" in done.err
+    # Who still waits is let go.
+    waiting = [one for one in threading.enumerate() if one.name == "asking"]
+    while any(one.is_alive() for one in waiting):
+        with suppress(OSError):
+            os.close(os.open(tmp_path / "away", os.O_WRONLY | os.O_NONBLOCK))
 
 
 # Mounts a file system that tells what its directory is, and never what lies in it, and looks there.
