@@ -268,10 +268,12 @@ class _Drawn:
         """Return those of whoever came latest, in their order."""
         if not self._kept:
             return _Ends(*[np.zeros(0, np.int64)] * len(_Ends._fields))
-        columns = _Ends(*zip(*self._kept, strict=True))
-        by = (np.concatenate(of) for of in (columns.meeting, columns.late_ns, columns.message))
-        meeting, late_ns, message = by
+        meeting, late_ns, message = (
+            np.concatenate([getattr(one, name) for one in self._kept])
+            for name in ("meeting", "late_ns", "message")
+        )
         order = np.sort(np.lexsort((meeting, -late_ns, message))[: self._most])
+        columns = zip(*self._kept, strict=True)
         return _Ends(*(np.concatenate(column)[order] for column in columns))
 
     def arrows(self) -> Arrows:

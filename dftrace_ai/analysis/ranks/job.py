@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.ranks.packing import Kind, Tables
-    from dftrace_ai.analysis.ranks.partials import StepsChunk
+    from dftrace_ai.analysis.ranks.partials import CallRows, StepsChunk
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.steps.job import JobPart
@@ -135,7 +135,7 @@ class Block:
         is_all = pieces == [(0, len(self.numbers))]
         lots = 1 if is_all else max(1, -(-self.call_count // CALLS_IN_LOT))
         ranks = np.linspace(0, len(self.ranks), min(lots, len(self.ranks)) + 1).astype(int).tolist()
-        waiting: list[list[TableAside]] = [[] for _ in pieces]
+        waiting: list[list[TableAside[CallRows]]] = [[] for _ in pieces]
         aside = SetAside()
         for lot in starmap(slice, pairwise(ranks)):
             part = self._of_ranks(lot)

@@ -180,7 +180,8 @@ def matched_in_pieces(block: Block, ranks: RanksInOrder, steps: int) -> Iterator
 def _edges(calls: int, steps: int) -> list[int]:
     """Return from which step to before which about so many calls are looked at, at a time."""
     pieces = min(max(1, -(-calls // CALLS_AT_ONCE)), max(steps, 1))
-    return np.linspace(0, steps, pieces + 1).astype(int).tolist()
+    edges: list[int] = np.linspace(0, steps, pieces + 1).astype(int).tolist()
+    return edges
 
 
 def meetings_in(block: Block, ranks: RanksInOrder) -> Integers:
