@@ -246,7 +246,8 @@ class Config(Settings):
         about=(
             "Seconds between two writings of what is open to a small file beside the trace, by "
             "which `dftrace top` and `stuck` see ranks of other hosts. 0 writes none, and none "
-            "is 5 where the launcher says that the job has several hosts, else 0."
+            "is 5 where the launcher says that the job has several hosts, or, where it does not "
+            "say, ranks meet at an address that is not localhost; else 0."
         ),
     )
     rank: int | None = setting(

@@ -312,10 +312,10 @@ def _of_this_process(
 LIVE_FILE_S = 5.0
 
 
-def live_file_ms(wanted_s: float | None, world_size: int | None = None) -> int:
+def live_file_ms(wanted_s: float | None, world_size: int | None = None, meets_at: str = "") -> int:
     """Return how often a rank tells other hosts what is open, 0 for never: by the setting."""
     if wanted_s is None:
-        wanted_s = LIVE_FILE_S if spans_hosts(os.environ, world_size) else 0.0
+        wanted_s = LIVE_FILE_S if spans_hosts(os.environ, world_size, meets_at) else 0.0
     return round(wanted_s * 1000)
 
 

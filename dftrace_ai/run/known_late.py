@@ -16,6 +16,7 @@ from dftrace_ai.run.ranks import (
     GROUPS,
     OF_GROUPS,
     RankInfo,
+    host_of_groups,
     is_told_better,
     number_of,
     rank_of_groups,
@@ -161,7 +162,8 @@ def _know_own_place(settings: RunSettings, found: RankInfo) -> None:
     # Late: it is there wherever a run has settings.
     from dftrace_ai.run.core_settings import live_file_ms
 
-    _know_place(found, live_file_ms(settings["live_file_s"], found.world_size))
+    often_ms = live_file_ms(settings["live_file_s"], found.world_size, host_of_groups())
+    _know_place(found, often_ms)
 
 
 def _know_place(found: RankInfo, live_file_ms: int = 0) -> None:

@@ -124,20 +124,56 @@ def is_on_one_host(environ: Mapping[str, str]) -> bool:
 _HOSTS = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
-def spans_hosts(environ: Mapping[str, str], size: int | None = None) -> bool:
-    """Return whether the job has ranks on several hosts, as far as its launcher says so.
+def host_of_groups() -> str:
+    """Return the host at which ranks meet, as their groups have it; empty where that is no host."""
+    groups: Any = sys.modules.get(GROUPS)
+    try:
+        store = groups._get_default_store()
+    except (AttributeError, RuntimeError, ValueError):
+        return ""
+    return host_of_store(store)
 
-    `size`: how many ranks there are, where the launcher does not know it.
+
+def host_of_store(store: Any) -> str:
+    """Return the host of a store of torch's, be it within others; empty for a file or memory."""
+    for _ in range(MOST_STORES):
+        if store is None:
+            break
+        if host := getattr(store, "host", ""):
+            return str(host)
+        store = getattr(store, "underlying_store", None)
+    return ""
+
+
+MOST_STORES = 8
+
+
+def _is_this_host(address: str) -> bool:
+    """Return whether an address reaches no other host; of one that is no loopback nobody knows."""
+    return address.startswith("127.") or address in {"", "localhost", "::1"}
+
+
+def spans_hosts(environ: Mapping[str, str], size: int | None = None, meets_at: str = "") -> bool:
+    """Return whether the job may have ranks on several hosts, as its launcher says or they meet.
+
+    Args:
+        environ: of the process.
+        size: how many ranks there are, where the launcher does not know it.
+        meets_at: the host at which they meet, where `MASTER_ADDR` does not say it.
     """
     size = find_rank(environ).world_size or size
-    if size is None:
+    if size is None or size < 2:
         return False
     local = [number_of(environ.get(name)) for name in _LOCAL_SIZES]
     here = next((count for count in local if count is not None), None)
     if here is not None:
         return size > here
     hosts = [number_of(environ.get(name)) for name in _HOSTS]
-    return next((count for count in hosts if count is not None), 1) > 1
+    count = next((count for count in hosts if count is not None), None)
+    if count is not None:
+        return count > 1
+    # Nobody counts them: where ranks are spawned on each host by hand they meet at one of these.
+    return not _is_this_host(environ.get("MASTER_ADDR", "") or meets_at)
 
 
 def job_name(environ: Mapping[str, str]) -> JobName | None:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from printed_json import SCHEMAS
 
-from dftrace_ai.run.ranks import spans_hosts
+from dftrace_ai.run.ranks import host_of_store, spans_hosts
 from live.programs import program, until
 
 DEEP = """
@@ -109,6 +109,11 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM
         # One of its hosts has an allocation of several, and uses one.
         (TORCHRUN | {"LOCAL_WORLD_SIZE": "16", "SLURM_NNODES": "2"}, False),
         (TORCHRUN, False),
+        # Spawned by hand, where nobody counts hosts.
+        (TORCHRUN | {"MASTER_ADDR": "node0"}, True),
+        (TORCHRUN | {"MASTER_ADDR": "127.0.0.1"}, False),
+        (TORCHRUN | {"MASTER_ADDR": "node0", "LOCAL_WORLD_SIZE": "16"}, False),
+        (SLURM | {"MASTER_ADDR": "node0", "SLURM_NNODES": "1"}, False),
         (SLURM | {"SLURM_NNODES": "4"}, True),
         (SLURM | {"SLURM_NNODES": "4", "SLURM_STEP_NUM_NODES": "1"}, False),
         (SLURM | {"SLURM_NNODES": "many"}, False),
@@ -117,3 +122,13 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM
 )
 def test_which_jobs_have_several_hosts(environ: dict[str, str], several: bool) -> None:
     assert spans_hosts(environ) is several
+
+
+def test_where_ranks_meet_is_known_by_their_store() -> None:
+    dist = pytest.importorskip("torch.distributed")
+    store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
+    assert host_of_store(dist.PrefixStore("a", dist.PrefixStore("b", store))) == "127.0.0.1"
+    assert host_of_store(dist.PrefixStore("a", dist.HashStore())) == ""
+    assert spans_hosts({}, 4, "10.0.0.7")
+    assert not spans_hosts({"MASTER_ADDR": "localhost"}, 4, "10.0.0.7")
+    assert not spans_hosts({}, 1, "10.0.0.7")
