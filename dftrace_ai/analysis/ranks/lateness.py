@@ -17,11 +17,13 @@ from dftrace_ai.analysis.ranks.memory import memory_of
 from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Where
 from dftrace_ai.analysis.ranks.own_work import (
+    FEWEST_PAUSES,
     OwnWork,
     levels_of,
     low_median,
     lower_scale,
     onset_of,
+    single_steps,
 )
 from dftrace_ai.analysis.robust_statistics import Share
 from dftrace_ai.analysis.thresholds import severity
@@ -61,13 +63,10 @@ FEWEST_LAST: Final = 20
 # much of theirs, in any number of steps, of several ranks in few.
 PAUSE: Final = 0.25
 FEW_STEPS: Final = 0.25
-FEWEST_PAUSES: Final = 3
 ONE_RANK: Final = 0.8
 # On a host with fewer processors than ranks, of all straggling: there it is by turns, and one makes
 # 0.8 of it at most.
 ONE_OF_CROWD: Final = 0.9
-# A step that is so many scales and twice the usual one longer is told once.
-SCALES_OF_ONCE: Final = 8
 # One rank is so much later than all others that are late.
 LEADS: Final = 2
 # So many ranks that are late are looked at one by one: they may be so in other spans each.
@@ -516,20 +515,7 @@ class _Rules:
     def _single(self) -> Integers:
         """A single step that is far longer than the others, or two, as a mask."""
         work = self.work
-        usual = low_median(work.time_ns)
-        excess = work.time_ns - usual
-        long = excess > max(SCALES_OF_ONCE * lower_scale(work.time_ns), 2 * usual)
-        # Others that are a little long do not hide one that is more than all of them.
-        alike = long & (excess >= MOST_OF_IT * excess.max(initial=0))
-        if not 0 < alike.sum() < FEWEST_PAUSES or _part(excess * long, alike) < MOST_OF_IT:
-            return np.zeros(len(work), bool)
-        straggle = work.straggle_ns
-        worst = int(np.where(alike, straggle, -1).argmax())
-        this = np.arange(len(work)) == worst
-        if straggle[worst] < MOST_OF_IT * excess[worst] or not work.is_waited_for(this):
-            return np.zeros(len(work), bool)
-        its: Integers = alike & (work.last == work.last[worst])
-        return its
+        return single_steps(work.time_ns, work.straggle_ns, work.last, work.is_waited_for)
 
     @property
     def _beside(self) -> tuple[int, ...]:

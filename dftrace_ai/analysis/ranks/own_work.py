@@ -22,7 +22,7 @@ from dftrace_ai.analysis.robust_statistics import (
 from dftrace_ai.analysis.steps.measuring import steady_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
     from dftrace_ai.analysis.ranks.partials import Place
@@ -38,6 +38,10 @@ NORMAL_SCALE: Final = 1.4826
 LEVELS_APART: Final = 1 / 3
 FITS_BETTER: Final = 0.7
 BATCHES_OF_LEVELS: Final = 200
+# A step that is so many scales and twice the usual one longer is told once; so many are pauses.
+SCALES_OF_ONCE: Final = 8
+FEWEST_PAUSES: Final = 3
+MOST_OF_ONCE: Final = 0.5
 # Ranks are in the same steps together where the longest take so little more than those of a rank.
 IN_STEP: Final = 1.05
 # Of the time, at most: whoever is late does something beside that.
@@ -399,3 +403,34 @@ def onset_of(excess: Integers) -> int:
     at = int(left.argmin())
     one_level = float(np.abs(excess - low_median(excess)).sum())
     return at if 0 < at < len(excess) and left[at] < FITS_BETTER * one_level else 0
+
+
+def single_steps(
+    time_ns: Integers,
+    straggle_ns: Integers,
+    last: Integers,
+    is_waited_for: Callable[[Integers], bool],
+) -> Integers:
+    """Return a step, or two, that one rank made far longer than all others are, as a mask.
+
+    Args:
+        time_ns: how long each step takes.
+        straggle_ns: how much longer the last rank works in it than is usual among ranks.
+        last: the index of that rank.
+        is_waited_for: tells of some steps, a mask, whether others wait in them for the last.
+    """
+    nothing = np.zeros(len(time_ns), bool)
+    usual = low_median(time_ns)
+    excess = time_ns - usual
+    long = excess > max(SCALES_OF_ONCE * lower_scale(time_ns), 2 * usual)
+    # Others that are a little long do not hide one that is more than all of them.
+    alike = long & (excess >= MOST_OF_ONCE * excess.max(initial=0))
+    most = MOST_OF_ONCE * max(int((excess * long).sum()), 1)
+    if not 0 < alike.sum() < FEWEST_PAUSES or int((excess * long)[alike].sum()) < most:
+        return nothing
+    worst = int(np.where(alike, straggle_ns, -1).argmax())
+    this = np.arange(len(time_ns)) == worst
+    if straggle_ns[worst] < MOST_OF_ONCE * excess[worst] or not is_waited_for(this):
+        return nothing
+    its: Integers = alike & (last == last[worst])
+    return its

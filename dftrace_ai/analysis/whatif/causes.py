@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.model import Excess, is_in_one_span
-from dftrace_ai.analysis.ranks.own_work import low_median, onset_of
+from dftrace_ai.analysis.ranks.own_work import excess_of as peers_excess
+from dftrace_ai.analysis.ranks.own_work import low_median, onset_of, single_steps
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.whatif.graph import ALONE
 from dftrace_ai.analysis.whatif.model import Cause, CauseKind, Figures, Shares
@@ -205,6 +206,27 @@ def _by_step(work: Work, steps: int) -> Integers:
     """Return how long ranks work, ``(steps, ranks)``."""
     at = work.operations.step[work.first] * work.ranks + work.rank
     return np.bincount(at, work.own, steps * work.ranks).reshape(steps, work.ranks)
+
+
+class Once(NamedTuple):
+    """Steps that a rank made far longer than all others are."""
+
+    steps: tuple[int, ...]
+    rank: int
+
+
+def late_once(run: Run, work: Work) -> Once | None:
+    """Return a step or two that a rank made far longer than all others are; None without any."""
+    counted, time_ns = run.measured_steps()
+    own = np.rint(_by_step(work, len(run.gathered.numbers))[counted]).astype(np.int64).T
+    one_each = np.bincount(work.stage).min() < 2
+    excess = peers_excess(own, np.zeros_like(work.stage) if one_each else work.stage)
+    last = excess.argmax(0)
+    its = single_steps(time_ns, excess.max(0), last, lambda _: True)
+    if not its.any():
+        return None
+    numbers = run.gathered.numbers[counted[its]].tolist()
+    return Once(tuple(numbers), run.gathered.places[int(last[its][0])].rank)
 
 
 def _is_of_garbage(run: Run, work: Work) -> bool:

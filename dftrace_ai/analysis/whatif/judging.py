@@ -15,12 +15,14 @@ from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.whatif.causes import (
     CALLED,
     MANY_RANKS,
+    Once,
     cause_of,
     changes_of,
     dearest_links,
     excess_of,
     few_of,
     figures_of,
+    late_once,
     shares_of,
     without,
 )
@@ -61,6 +63,8 @@ MOST_APART: Final = 0.02
 BELOW_A_BUBBLE: Final = frozenset({"none", "several", "jitter", "pauses"})
 """Which causes a bubble that costs more is told in place of."""
 LEAST_BUBBLE: Final = 0.01
+ALWAYS: Final = frozenset({"worker", "node", "stage", "stage or worker", "split"})
+"""Which causes somebody in particular is in nearly every step."""
 NS_PER_HOUR: Final = 3_600_000_000_000
 
 
@@ -72,11 +76,13 @@ class Answer:
         result: what is said.
         run: with its graph; None where there is none.
         ideal: what each operation takes with even work; None where nothing is said.
+        once: a step that a rank made far longer than all others are; None without any.
     """
 
     result: WhatIf
     run: Run | None = None
     ideal: Integers | None = None
+    once: Once | None = None
 
 
 def whatif(
@@ -150,8 +156,20 @@ def whatif_of(
             return nothing(run, gathered=gathered)
         more, tries = _to_be_left_out(run, held), tries + 1
         if not more or tries == TRIES:
-            return _judged(run, len(odd), sets, held, progress)
+            break
         odd |= more
+    answer = _judged(run, len(odd), sets, held, progress)
+    once = answer.once
+    if once is None:
+        return answer
+    # One step, however long, hides who is late in all the others.
+    run = _run_of(gather(job, clocks, odd | {*once.steps}), clocks, held)
+    rest = answer if isinstance(run, Unjudged) else _judged(run, len(odd), sets, held, progress)
+    if rest.result.cause.kind not in ALWAYS or rest.result.cause.in_bursts:
+        return answer
+    steps = rest.result.steps
+    told = None if steps is None else replace(steps, once=once.steps, once_rank=once.rank)
+    return replace(rest, result=replace(rest.result, steps=told))
 
 
 def _run_of(gathered: Gathered | None, clocks: Clocks, held: Mapping[str, float]) -> Run | Unjudged:
@@ -284,7 +302,7 @@ def _judged(
         / NS_PER_HOUR,
         abstained=tuple(abstained),
     )
-    return Answer(result, run, work.ideal)
+    return Answer(result, run, work.ideal, late_once(run, work))
 
 
 def _bubble(run: Run, work: Work, ideal_ns: int) -> Bubble | None:

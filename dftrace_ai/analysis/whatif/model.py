@@ -198,6 +198,8 @@ class StepsJudged:
         first: number of the first.
         last: number of the last.
         odd: so many are left out, since other operations are done in them.
+        once: likewise a step or two in which a rank was late once, which the cause is not of.
+        once_rank: that rank.
     """
 
     common: int
@@ -207,6 +209,8 @@ class StepsJudged:
     first: int
     last: int
     odd: int = 0
+    once: tuple[int, ...] = ()
+    once_rank: int | None = None
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def _why(one: Unjudged, found: WhatIf) -> str:
 def _what(found: WhatIf, slowdown: float) -> str:
     cause = found.cause
     by = f"{slowdown:.3g} times slower than" if slowdown >= NOTABLE else "as fast as"
-    run = f"The run is {by} with even work."
+    run = f"{_but_for(found)}he run is {by} with even work."
     if cause.kind == "none":
         return f"{run} {_of_nobody(found, slowdown)}"
     if cause.kind == "abstained":
@@ -191,6 +191,16 @@ def _what(found: WhatIf, slowdown: float) -> str:
     # Even work has what they do more in it, dealt out to all.
     faster = f"the run would be {cause.without:.3g} times as fast"
     return f"{told} Did {they} as little as the others do now, {faster}."
+
+
+def _but_for(found: WhatIf) -> str:
+    """Return how the first sentence begins: with the steps that it is not of, if any."""
+    once = () if found.steps is None else found.steps.once
+    if not once or found.steps is None:
+        return "T"
+    steps = "step" if len(once) == 1 else "steps"
+    numbers = " and ".join(f"{step:,}" for step in once)
+    return f"But for {steps} {numbers}, in which rank {found.steps.once_rank} was late once, t"
 
 
 def _of_nobody(found: WhatIf, slowdown: float) -> str:

@@ -118,6 +118,28 @@ def test_what_a_rank_does_longer_and_when_says_what_to_try() -> None:
     assert all(one.cause.without == one.by_rank[SLOW].without for one in found)
 
 
+@pytest.mark.parametrize(("ranks", "steps", "late_ms"), [(4, 60, 40), (8, 200, 40), (4, 60, 0)])
+def test_a_step_of_another_rank_hides_no_rank_that_is_late_in_all(
+    ranks: int, steps: int, late_ms: int
+) -> None:
+    made = MadeHosts(ranks, steps)
+    made.own[SLOW, :, 2] += late_ms * MS
+    made.own[1, 30, 1:5] += 2000 * MS
+    found = whatif(made.job())
+    if not late_ms:
+        assert (found.cause.kind, found.cause.ranks, found.cause.once) == ("worker", (1,), 30)
+        return
+    assert (found.cause.kind, found.cause.ranks, found.cause.once) == ("worker", (SLOW,), None)
+    head, what, *_ = verdict_lines(found)
+    assert head.startswith("ONE SLOW RANK")
+    assert what.startswith("But for step 30, in which rank 1 was late once, the run is 1.")
+    alone = MadeHosts(ranks, steps)
+    alone.own[SLOW, :, 2] += late_ms * MS
+    assert found.slowdown == pytest.approx(whatif(alone.job()).slowdown, rel=0.01)
+    assert found.steps is not None
+    assert (found.steps.once, found.steps.once_rank) == ((30,), 1)
+
+
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_pauses_of_all_are_none_of_one_rank(ranks: int) -> None:
     made = MadeHosts(ranks, 60)
