@@ -340,7 +340,10 @@ def _closing_lines(report: Report, cuts: Sequence[str]) -> Iterator[str]:
             yield "in all: " + loss.text.format(counted(report.losses[loss.member], loss.noun))
     unreadable = report.losses.get("unreadable", 0)
     if unreadable:
-        yield f"in all: {counted(unreadable, 'line')} without an event, not counted"
+        # Late: it loads NumPy.
+        from dftrace_ai.analysis.summary.table import unreadable_told
+
+        yield f"in all: {unreadable_told(unreadable)}"
 
 
 def _tree_table(rows: Sequence[TreeRow], width: int) -> list[RenderableType]:

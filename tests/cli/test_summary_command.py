@@ -445,7 +445,7 @@ def test_losses_of_all_files_stand_below_the_table(nested: Path) -> None:
     path = broken.write(nested / "more.pfw")
     assert answer("summary", path)["losses"] == {"unfinished": 1, "unreadable": 1}
     assert (
-        "in all: 1 line without an event, not counted"
+        "in all: 1 line without an event, or a span's duration, not counted"
         in invoke("summary", path, "--by", "tree").out
     )
 

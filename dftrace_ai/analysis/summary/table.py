@@ -77,6 +77,11 @@ def _label(header: HeaderFacts, by: FileGroup) -> str:
 NOT_CLOSED: Final = "no closing line: the process still runs, or died and its spool was not adopted"
 
 
+def unreadable_told(count: int) -> str:
+    """Return how many lines are in no figure: what is no event, and spans that tell no duration."""
+    return f"{counted(count, 'line')} without an event, or a span's duration, not counted"
+
+
 @dataclass(frozen=True)
 class FileFacts:
     """What a file says of itself.
@@ -204,9 +209,7 @@ class Summary:
         warnings += self.notes
         warnings += [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
         if self.unreadable_lines:
-            warnings.append(
-                f"{counted(self.unreadable_lines, 'line')} without an event, not counted"
-            )
+            warnings.append(unreadable_told(self.unreadable_lines))
         if self.names_left_out:
             warnings.append(f"{counted(self.names_left_out, 'name')} without a row: too many names")
         promised = [file.events for file in self.files if file.events is not None]

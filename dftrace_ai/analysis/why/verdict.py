@@ -336,14 +336,15 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
     of_ranks = [*job.host_notes(found), *(note for one in found for note in one.steps.notes)]
-    # Of the notes few are shown: what times cannot be comes first.
+    # Of the notes few are shown: what times cannot be comes first, then that something could not be
+    # read, which may be why a rank has fewer steps.
     notes = dict.fromkeys(
         [
-            *facts.notes[: facts.first_notes],
+            *facts.notes[: facts.first_notes + 1],
             *ends,
+            *facts.notes,
             *of_ranks,
             *shown.steps.start_notes,
-            *facts.notes,
         ]
     )
     enough = any(one.steps.is_whole for one in found)

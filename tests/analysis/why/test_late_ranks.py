@@ -289,3 +289,12 @@ def test_communication_that_a_late_rank_is_little_of_comes_first(tmp_path: Path)
     assert first.ranks == (0, 1, 2, 3)
     assert second.ranks == (2,)
     assert f"  also      {second.what} ({second.severity}, " in "\n".join(verdict_lines(verdict))
+
+
+def test_that_a_rank_has_fewer_steps_as_its_trace_is_torn_is_shown(tmp_path: Path) -> None:
+    folder = synchronous(tmp_path, 4, late())
+    torn = folder / "t-host-4003.pfw.gz"
+    torn.write_bytes(torn.read_bytes()[:-3000])
+    rows = [line for line in verdict_lines(why([folder])) if line.startswith("  note")]
+    assert f"  note      {torn}: torn: " in rows[0]
+    assert rows[1].startswith("  note      rank 3 has ")
