@@ -58,8 +58,7 @@ def programs() -> list[Block]:
 FORKING = """
 import gc, os, runpy, sys
 
-if sys.argv[1]:
-    __import__(sys.argv[1])
+__import__(sys.argv[1])
 gc.freeze()
 for folder in sys.argv[2:]:
     if not os.fork():
@@ -76,15 +75,15 @@ runpy.run_path("block.py", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("needs", ["", "torch._dynamo"])
+@pytest.mark.parametrize("needs", ["dftrace_ai.analysis.why", "torch._dynamo"])
 def test_the_python_blocks_run(needs: str, tmp_path: Path, run_example: RunExample) -> None:
-    if needs:
-        pytest.importorskip(needs)
+    pytest.importorskip(needs)
     lacking = [name for name in ("pandas", "polars") if find_spec(name) is None]
     some = [
         block
         for block in programs()
-        if ("torch" in block.text) == bool(needs) and not any(n in block.text for n in lacking)
+        if ("torch" in block.text) == ("torch" in needs)
+        and not any(n in block.text for n in lacking)
     ]
     folders = [tmp_path / str(number) for number in range(len(some))]
     for block, folder in zip(some, folders, strict=True):

@@ -16,11 +16,12 @@ from rank_processes import on_ranks
 from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import Job, Steps, measure
-from dftrace_ai.analysis.why import why
+from dftrace_ai.analysis.why import LIMITS, why
 
 pytest.importorskip("torch.distributed")
 
 STEPS = 24
+ENOUGH = LIMITS["steps"].warning
 # Many times what the rest of a step takes: on a machine that is busy more than so much.
 LATE_S = 0.02
 
@@ -212,11 +213,15 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
             assert verdict.verdict not in {"late-rank", "communication-bound"}
         else:
             assert told["comm"] > max(told["none"], told["forward"] + told["backward"]), (way, told)
-            # Who is late comes first, where few enough ranks are.
-            assert verdict.verdict in {"late-rank", "communication-bound"}, way
+            # Who is late comes first, where few enough ranks are. On a machine so busy that the first steps
+            # pass for a warm-up too few are left to judge.
+            assert verdict.steps is not None
+            few = {"abstained"} if verdict.steps.steady < ENOUGH else set()
+            assert verdict.verdict in {"late-rank", "communication-bound"} | few, way
         if way == "with a loader":
             continue
-        lines = [verdict.findings[0].because, verdict.findings[0].next, *verdict.unseen]
+        first = [line for one in verdict.findings[:1] for line in (one.because, one.next)]
+        lines = [*first, *verdict.unseen]
         assert "loader" not in " ".join(lines), way
     # DDP waits in its backward by itself, and what it has waited for ends in it.
     for trace in read_all(trace_files(tmp_path / "out" / "ddp")):
