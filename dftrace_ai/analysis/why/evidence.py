@@ -251,9 +251,21 @@ class Evidence:
 
     @cached_property
     def gpu_told(self) -> str:
-        """Where a GPU is seen in some steps and not in others, what is told of it; else empty."""
+        """Where what was recorded of a GPU cannot be all, what is told of it; else empty."""
+        if not self.signals.gpu:
+            return ""
+        spans = self.rank.process.spans
+        kernels = spans.has("gpu_compute")
+        count = int(kernels.sum())
+        if not count:
+            return "no kernel among GPU events: the profiler has lost them, or nothing is computed"
+        timeless = int((spans.end_ns[kernels] <= spans.start_ns[kernels]).sum())
+        if timeless > (1 - MOST_ON_GPU) * count:
+            return f"{timeless:,} of {counted(count, 'kernel')} last 0 ns: how long they took is lost"
         seen, used = self.steps.on_gpu, self.used if self.used.any() else self.steady.mask
-        if not seen.any() or np.mean(seen[used] if used.any() else seen) >= MOST_ON_GPU:
+        if not seen.any():
+            return "GPU events in no step: their clock is not the host's, or the GPU was not used"
+        if np.mean(seen[used] if used.any() else seen) >= MOST_ON_GPU:
             return ""
         return (
             f"GPU events in {int(seen.sum()):,} of {counted(len(seen), 'step')}: the profiler has "

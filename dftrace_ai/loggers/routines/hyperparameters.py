@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dftrace_ai.config.rows import Settings
@@ -65,6 +66,13 @@ class _Single(NamedTuple):
 
 def plain_params(value: Any, depth: int = 0) -> Param:
     """Return hyper-parameters as every tracker takes them; what is none of theirs, as text."""
+    try:
+        return _plain(value, depth)
+    except Exception:  # noqa: BLE001 - one that cannot be asked costs none of the others
+        return _text(value)
+
+
+def _plain(value: Any, depth: int) -> Param:
     if value is None or isinstance(value, bool | str):
         return value[:MOST_LETTERS] if isinstance(value, str) else value
     if isinstance(value, Enum):
@@ -94,8 +102,11 @@ def _parts(value: Any) -> Any:
     if kind.__module__.partition(".")[0] == "omegaconf":
         from omegaconf import OmegaConf
 
-        return OmegaConf.to_container(value, resolve=True)
-    if isinstance(value, Namespace):
+        try:
+            return OmegaConf.to_container(value, resolve=True)
+        except Exception:  # noqa: BLE001 - a reference of the user's that leads nowhere
+            return OmegaConf.to_container(value)
+    if isinstance(value, Namespace | SimpleNamespace):
         return vars(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
@@ -112,13 +123,16 @@ def _parts(value: Any) -> Any:
 
 def _of_array(value: Any) -> Any:
     """Return what is in an array or tensor, of numpy, torch or another library; exactly."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
     try:
-        if tuple(value.shape):
-            return value.tolist()
-        item = value.item()
+        if kind in ("m", "M"):
+            value = value.astype(str)  # numpy's own numbers for times mean nothing without a unit
+        item = value.tolist()
     except Exception:  # noqa: BLE001 - a tensor that has no numbers: of shapes alone, or broken
         return value
-    if getattr(getattr(value, "dtype", None), "kind", "") == "f":
+    if tuple(value.shape):
+        return item
+    if kind == "f":
         item = float(item)  # numpy's own for what Python has no type for
     return value if item is value else _Single(item)
 

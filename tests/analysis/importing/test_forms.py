@@ -35,6 +35,7 @@ LAYOUTS = {
     "an event each line": "[\n" + ",\n".join(map(json.dumps, EVENTS)) + "\n]\n",
     "all on the second line": "[\n" + LINE[1:],
     "objects over lines": "[\n" + ",\n".join(json.dumps(one, indent=1) for one in EVENTS),
+    "objects over lines without a list": "\n".join(json.dumps(one, indent=1) for one in EVENTS),
     "no commas": "[" + "\n".join(map(json.dumps, EVENTS)),
     "an object": json.dumps({"beside": {"traceEvents": 1, "x": [["]}"]]}, "traceEvents": EVENTS}),
     "a long member before": json.dumps({"nodes": ["x" * 99] * 2000, "traceEvents": EVENTS}),

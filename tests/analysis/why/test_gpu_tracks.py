@@ -162,6 +162,28 @@ def test_a_gpu_that_is_seen_in_some_steps_only_is_not_judged(tmp_path: Path) -> 
     assert judged(32, 32, kernels).verdict == "compute-bound"
 
 
+@pytest.mark.parametrize(
+    ("spans", "told"),
+    [
+        ([("kernel", "sgemm", GPU, at, 0) for at in (200, 900)], "64 of 64 kernels last 0 ns"),
+        (
+            [("kernel", "sgemm", GPU, at, length) for at, length in ((200, 800), (2000, 0))],
+            "32 of 64 kernels last 0 ns",
+        ),
+        # As where the clock of a GPU is another one.
+        ([("kernel", "sgemm", GPU, 60_000_000, 800)], "GPU events in no step"),
+        ([("gpu_memcpy", "Memcpy HtoD", GPU, 200, 50)], "no kernel among GPU events"),
+    ],
+)
+def test_a_gpu_whose_times_are_lost_is_not_judged(
+    tmp_path: Path, spans: Made, told: str
+) -> None:
+    verdict = profile(tmp_path, 32, [*HOST, *spans])
+    assert (verdict.verdict, verdict.findings) == ("abstained", ())
+    (silent,) = verdict.abstained
+    assert silent.why.startswith(told)
+
+
 def test_all_that_is_not_annotated_is_named(tmp_path: Path) -> None:
     (finding,) = profile(tmp_path, 30, [("cpu_op", "aten::mm", 1, 100, 200)]).findings
     assert finding.kind == "not-annotated"

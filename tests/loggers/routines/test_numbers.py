@@ -10,6 +10,7 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -397,6 +398,13 @@ class Numbers:
     inner: object = np.float32(0.1)
 
 
+class Broken(dict):
+    def items(self):
+        raise RuntimeError
+
+    __str__ = items
+
+
 def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
     # Each is the number that a metric of it is: fp32's 0.1 is 0.10000000149011612.
     given = {
@@ -420,6 +428,7 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
         "set": ({np.int64(1)}, [1]),
         "dataclass": (Numbers(), {"inner": 0.10000000149011612}),
         "space": (Namespace(a=torch.tensor(1)), {"a": 1}),
+        "names": (types.SimpleNamespace(a=np.int8(3)), {"a": 3}),
         "decimal": (Decimal("0.25"), 0.25),
         "object": (np.array({"q": np.int8(3)}, dtype=object), {"q": 3}),
         # And these are none.
@@ -427,7 +436,13 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
         "date": (np.datetime64("2020-01-01"), "2020-01-01"),
         "large": (10**400, str(10**400)),
         "too large": ([-(10**5000)], ["a int"]),
+        "moment": (np.datetime64("2020-01-01", "ns"), "2020-01-01T00:00:00.000000000"),
+        "moments": (np.array([0], dtype="M8[ns]"), ["1970-01-01T00:00:00.000000000"]),
         "text": (np.str_("x"), "x"),
+        # What cannot be asked costs none of the others.
+        "no number": (Decimal("sNaN"), "sNaN"),
+        "too large a part": (Fraction(10**400), str(10**400)),
+        "no parts": (Broken(), "a Broken"),
         "shape": (torch.empty((), device="meta"), "tensor(..., device='meta', size=())"),
     }
     params = {name: value for name, (value, _) in given.items()}
@@ -457,6 +472,15 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
         0.10009765625,
         None,
     )
+
+
+def test_a_reference_that_leads_nowhere_costs_none_of_the_others(tmp_path):
+    given = {"lr": 0.1, "path": "${nowhere}/x", "twice": "${lr}"}
+    config = pytest.importorskip("omegaconf").OmegaConf.create(given)
+    with make_loggers({"local": entry(tmp_path, "hparams")}) as loggers:
+        loggers.log_hyperparams({"seed": 1, "config": config})
+    (line,) = Kept(tmp_path).of("p")
+    assert line["v"] == {"seed": 1, "config": given}
 
 
 VALUES = {

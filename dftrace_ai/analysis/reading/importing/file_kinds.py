@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.wording import quoted, shortened
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 FileKind = Literal["lines", "documents", "objects", "tar", "zip", "none"]
-"""An event on each line, JSON as a whole that may hold events, events of torch.profiler one behind
-the other without a list around them, an archive, or none of these."""
+"""An event on each line, JSON as a whole that may hold events, events of torch.profiler or over
+several lines one behind the other without a list around them, an archive, or none of these."""
 
 ARCHIVES: Final = frozenset({"tar", "zip"})
 
@@ -139,7 +139,8 @@ def _kind_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Fi
     of_kineto = any(str(each.get("cat")).lower() in KINETO for each in found)
     if named and framed and not of_kineto and lines[:1] != [b"{"]:
         return "lines"  # whatever has become of them
-    first_value = "whole" if objects and objects[0] is not None else _first_value(body)
+    first = objects[0] if objects else None
+    first_value, event = _first_value(body) if first is None else ("whole", first)
     if first_value == "cut":
         # So short it is a line that was being written.
         return "lines" if framed and whole and b"\n" not in body.strip() else "documents"
@@ -147,7 +148,8 @@ def _kind_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Fi
     alone = bool(objects) and (objects[0] is not None or _is_whole(lines[0]))
     mangled = alone and objects[0] is None
     over_lines = bool(objects) and first_value == "whole" and not alone
-    if of_kineto and not framed and EVENT in found[0]:
+    event = found[0] if event is None and found else event or {}
+    if not framed and (over_lines or of_kineto) and EVENT in event:
         return "objects"
     document = of_kineto or any(EVENTS in each for each in found)
     events = any(EVENT in each or (framed and "name" in each) for each in found)
@@ -163,18 +165,18 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def _first_value(text: bytes) -> Literal["whole", "cut", "broken"]:
-    """Return how a text begins: with a value in JSON, with the beginning of one, or with none."""
+def _first_value(text: bytes) -> tuple[Literal["whole", "cut", "broken"], Any]:
+    """Return how a text begins, with a value in JSON, the beginning of one, or none; and it."""
     letters = text.decode("utf-8", "replace").strip()
     try:
-        json.JSONDecoder(strict=False).raw_decode(letters)
+        value, _ = json.JSONDecoder(strict=False).raw_decode(letters)
     except json.JSONDecodeError as error:
         # The end may lie within a word such as `false`.
         near_end = error.pos >= len(letters) - LONGEST_WORD
-        return "cut" if near_end or error.msg.startswith("Unterminated") else "broken"
+        return ("cut" if near_end or error.msg.startswith("Unterminated") else "broken"), None
     except (RecursionError, ValueError):
-        return "cut"
-    return "whole"
+        return "cut", None
+    return "whole", value
 
 
 def other_told(head: bytes) -> str:
