@@ -12,11 +12,12 @@ HIDDEN = "***"
 
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Words of a name. Those say it wherever they stand, but where the last is about something else.
-ALWAYS = re.compile(r"passwords?|passwd|passphrase|pwd|secrets?|credentials?|creds")
+# A program's own, as PGPASSWORD and sshpass, are one word.
+ALWAYS = re.compile(r"[a-z]*passw(?:or)?ds?|passphrase|pwd|secrets?|credentials?|creds")
 ABOUT = re.compile(r"file|path|dir|directory|folder|name|env|var|length|len|type|policy|url")
 # These say it at the end, but behind one that tells of which of many keys or tokens they are.
 AT_END = re.compile(
-    r"key|token|auth|authorization|pass"
+    r"key|token|auth|authorization|pass|sshpass|jwt|cookies?"
     r"|(api|access|secret|private|auth|session|hf|wandb|openai|github)(key|token)"
 )
 BEHIND = re.compile(r"value|string|str|data|base64|header")
@@ -53,7 +54,14 @@ VALUE = re.compile(
     r"""()\\?["']?((?:(?:bearer|basic|token|digest)\s+)?[^\s"'\\,;&)}\]]+)""", re.IGNORECASE
 )
 USER = re.compile(r"(?<![\w+.-])([a-z][\w+.-]{0,30}://)([^\s/@:?#]*)(:[^\s/]*)?@", re.IGNORECASE)
+NO_PASSWORDS = (None, ":", ":x-oauth-basic")
 BEARER = re.compile(r"\b(bearer\s)(?=\S{0,200}?[\d._~+/=-]|\S{20})[\w.~+/=-]{6,}", re.IGNORECASE)
+# What a signed address of AWS, Google or Azure is signed by.
+SIGNED = re.compile(r"([?&](?:sig|x-(?:amz|goog)-signature)=)[^\s&#\"']+", re.IGNORECASE)
+# Whoever has these addresses may post there.
+WEBHOOK = re.compile(
+    r"\b((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/)[^\s?#\"']+"
+)
 # As services give them out: of OpenAI, Hugging Face, GitHub, GitLab, Slack, AWS; JSON Web Tokens.
 ISSUED = re.compile(
     r"\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
@@ -108,6 +116,8 @@ def masked_text(text: str, *, pairs: bool = True) -> str:
         text = USER.sub(_masked_user, text)
     if pairs and ("=" in text or ":" in text):
         text = _masked_pairs(text)
+    if "/" in text:
+        text = WEBHOOK.sub(rf"\1{HIDDEN}", SIGNED.sub(rf"\1{HIDDEN}", text))
     return ISSUED.sub(HIDDEN, BEARER.sub(rf"\1{HIDDEN}", text))
 
 
@@ -137,7 +147,8 @@ def _masked_values(value: Any, name: str, *, is_within: bool) -> Any:
 
 def _masked_user(found: re.Match[str]) -> str:
     scheme, user, password = found.groups()
-    if password is not None:
+    # A token stands in the place of a user where there is no password, or none that is one.
+    if password not in NO_PASSWORDS:
         return f"{scheme}{user}:{HIDDEN}@"
     return f"{scheme}{HIDDEN}@" if scheme.lower().startswith("http") else found[0]
 

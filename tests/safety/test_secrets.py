@@ -25,6 +25,9 @@ LINES = [
     "-H 'Authorization: $' -H 'X-Api-Key: $' --header=Authorization:$ 'Bearer $' --h 'bearer $'",
     """--config '{"api_key": "$", "lr": 1}' --config "{'token': '$', 'b': 2}" """,
     r"""-c 'os.environ["WANDB_API_KEY"] = "$"' --json '{\"password\":\"$\"}' 'a.token=$'""",
+    "PGPASSWORD=$ --dbpassword $ SSHPASS=$ --jwt $ --cookie $ --cookies=$ --mypasswd=$ --cookiecutter a",
+    "https://$@h/x https://hooks.slack.com/services/$ --w=https://discord.com/api/webhooks/$ --sig 1",
+    "https://s/c?sv=1&sig=$&se=2 'https://b/k?X-Amz-Signature=$' https://b/k?signal=1&design=2",
     "DB_PASS=$ --smtp-pass $ --wandbkey $ --hftoken=$ --pass 2 --forward-pass x --per-pass=3",
     "--tokenizer bert --tokens 5 --max-tokens 5 --key-frames 5 --keys a --monkey b --keyboard c",
     "--sort-key loss --image_key jpg --pad-token x --cls_token=y --eos-token-id 5 --authors me",
@@ -100,6 +103,7 @@ def test_secrets_of_an_error_are_left_out() -> None:
         "401 for url https://me:***@host/?api_key=***&run=7 'Authorization': '***' "
         "x-token: *** {'password': '***', 'lr': 1} KeyError: 'loss' *** *** bearer of news"
     )
+    assert masked_text("http://abc:@h https://abc:x-oauth-basic@h") == "http://***@h https://***@h"
     assert masked_text("token: '" * 10_000 + "a=" * 10_000 + "://" * 10_000).count(HIDDEN)
 
 

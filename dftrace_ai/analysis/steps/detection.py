@@ -24,6 +24,9 @@ FoundBy = Literal["step spans", "loader blocks", "loader waits", "step numbers",
 MOST_WITH_OPTIMIZER: Final = 0.67
 LEAST_ALIKE: Final = 0.8
 
+# A loop that begins anew has more steps than one.
+MOST_FIRST: Final = 0.5
+
 
 def _none() -> Integers:
     return np.zeros(0, np.int64)
@@ -178,6 +181,8 @@ def _by_marks(
     (count,) = waits.integers(wait, "count")
     first[led] = count == 1
     del wait, led, count
+    if not first.any():
+        first = _first_of_epochs(marks, train)
     size = _batches_of_each(waits, start, marks.end_ns, first)
     return FoundSteps(
         "step spans",
@@ -188,6 +193,21 @@ def _by_marks(
         accumulation=max(1, size),
         number=_numbers_of(marks),
     )
+
+
+def _first_of_epochs(marks: Spans, train: _Chosen) -> Integers:
+    """Return which steps are the first of an epoch, by their numbers or the spans of epochs."""
+    first = np.zeros(len(marks), bool)
+    (step,) = marks.integers(np.arange(len(marks)), "step")
+    told = (step[1:] != NO_INTEGER) & (step[:-1] != NO_INTEGER)
+    first[1:] = told & (step[1:] <= step[:-1])
+    spans = train.spans
+    epochs = spans.start_ns[train.mask & spans.called("pipeline", "epoch")]
+    behind = np.searchsorted(marks.start_ns, epochs)
+    first[behind[behind < len(marks)]] = True
+    first[:1] |= first.any()
+    # Numbers that are the same in each step, or of each its own, tell nothing.
+    return first if first.mean() <= MOST_FIRST else np.zeros(len(marks), bool)
 
 
 def _numbers_of(marks: Spans) -> Integers | None:

@@ -261,7 +261,9 @@ class Evidence:
             return "no kernel among GPU events: the profiler has lost them, or nothing is computed"
         timeless = int((spans.end_ns[kernels] <= spans.start_ns[kernels]).sum())
         if timeless > (1 - MOST_ON_GPU) * count:
-            return f"{timeless:,} of {counted(count, 'kernel')} last 0 ns: how long they took is lost"
+            return (
+                f"{timeless:,} of {counted(count, 'kernel')} last 0 ns: how long they took is lost"
+            )
         seen, used = self.steps.on_gpu, self.used if self.used.any() else self.steady.mask
         if not seen.any():
             return "GPU events in no step: their clock is not the host's, or the GPU was not used"

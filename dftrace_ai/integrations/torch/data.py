@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from importlib import import_module
 from multiprocessing.sharedctypes import RawValue
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
+# A pass that takes so long to begin is told of: who has a sampler or a data set that prepares it.
+SLOW_NS = 10_000_000
+
 # On an iterator: whether its loader is one of those that are looked at.
 MEANT = "_dftrace_meant"
 
@@ -40,11 +44,13 @@ MEANT = "_dftrace_meant"
 def install(options: AutoOptions) -> Callable[[], None]:
     """Record what every `DataLoader` does, in this process and in its workers."""
     base = needed(dataloader, "_BaseDataLoaderIter")
+    single = needed(dataloader, "_SingleProcessDataLoaderIter")
     several = needed(dataloader, "_MultiProcessingDataLoaderIter")
     with Swaps() as swaps:
         if options.loaders:
             swaps.swap(base, "__init__", functools.partial(_noting, options))
         swaps.swap(base, "__next__", functools.partial(_waiting, options))
+        swaps.swap(single, "__init__", functools.partial(_beginning, options))
         swaps.swap(several, "__init__", functools.partial(_starting, options))
         swaps.swap(several, "_shutdown_workers", _shutting_down)
         record_fetchers(swaps, options)
@@ -60,8 +66,10 @@ def _record_workers(options: AutoOptions, swaps: Swaps, home: ModuleType) -> Non
 
 
 def _record_stateful(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
-    """Record torchdata's own iterator with workers, which is none of torch's, and its workers."""
+    """Record torchdata's own iterators, which are none of torch's, and their workers."""
     several = needed(home, "_StatefulMultiProcessingDataLoaderIter")
+    if (single := getattr(home, "_StatefulSingleProcessDataLoaderIter", None)) is not None:
+        swaps.swap(single, "__init__", functools.partial(_beginning, options))
     swaps.swap(several, "__init__", functools.partial(_starting, options))
     _record_workers(options, swaps, home)
 
@@ -86,6 +94,28 @@ def _waiting(options: AutoOptions, original: Any) -> Any:
         return recorded(self)
 
     return waiting
+
+
+def _beginning(options: AutoOptions, original: Any) -> Any:
+    gate = options.gate
+    node = beside(ai.dataloader, "start", of_the_step=False)
+
+    @functools.wraps(original)
+    def recorded(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        meant = gate.recording and loader in options.loaders
+        span, since_ns = node._begin() if meant else None, time.monotonic_ns()
+        error: type[BaseException] | None = None
+        try:
+            original(self, loader, *args, **kwargs)
+        except BaseException as raised:
+            error = type(raised)
+            raise
+        finally:
+            if span is not None:
+                lasted = time.monotonic_ns() - since_ns >= SLOW_NS
+                span.end(error) if lasted else span.end_unless_empty()
+
+    return recorded
 
 
 def _starting(options: AutoOptions, original: Any) -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -100,12 +101,7 @@ def _plain(value: Any, depth: int) -> Param:
 def _parts(value: Any) -> Any:
     kind = type(value)
     if kind.__module__.partition(".")[0] == "omegaconf":
-        from omegaconf import OmegaConf
-
-        try:
-            return OmegaConf.to_container(value, resolve=True)
-        except Exception:  # noqa: BLE001 - a reference of the user's that leads nowhere
-            return OmegaConf.to_container(value)
+        return _of_omegaconf(value)
     if isinstance(value, Namespace | SimpleNamespace):
         return vars(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -119,6 +115,14 @@ def _parts(value: Any) -> Any:
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         return _of_array(value)
     return value
+
+
+def _of_omegaconf(value: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    with suppress(Exception):  # a reference of the user's that leads nowhere
+        return OmegaConf.to_container(value, resolve=True)
+    return OmegaConf.to_container(value)
 
 
 def _of_array(value: Any) -> Any:

@@ -175,9 +175,7 @@ def test_a_gpu_that_is_seen_in_some_steps_only_is_not_judged(tmp_path: Path) -> 
         ([("gpu_memcpy", "Memcpy HtoD", GPU, 200, 50)], "no kernel among GPU events"),
     ],
 )
-def test_a_gpu_whose_times_are_lost_is_not_judged(
-    tmp_path: Path, spans: Made, told: str
-) -> None:
+def test_a_gpu_whose_times_are_lost_is_not_judged(tmp_path: Path, spans: Made, told: str) -> None:
     verdict = profile(tmp_path, 32, [*HOST, *spans])
     assert (verdict.verdict, verdict.findings) == ("abstained", ())
     (silent,) = verdict.abstained

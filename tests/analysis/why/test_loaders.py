@@ -68,3 +68,26 @@ def test_a_loader_that_rests_is_not_waited_for(tmp_path: Path) -> None:
     verdict = judged(tmp_path, fetch_ms=25)
     assert [one.kind for one in verdict.findings] == ["not-annotated"]
     assert verdict.findings[0].evidence["lacking"] == []
+
+
+@pytest.mark.parametrize("told", ["numbers", "spans"])
+def test_a_slow_beginning_of_epochs_is_told_without_a_loader(tmp_path: Path, told: str) -> None:
+    lines = Lines(100, rank=0, world_size=1)
+    at, begun = START_NS, START_NS
+    for step in range(240):
+        in_epoch = step % 60
+        forward = (5 if in_epoch >= 3 else 155) * MS + step % 7 * MS // 100
+        number = in_epoch if told == "numbers" else step
+        lines.span("step", "pipeline", at, forward + 5 * MS, step=number)
+        lines.span("forward", "compute", at, forward)
+        lines.span("backward", "compute", at + forward, 3 * MS)
+        lines.span("step", "compute", at + forward + 3 * MS, 2 * MS)
+        at += forward + 5 * MS
+        if in_epoch == 59:
+            if told == "spans":
+                lines.span("epoch", "pipeline", begun, at - begun)
+            begun = at
+    lines.footer()
+    (finding, *_) = why([lines.write(tmp_path / "t-host-100.pfw", 10**6)]).findings
+    assert (finding.kind, finding.cause) == ("slow-loop-start", "forward")
+    assert (finding.evidence["steps"], finding.evidence["loops"]) == (3, 4)
