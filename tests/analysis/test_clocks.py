@@ -211,10 +211,12 @@ def test_every_reader_finds_the_same_places(data: st.DataObject) -> None:
     assert totals.clock() == set_back(tracks)
 
 
-def test_spans_that_end_before_they_begin_are_counted(tmp_path: Path) -> None:
+def test_spans_without_times_are_counted(tmp_path: Path) -> None:
     lines = rank(0, 1)
-    line = '{"id":9000,"name":"a","cat":"b","pid":100,"tid":100,"ts":5,"dur":-7,"ph":"X"}'
-    lines.add(line)
+    for times in ('"ts":5,"dur":-7', '"dur":5', '"ts":"x","dur":5', '"ts":null,"dur":5'):
+        line = '{"id":9000,"name":"a","cat":"b","pid":100,"tid":100,%s,"ph":"X"}' % times
+        lines.add(line)
     path = closed(lines, tmp_path / "t-host-100.pfw")
-    note = f"{path}: 1 span without a duration, or with one below 0, left out"
-    assert note in why([path]).notes
+    notes = why([path]).notes
+    assert f"{path}: 1 span without a duration, or with one below 0, left out" in notes
+    assert f"{path}: 3 spans without a time, or with one below 0, left out" in notes

@@ -313,7 +313,7 @@ class Job:
         read = [self._files[number] for number, _ in self._of_owner[process.owner.number]]
         if any(
             one.unread
-            or one.without_length
+            or one.left_out
             or (one.times and (one.times.odd or one.times.clock != NEVER))
             for one in read
         ):
@@ -332,10 +332,10 @@ class Job:
         told = [] if self._all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
         told += deleted_told(recordings_of(self._chosen).values())
         first = (*mended, *self._set, *clock_notes(times, owners), *told)
-        without_length = (note for file in files for note in file.without_length)
+        left_out = (note for file in files for note in file.left_out)
         others = (note for note in unread if note not in mended)
         reach = joined(of_file.reach for of_file in times) or NOWHERE
-        return JobFacts((*first, *without_length, *others), len(first), reach)
+        return JobFacts((*first, *left_out, *others), len(first), reach)
 
     def _groups(self) -> dict[Hashable, list[Owner]]:
         """Return owners by run and host: whoever works for a rank is of the same ones."""

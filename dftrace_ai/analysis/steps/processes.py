@@ -160,7 +160,7 @@ class FileFacts(NamedTuple):
     """What is to be told of a file beside its events; no times where it has none."""
 
     times: FileTimes | None
-    without_length: tuple[str, ...]
+    left_out: tuple[str, ...]
     unread: tuple[str, ...]
 
 
@@ -177,12 +177,12 @@ def read_processes(
     for number, trace in files:
         alone = TraceSet((trace,))
         times: FileTimes | None = None
-        without_length: tuple[str, ...] = ()
+        left_out: tuple[str, ...] = ()
         for read in event_columns(alone, OF_FILE):
             columns, times = _believed(read)
+            left_out = tuple(_left_out_told(trace, *_left_out(read, columns)))
             del read
             times = times._replace(clock=_clock(columns))
-            without_length = tuple(_without_length(trace, _count_without_length(columns)))
             found, file = [*_processes_in(columns, owner)], [columns]
             del columns
             for at, (key, pid) in enumerate(found, 1):
@@ -192,7 +192,7 @@ def read_processes(
                 taken = file[:] if at < len(found) else file
                 roles = RoleCodes(_source(taken[0]))
                 parts[key].append(_part(taken, number, owner, mask, times, roles, events=events))
-        facts[number] = FileFacts(times, without_length, alone.notes)
+        facts[number] = FileFacts(times, left_out, alone.notes)
     return [_together(parts.pop(key)) for key in list(parts)], facts
 
 
@@ -214,10 +214,11 @@ def _streamed(
     ordered = OrderedSpans(names, len(files), aside)
     for number, trace in files:
         reaches: list[Reach] = []
-        odd, roles, pieces = 0, RoleCodes("annotated"), EventPieces(trace, OF_FILE, aside)
+        odd, roles = np.zeros(2, np.int64), RoleCodes("annotated")
+        pieces = EventPieces(trace, OF_FILE, aside)
         for first, columns in pieces:
             reaches.append(_reach_of(columns))
-            odd += _count_without_length(columns)
+            odd += _left_out(columns, columns)
             reach = joined(reaches) or NOWHERE
             times = FileTimes(trace, reach)
             part = _part([columns], number, owner, None, times, roles)
@@ -228,7 +229,9 @@ def _streamed(
         if reaches:
             names.append(pieces.names)
         facts[number] = FileFacts(
-            times if reaches else None, tuple(_without_length(trace, odd)), (*pieces.notes,)
+            times if reaches else None,
+            tuple(_left_out_told(trace, *odd.tolist())),
+            (*pieces.notes,),
         )
     return [_process(parts, names, ordered.spans())] if parts else [], facts
 
@@ -285,14 +288,20 @@ def _is_in_order(start: Integers, length: Integers) -> bool:
     return bool((start + length >= np.maximum.accumulate(start) - APART_NS).all())
 
 
-def _count_without_length(columns: EventColumns) -> int:
-    return int(((columns.ph == ord("X")) & (columns.dur_ns < 0)).sum())
+def _left_out(read: EventColumns, believed: EventColumns) -> tuple[int, int]:
+    """Return how many spans have no time, and how many no duration, or one below 0."""
+    spans = believed.ph == ord("X")
+    # Times that cannot be are told of as such; they are none where the others are believed.
+    timeless = spans & ((read.start_ns == -1) | (believed.start_ns < -1))
+    return int(timeless.sum()), int((spans & (believed.dur_ns < 0)).sum())
 
 
-def _without_length(trace: Trace, count: int) -> Iterator[str]:
-    if count:
-        told = counted(count, "span")
-        yield f"{trace}: {told} without a duration, or with one below 0, left out"
+def _left_out_told(trace: Trace, timeless: int, endless: int) -> Iterator[str]:
+    for count, what in ((timeless, "time"), (endless, "duration")):
+        if count:
+            yield (
+                f"{trace}: {counted(count, 'span')} without a {what}, or with one below 0, left out"
+            )
 
 
 def _part(
