@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dftrace_ai._version import __version__
 from dftrace_ai.errors import ConfigError, DftraceError
 
 if TYPE_CHECKING:
@@ -128,8 +129,6 @@ def _call_with(word: str, words: Sequence[str]) -> str:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from dftrace_ai._version import __version__
-
         typer.echo(f"dftrace {__version__}")
         raise typer.Exit
 

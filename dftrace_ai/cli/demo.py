@@ -14,7 +14,7 @@ import typer
 from dftrace_ai.cli.shared_options import json_option, out_option
 from dftrace_ai.cli.summary import summary_tables
 from dftrace_ai.cli.terminal import console, shown, write_json
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ def _as_typed() -> str:
 
 def _traces_in(directory: Path) -> list[Path]:
     from dftrace_ai.analysis.reading import open_traces
-    from dftrace_ai.errors import TraceError
 
     try:
         return [trace.path for trace in open_traces([directory])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -21,6 +22,7 @@ from dftrace_ai.cli.terminal import (
     shown_progress,
     write_json,
 )
+from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -222,8 +224,6 @@ def _native() -> dict[str, Fact]:
 
 
 def _environment() -> dict[str, Fact]:
-    import os
-
     return {
         name: os.environ[name]
         for name in sorted(os.environ)
@@ -233,7 +233,6 @@ def _environment() -> dict[str, Fact]:
 
 def _settings() -> dict[str, Fact]:
     from dftrace_ai.config.sources import load_config
-    from dftrace_ai.errors import ConfigError
 
     try:
         plain = (str, float, int, list, tuple, type(None))
@@ -246,11 +245,8 @@ def _settings() -> dict[str, Fact]:
 
 def _sources() -> dict[str, Fact]:
     """Say where settings and options come from that are not as by default."""
-    import os
-
     from dftrace_ai.config.project_file import look, project_file
     from dftrace_ai.config.sources import settings_given
-    from dftrace_ai.errors import ConfigError
 
     try:
         found = project_file()

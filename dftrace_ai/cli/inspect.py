@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
@@ -239,8 +240,6 @@ def _register(feature_dirs: list[str] | None) -> None:
 
 def _layers_made_by(factory: str) -> list[LayerInfo]:
     """Return the layers of the model that a function makes, such as ``train:make_model``."""
-    import importlib
-
     from dftrace_ai.inspect.errors import InspectValueError
 
     module, colon, path = factory.partition(":")

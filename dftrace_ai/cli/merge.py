@@ -24,7 +24,7 @@ from dftrace_ai.cli.shared_options import (
     out_option,
 )
 from dftrace_ai.cli.terminal import complain, shown, write_json
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import DftraceError, needs_numpy
 from dftrace_ai.wording import counted
 
 
@@ -115,8 +115,6 @@ def command(
 
     chosen = None
     if steps is not None:
-        from dftrace_ai.errors import needs_numpy
-
         with needs_numpy("--steps"):
             from dftrace_ai.analysis.merging.numbered_steps import parsed_steps
         chosen = parsed_steps(steps)

@@ -17,6 +17,7 @@ import tokenize
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -292,8 +293,6 @@ def _home_of(module: str) -> str | None:
 
 @cache
 def _names(home: str) -> frozenset[str]:
-    from importlib import import_module
-
     import_module(HOME)
     import_module(f"{HOME}.torch")
     return frozenset({*vars(import_module(home))} - {"annotations"})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from dftrace_ai.cli.terminal import complain, shown_progress
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.wording import counted, shell_word
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def watched_here() -> list[Path]:
 
 def _found_here() -> list[Folder]:
     from dftrace_ai.analysis.reading.search import Folder, folders_of_runs
-    from dftrace_ai.errors import TraceError
     from dftrace_ai.spools.answering import Asking
 
     folders = Asking[list[Folder]]("the current directory").answer(lambda: folders_of_runs(Path()))
@@ -186,7 +185,6 @@ class Reading:
     def _runs_to_read(self, left: Sequence[LeftSpool], done: set[str]) -> set[str]:
         """Return the runs to be read that spools are left of, by the beginning of their names."""
         # Of those that are read; and of one that has only spools yet, if it may be that.
-        from dftrace_ai.errors import TraceError
 
         written: set[str] = set()
         chosen: list[TraceSet] = []
@@ -242,8 +240,6 @@ class Reading:
 
     def last_two(self) -> tuple[TraceSet, TraceSet]:
         """Return the newest run of each of two paths; else the last but one and the last."""
-        from dftrace_ai.errors import TraceError
-
         found = self._read()
         if len(self.paths) == 2 and not self._is_here:
             for path, traces in zip(self.paths, found, strict=True):
@@ -259,8 +255,6 @@ class Reading:
         return before, after
 
     def _read(self) -> list[TraceSet]:
-        from dftrace_ai.errors import TraceError
-
         try:
             chosen = self._chosen()
         except TraceError as error:
@@ -281,7 +275,6 @@ class Reading:
     def _unread_told(self) -> Iterator[str]:
         """Yield what is to be said of processes that have only spools."""
         from dftrace_ai.spools.completing import Leavings
-        from dftrace_ai.wording import shell_word
 
         there = [path for path in self.paths if os.path.isdir(path)]  # noqa: PTH112
         left = Leavings(there, deep=not self._is_here).all()

@@ -12,6 +12,8 @@ import typer
 from dftrace_ai.cli.reading import folders_here
 from dftrace_ai.cli.shared_options import json_option, on_this_machine
 from dftrace_ai.cli.terminal import shown, shown_progress, write_json
+from dftrace_ai.errors import TraceError
+from dftrace_ai.wording import counted, quoted
 
 NOT_ALL_RECOVERED = 1
 
@@ -52,7 +54,6 @@ def command(
     """
     from dftrace_ai.spools.completing import complete_directories, report_of
     from dftrace_ai.spools.recovery import adopt_orphans
-    from dftrace_ai.wording import counted
 
     deep = bool(directories)
     directories = directories or folders_here()
@@ -84,9 +85,6 @@ def command(
 
 
 def _check_listable(directory: Path) -> None:
-    from dftrace_ai.errors import TraceError
-    from dftrace_ai.wording import quoted
-
     name = quoted(str(directory))
     try:
         mode = directory.stat().st_mode

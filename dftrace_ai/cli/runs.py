@@ -12,6 +12,7 @@ from dftrace_ai.cli.shared_options import force_option, json_option, out_option,
 from dftrace_ai.cli.terminal import (
     MOST_ROWS,
     NAME_LETTERS,
+    complain,
     console,
     figures_table,
     print_all,
@@ -19,17 +20,23 @@ from dftrace_ai.cli.terminal import (
     shown,
     write_json,
 )
-from dftrace_ai.errors import ConfigError
+from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.runs.comparing import compared, duration, figure, metric_names, moment
-from dftrace_ai.loggers.runs.conditions import MISSING, value_of
+from dftrace_ai.loggers.runs.conditions import (
+    MISSING,
+    Choice,
+    Condition,
+    chosen,
+    sorted_by,
+    value_of,
+)
 from dftrace_ai.loggers.runs.lines import exact, value_text
-from dftrace_ai.loggers.runs.reading import FIGURES
+from dftrace_ai.loggers.runs.reading import FIGURES, STATUSES, read_runs
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dftrace_ai.loggers.runs.conditions import Choice
     from dftrace_ai.loggers.runs.reading import Runs
     from dftrace_ai.loggers.runs.report_types import RunsReport
     from dftrace_ai.loggers.runs.tables import Rows
@@ -130,10 +137,6 @@ def command(
     Runs may be written meanwhile. Exit status 1 when something in the directory cannot be
     read, or handed over, which is told.
     """
-    from dftrace_ai.cli.terminal import complain
-    from dftrace_ai.loggers.runs.conditions import Choice, Condition
-    from dftrace_ai.loggers.runs.reading import STATUSES, read_runs
-
     for one in status or ():
         if one not in STATUSES:
             raise ConfigError(f"--status {one} is not accepted; accepted: {', '.join(STATUSES)}")
@@ -173,10 +176,7 @@ def command(
 
 
 def _send(directory: Path) -> None:
-    from dftrace_ai.cli.terminal import complain, shown
-    from dftrace_ai.errors import DftraceError
     from dftrace_ai.loggers.sending import send, unsent_files
-    from dftrace_ai.wording import counted
 
     left = False
     files = unsent_files(directory)
@@ -211,13 +211,10 @@ def _check_ways(
 
 
 def _chosen(runs: Runs, choice: Choice, sort: str, *, reverse: bool) -> Runs:
-    from dftrace_ai.loggers.runs.conditions import chosen, sorted_by
-
     return runs.only(sorted_by(chosen(runs, choice), sort, reverse=reverse))
 
 
 def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
-    from dftrace_ai.cli.terminal import MOST_ROWS
     from dftrace_ai.database import ask_alone
     from dftrace_ai.loggers.runs.tables import RunTables
 
@@ -238,7 +235,6 @@ def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[s
 
 
 def _export(runs: Runs, folder: Path, form: str, *, force: bool) -> Runs:
-    from dftrace_ai.cli.terminal import shown
     from dftrace_ai.loggers.runs.tables import export
 
     found, paths = export((run.folder for run in runs), folder, form, force=force)
@@ -300,7 +296,7 @@ def print_comparison(
 def print_rows(rows: Rows, as_json: bool) -> None:
     """Print the answer to a query."""
     if as_json:
-        write_json([exact(row) for row in rows.as_dicts()])
+        write_json([exact(dict(zip(rows.columns, row, strict=True))) for row in rows.rows])
         return
     out = console()
     cells = [

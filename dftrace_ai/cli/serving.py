@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated
 
 import typer
@@ -31,7 +32,5 @@ def announce(address: str, port: int, says: str, *, line: str = "", browser: boo
     for each in (*forwarding_told(port), says):
         complain(each)
     if browser:
-        import threading
-
         # A browser of the terminal, such as w3m, keeps its caller until it is left.
         threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()

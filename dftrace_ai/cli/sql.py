@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,7 +117,6 @@ def _json_lines(answer: Answer, top: int | None) -> Iterator[str]:
 
 def _csv_lines(answer: Answer, top: int | None) -> Iterator[str]:
     import csv
-    from io import StringIO
 
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -9,7 +9,14 @@ import typer
 
 from dftrace_ai.cli.reading import tell_watched, watched_here
 from dftrace_ai.cli.shared_options import Json, Run, on_this_machine
-from dftrace_ai.cli.terminal import complain, shown_progress
+from dftrace_ai.cli.terminal import (
+    acting_escaped,
+    complain,
+    console,
+    print_all,
+    shown_progress,
+    write_out,
+)
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.spools.answering import Asking, SilentError
 
@@ -144,15 +151,11 @@ def _print(verdict: Verdict, *, as_json: bool) -> None:
 def _print_json(value: object) -> None:
     import orjson
 
-    from dftrace_ai.cli.terminal import acting_escaped, write_out
-
     option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
     write_out(acting_escaped(orjson.dumps(value, option=option).decode()))
 
 
 def _print_lines(lines: Iterable[tuple[str, str]]) -> None:
     from rich.text import Text
-
-    from dftrace_ai.cli.terminal import console, print_all
 
     print_all(console(), (Text(line, style, overflow="fold") for line, style in lines))

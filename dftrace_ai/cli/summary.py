@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import Enum
+from io import StringIO
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -35,7 +36,7 @@ from dftrace_ai.cli.terminal import (
     write_json,
     write_out,
 )
-from dftrace_ai.wording import counted
+from dftrace_ai.wording import counted, escaped, in_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -427,11 +428,8 @@ def _time(micros: float | None) -> str:
 def csv_text(report: Report) -> str:
     """Return the rows of spans as CSV: a column for each member of a row, empty for null."""
     import csv
-    from dataclasses import fields
-    from io import StringIO
 
     from dftrace_ai.analysis.summary.report import Row
-    from dftrace_ai.wording import escaped, in_csv
 
     columns = [field.name for field in fields(Row)]
     text = StringIO()

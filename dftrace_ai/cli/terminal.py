@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
@@ -453,7 +454,6 @@ def _read_bytes() -> int:
 
 def _bytes_of(paths: Iterable[Path]) -> int:
     from dftrace_ai.analysis.reading.search import matching_paths
-    from dftrace_ai.errors import TraceError
     from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
 
     total = 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dftrace_ai.cli.reading import tell_watched, watched_here
 from dftrace_ai.cli.shared_options import Run, json_option, not_together, on_this_machine
+from dftrace_ai.cli.terminal import console, print_all, write_out
 from dftrace_ai.errors import missing_package
 
 if TYPE_CHECKING:
@@ -59,14 +61,12 @@ def command(
 
     Example: dftrace top out --interval 2
     """
-    from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import Observer
 
     for word, is_given in (("--once", once), ("--json", json)):
         not_together({word: is_given, "--prometheus": prometheus is not None})
     observer = Observer(paths or watched_here(), window, run or "last", deep=bool(paths))
     if json:
-        from dftrace_ai.cli.terminal import write_out
         from dftrace_ai.live import snapshot_json
 
         write_out(snapshot_json(observer.look()).decode())
@@ -85,12 +85,8 @@ def command(
 
 
 def _serve(observer: Observer, place: str) -> None:
-    from threading import Event
-
-    from dftrace_ai.cli.terminal import write_out
-
     try:
-        from dftrace_ai.cli.live_view.metrics_server import serve
+        from dftrace_ai.cli.live_view.metrics import serve
     except ImportError as error:
         raise missing_package("prometheus_client", "--prometheus", "prometheus") from error
     _, address = serve(observer, place)
@@ -100,7 +96,6 @@ def _serve(observer: Observer, place: str) -> None:
 
 def _print_once(out: Console, observer: Observer) -> None:
     from dftrace_ai.cli.live_view.page import page
-    from dftrace_ai.cli.terminal import print_all
 
     coloured = out.color_system is not None
     print_all(out, page(observer.look(), out.width, None, coloured=coloured))

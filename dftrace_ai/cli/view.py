@@ -10,7 +10,7 @@ from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
 from dftrace_ai.cli.shared_options import Everything, Paths, RanksShown, Recover, Run, not_together
 from dftrace_ai.cli.terminal import json_line, shown
-from dftrace_ai.errors import needs_numpy
+from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ def _profiles_beside(files: Sequence[Trace]) -> list[Trace]:
 
 def _opened(path: Path) -> Sequence[Trace]:
     from dftrace_ai.analysis.reading import open_traces
-    from dftrace_ai.errors import TraceError
 
     try:
         return open_traces([path]).files

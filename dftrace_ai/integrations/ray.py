@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.config.sources import load_config
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.checkpoints import Call, recorded
 from dftrace_ai.integrations.nodes import beside
@@ -66,7 +67,6 @@ def trace_loop(train_loop_per_worker: Callable[..., Any], **options: Any) -> Cal
 
         TorchTrainer(trace_loop(train, log_file="out/trace"), scaling_config=...).fit()
     """
-    from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.core_settings import absolute
 
     named = {"log_file": options["log_file"]} if "log_file" in options else {}

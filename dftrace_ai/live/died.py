@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.endings import STEP, step_in
+from dftrace_ai.errors import TraceError
 from dftrace_ai.live.model import NS, OpenSpanStatus
 from dftrace_ai.live.stuck import Finding
 
@@ -33,7 +34,6 @@ def died_in(
     Not `deep`: of directories what is in them, and nothing below.
     """
     from dftrace_ai.analysis.reading.trace_set import of_one_run, open_folders, open_traces
-    from dftrace_ai.errors import TraceError
 
     try:
         found = open_traces(paths) if deep else open_folders(map(Path, paths))

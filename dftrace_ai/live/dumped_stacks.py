@@ -8,6 +8,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from dftrace_ai.errors import TraceError
 from dftrace_ai.live.model import NS, ThreadStack
 from dftrace_ai.trace_format.file_names import trace_name
 
@@ -116,7 +117,6 @@ def _parts(newest: Path, since_ns: int) -> Iterator[Path]:
 def _dump_in(path: Path) -> tuple[int, list[_Told]] | None:
     """Return the last dump of a part that tells where threads stand."""
     from dftrace_ai.analysis.reading import open_traces
-    from dftrace_ai.errors import TraceError
 
     last = None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.errors import ConfigError, DftraceError
@@ -208,7 +209,6 @@ class _Logging:
             path: where it is.
             name: what it is called in the run; by default its own name.
         """
-        from pathlib import Path
 
         def made() -> Artifact:
             kept = Path(path).absolute()

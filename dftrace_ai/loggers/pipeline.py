@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
+from difflib import get_close_matches
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -637,8 +638,6 @@ class Pipeline:
         )
 
     def _tell_missing(self) -> None:
-        from difflib import get_close_matches
-
         if not self._offered:
             return
         for index, (logger, names) in enumerate(self._routines):

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from dftrace_ai.conditions import MISSING, condition_of, holds, names_in, near
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.runs.conditions import OF_RUNS
+from dftrace_ai.loggers.runs.log_files import kept_bytes
 from dftrace_ai.page.palette import STATIC as PAGE_STATIC
 from dftrace_ai.ui import answers
 from dftrace_ai.ui.kept import FIGURES, MAP, METRICS, PICTURES, READ, WHOLE_STEPS, packed_map
@@ -327,8 +328,6 @@ class RunsSite(Site):
         return _json({"items": items})
 
     def _picture(self, asked: Asked) -> tuple[bytes, str]:
-        from dftrace_ai.loggers.runs.log_files import kept_bytes
-
         items, at = self._pictures(asked), asked.whole("n")
         data = None
         if at < len(items):

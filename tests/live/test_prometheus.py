@@ -22,7 +22,7 @@ from docs.pages import DOCS, between, plain, table
 from prometheus_client.parser import text_string_to_metric_families
 from safety.commands import invoke
 
-from dftrace_ai.cli.live_view import metrics_server
+from dftrace_ai.cli.live_view import metrics
 from dftrace_ai.live import Observer
 from live.programs import program, until
 
@@ -167,7 +167,7 @@ def asking(address: str) -> bytes:
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[str]:
     """The address of a server of this process."""
-    server, address = metrics_server.serve(Observer([tmp_path]), "127.0.0.1:0")
+    server, address = metrics.serve(Observer([tmp_path]), "127.0.0.1:0")
     try:
         yield address
     finally:
@@ -178,11 +178,11 @@ def here(tmp_path: Path) -> Iterator[str]:
 def test_who_asks_no_further_keeps_nobody_from_the_metrics(
     here: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_server, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(metrics_server._Asked, "timeout", 0.5)
+    monkeypatch.setattr(metrics, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(metrics._Asked, "timeout", 0.5)
     clients = []
     with ExitStack() as open_ones:
-        for _ in range(4 * metrics_server.MOST_CONNECTIONS):
+        for _ in range(4 * metrics.MOST_CONNECTIONS):
             client = open_ones.enter_context(sent(here, b""))
             clients.append(client)
             with suppress(ConnectionError):

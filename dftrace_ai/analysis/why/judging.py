@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.partials import own_only
 from dftrace_ai.analysis.reading.clock_faults import hours_text
 from dftrace_ai.analysis.reading.stack_lines import has_samples
 from dftrace_ai.analysis.robust_statistics import BatchSums
@@ -231,7 +232,6 @@ def _partial_of(process: Process, steps: Steps | None) -> RankPartial | None:
     # Late: most trainings are of one rank.
     from dftrace_ai.analysis.ranks.job import place_of
     from dftrace_ai.analysis.ranks.measured import partial_of
-    from dftrace_ai.analysis.ranks.partials import own_only
 
     # The job is one run, whatever its launcher calls it.
     return own_only(partial_of(process, steps, place_of(process.owner, "")))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.analysis.thresholds import Abstention
@@ -46,7 +47,6 @@ def late_ranks_of(
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.judging import Judged
     from dftrace_ai.analysis.ranks.lateness import lateness_of
-    from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
 
     together = RanksOfJob.of(partials, breaks_off=breaks_off)
     lateness = lateness_of(together, scores=False)

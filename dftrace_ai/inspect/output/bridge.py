@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.inspect.errors import InspectAssertionError, InspectRuntimeError
 from dftrace_ai.inspect.output import trace_events
-from dftrace_ai.inspect.output.log_files import tell_on_stderr
+from dftrace_ai.inspect.output.log_files import StatisticsFile, tell_on_stderr
 from dftrace_ai.inspect.ranks.exchange import rank_of_process
 from dftrace_ai.run import emitting
 from dftrace_ai.run.hooks import Hook, register
@@ -104,8 +104,6 @@ class NvdlfwTraceLogger:
         self._tb_writer = tb_writer
         self._file: Any = None
         if default_file is not None:
-            from dftrace_ai.inspect.output.log_files import StatisticsFile
-
             self._file = StatisticsFile(Path(default_file))
         self._iteration: Any = None
         self._waiting: dict[str, list[_Tensor]] = {}

@@ -169,10 +169,6 @@ class Rows(NamedTuple):
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """Return the rows as mappings from names of columns."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
 
 class RunTables:
     """The tables `runs`, `metrics`, `params` and `media` of some runs, as they are now.
