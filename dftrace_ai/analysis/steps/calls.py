@@ -49,6 +49,10 @@ def _is_custom(_cat: str, name: str) -> bool:
     return name == CUSTOM_METADATA
 
 
+def _is_any(_cat: str, _name: str) -> bool:
+    return True
+
+
 def _is_sampled(_cat: str, name: str) -> bool:
     return any(word in name.lower() for word in SAMPLED)
 
@@ -57,6 +61,7 @@ OF_CALLS: Final = Wanted(_is_call, NUMBERS, TIMES, TEXTS)
 OF_LOOPS: Final = Wanted(_is_of_loop, ("count", "step", "block", "p_idx"))
 OF_GROUPS: Final = Wanted(_is_custom, texts=("name", "value"))
 OF_SAMPLES: Final = Wanted(_is_sampled, phase="C")
+OF_COUNTERS: Final = Wanted(_is_any, phase="C")
 OF_PROFILED: Final = Wanted(
     _is_profiled,
     ("External id", "Seq", "In msg nelems", "Out msg nelems"),
@@ -67,6 +72,8 @@ OF_PROFILED: Final = Wanted(
 )
 OF_FILE: Final = (OF_CALLS, OF_LOOPS, OF_GROUPS, OF_SAMPLES, OF_PROFILED)
 """Members of arguments that are taken when a file is read, as `Arguments.members`."""
+OF_EVENTS: Final = (*OF_FILE, OF_COUNTERS)
+"""The same where the events are kept as well."""
 
 
 class Calls(NamedTuple):

@@ -24,7 +24,7 @@ from dftrace_ai.analysis.reading.clock_faults import (
 from dftrace_ai.analysis.reading.event_columns import EventPieces, event_columns, is_read_on
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.set_aside import SetAside
-from dftrace_ai.analysis.steps.calls import OF_FILE
+from dftrace_ai.analysis.steps.calls import OF_EVENTS, OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
 from dftrace_ai.analysis.steps.samples import joined_samples, samples_of
 from dftrace_ai.analysis.steps.spans import (
@@ -178,7 +178,7 @@ def read_processes(
         alone = TraceSet((trace,))
         times: FileTimes | None = None
         left_out: tuple[str, ...] = ()
-        for read in event_columns(alone, OF_FILE):
+        for read in event_columns(alone, OF_EVENTS if events else OF_FILE):
             columns, times = _believed(read)
             left_out = tuple(_left_out_told(trace, *_left_out(read, columns)))
             del read

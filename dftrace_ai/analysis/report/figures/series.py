@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.argument_members import ARGUMENTS
+from dftrace_ai.analysis.reading.event_columns import decoded
 from dftrace_ai.analysis.report.figures.facts import (
     briefly_named,
     envelope,
@@ -23,6 +26,7 @@ from dftrace_ai.analysis.report.model import (
     NonFiniteMark,
     TensorFigures,
 )
+from dftrace_ai.analysis.steps.calls import OF_COUNTERS, OF_EVENTS
 from dftrace_ai.analysis.steps.spans import integer
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 MOST_CHARTS: Final = 36
 MOST_LINES: Final = 6
 GROUPS: Final = 240
+ALIKE: Final = 4096
 
 NON_FINITE: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 # What the machine has to say is looked at first.
@@ -67,20 +72,31 @@ def number_of(value: object) -> float | None:
 
 def series_of(process: Process) -> Iterator[CounterSeries]:
     """Yield each number of each counter of a process."""
-    points: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    moments: dict[tuple[str, str], list[int]] = defaultdict(list)
+    numbers: dict[tuple[str, str], list[float]] = defaultdict(list)
     for columns, mask in rows_of(process):
-        rows = np.flatnonzero(mask & (columns.ph == ord("C")) & (columns.start_ns >= 0))
-        for row, args in zip(rows.tolist(), columns.all_args(rows), strict=True):
-            name, at = columns.labels[int(columns.label[row])].name, int(columns.start_ns[row])
-            for key, value in args.items():
-                number = None if key == "hhash" else number_of(value)
-                if number is not None:
-                    points[name, key].append((at, number))
-    for (name, key), pairs in points.items():
-        pairs.sort(key=lambda pair: pair[0])
-        at_ns = np.array([at for at, _ in pairs], np.int64)
-        values = np.array([value for _, value in pairs], float)
-        yield CounterSeries(name, key, process_name(process), at_ns, values)
+        written = columns.arguments.members[OF_EVENTS.index(OF_COUNTERS)]
+        chosen = mask[written.rows] & (columns.start_ns[written.rows] >= 0)
+        rows, texts = written.rows[chosen], written.columns[ARGUMENTS][chosen]
+        # Many are written alike, others each otherwise, and not all of these are held.
+        told = lru_cache(ALIKE)(partial(_numbers_of, written.texts))
+        at_ns, labels = columns.start_ns[rows].tolist(), columns.label[rows].tolist()
+        for at, label, text in zip(at_ns, labels, texts.tolist(), strict=True):
+            name = columns.labels[label].name
+            for key, number in told(text):
+                moments[name, key].append(at)
+                numbers[name, key].append(number)
+    for (name, key), times in moments.items():
+        at_ns = np.array(times, np.int64)
+        order = np.argsort(at_ns, kind="stable")
+        values = np.array(numbers[name, key], float)[order]
+        yield CounterSeries(name, key, process_name(process), at_ns[order], values)
+
+
+def _numbers_of(texts: Sequence[str], text: int) -> list[tuple[str, float]]:
+    args = decoded(texts[text])
+    found = [(key, number_of(value)) for key, value in args.items() if key != "hhash"]
+    return [(key, number) for key, number in found if number is not None]
 
 
 class _Lines(NamedTuple):
