@@ -17,8 +17,7 @@ from dftrace_ai.errors import DftraceError
 from dftrace_ai.generating.causes import FORMS
 from dftrace_ai.generating.hanging import DUMP_NAME, write_dumps
 from dftrace_ai.generating.hosts import START_NS, Host, hosts_of
-from dftrace_ai.generating.lines import events_of
-from dftrace_ai.generating.rows import Rows
+from dftrace_ai.generating.lines import Rows, events_of
 from dftrace_ai.generating.timing import Timing
 from dftrace_ai.interpreters import begun, ended
 from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it

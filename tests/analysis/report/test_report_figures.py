@@ -32,7 +32,7 @@ from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.analysis.report.figures.facts import MOST_GROUPS, envelope
 from dftrace_ai.analysis.report.model import HeatMap
 from dftrace_ai.analysis.report.page import json_text
-from dftrace_ai.analysis.report.plots import Shading
+from dftrace_ai.analysis.report.series_plots import Shading
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import verdict_lines, why
 from dftrace_ai.errors import TraceError

@@ -30,7 +30,7 @@ from dftrace_ai.analysis.report.figures.series import (
 )
 from dftrace_ai.analysis.report.figures.steps import SLOWEST
 from dftrace_ai.analysis.report.page import MOST_NAMES
-from dftrace_ai.analysis.report.plots import MOST_LAYERS
+from dftrace_ai.analysis.report.series_plots import MOST_LAYERS
 from dftrace_ai.analysis.views import VIEWS
 from dftrace_ai.analysis.where import FIELDS, where_of
 from dftrace_ai.cli.summary import By
