@@ -10,7 +10,7 @@ import pytest
 import dftrace_ai
 import dftrace_ai.analysis.report.page as of_report
 import dftrace_ai.loggers.runs.page as of_runs
-from dftrace_ai.analysis.report.plots import PARTS
+from dftrace_ai.analysis.report.step_plots import PARTS
 from dftrace_ai.page.palette import dark, in_light, ink_on, light, static_text
 from dftrace_ai.page.shell import STYLE
 from dftrace_ai.page.svg import PLOT_STYLE

@@ -20,7 +20,7 @@ from printed_json import checked
 from safety.commands import answer, invoke
 from ui.served_runs import Served, ranks, serving
 
-from dftrace_ai.analysis.report import plots
+from dftrace_ai.analysis.report import step_plots
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.timeline import PARTS
 from dftrace_ai.analysis.texts import part_name
@@ -106,8 +106,8 @@ def test_a_card_says_what_why_says(served: Served, root: Path) -> None:
 
 def test_every_verdict_has_words_and_every_part_a_name() -> None:
     assert set(KINDS) | {"none", "abstained"} <= set(answers.WORDS)
-    assert [part["part"] for part in answers.PARTS] == list(plots.PARTS)
-    assert [part["words"] for part in answers.PARTS] == list(map(part_name, plots.PARTS))
+    assert [part["part"] for part in answers.PARTS] == list(step_plots.PARTS)
+    assert [part["words"] for part in answers.PARTS] == list(map(part_name, step_plots.PARTS))
 
 
 def test_a_run_is_its_report(served: Served, root: Path) -> None:

@@ -207,12 +207,11 @@ def _numbers(data: _Data) -> bytes:
     if late := data.get("late"):
         lists["late"] = late
     # Of true and false 1 and 0.
-    told: dict[str, object] = {
+    told = {
         "cpuProfile": {"samples": data["cpuProfile"]["samples"]},
         **{name: [one + 0 for one in numbers] for name, numbers in lists.items()},
+        **({"ready": data["ready"]} if "ready" in data else {}),
     }
-    if "ready" in data:
-        told["ready"] = data["ready"]
     return b'"data":%b' % orjson.dumps(told)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
-from dftrace_ai.analysis.report.plots import Plots, number_of, of_span
+from dftrace_ai.analysis.report.plots import Plots
+from dftrace_ai.analysis.report.step_plots import number_of, of_span
 from dftrace_ai.analysis.summary.report import soundness
 from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.analysis.thresholds import silences, sureness

@@ -1,7 +1,7 @@
 """The plots of a report of what is told again and again: counters, and statistics of tensors.
 
-Counters and layers are small lines side by side, tensors and ranks heat maps. Apart from `plots`,
-whose figures are of steps and spans.
+Counters and layers are small lines side by side, tensors and ranks heat maps. Apart from
+`step_plots`, whose figures are of steps and spans.
 """
 
 from __future__ import annotations
