@@ -33,11 +33,29 @@ std::string json_of(const ClockKeeping& keeping) {
 }  // namespace
 
 void LineFormatter::opening(ByteBuffer& out) const {
-    out.append("[\n{\"name\":\"process_name\",\"cat\":\"dftrace\"");
+    out.append("[\n");
+    process_name(out, settings_.process_name_json);
+}
+
+void LineFormatter::process_name(ByteBuffer& out, std::string_view name_json) const {
+    out.append("{\"name\":\"process_name\",\"cat\":\"dftrace\"");
     out.append(own_track_);
     out.append(",\"ph\":\"M\",\"args\":{\"name\":");
-    out.append(settings_.process_name_json);
+    out.append(name_json);
     out.append("}}\n");
+}
+
+// Viewers go by the last name of a process.
+void LineFormatter::late_process_name(ByteBuffer& out, const LatePlace& place) const {
+    const std::uint32_t rank = place.rank.load(std::memory_order_acquire);
+    const std::string& name = settings_.process_name_json;
+    if (!rank) return;
+    for (const std::string_view before : {std::string_view("\"python"), std::string_view("\"rank ")}) {
+        if (!name.starts_with(before)) continue;
+        const std::size_t rest = name.find_first_not_of("0123456789", before.size());
+        if (rest != std::string::npos)
+            process_name(out, "\"rank " + std::to_string(rank - 1) + name.substr(rest));
+    }
 }
 
 void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part,
@@ -115,6 +133,9 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
                            std::uint64_t plain_bytes, std::uint64_t file_bytes, const Ending& ending,
                            std::uint32_t part, const ClockKeeping& keeping) const {
     const auto count = [&lines](Kind kind) { return lines[static_cast<std::size_t>(kind)]; };
+    const std::size_t bytes_before = out.size();
+    if (ending.place) late_process_name(out, *ending.place);
+    plain_bytes += out.size() - bytes_before;
     const std::uint64_t flows = count(Kind::flow_out) + count(Kind::flow_in);
     std::string text = "{\"name\":\"end\",\"cat\":\"dftrace\"" + own_track_ + ",\"ph\":\"M\"," + args_open_;
     const auto member = [&text](std::string_view key, std::uint64_t value) {

@@ -37,6 +37,12 @@ def _ranks(folder: Path) -> list[tuple[int | None, int | None]]:
     return [(one.rank, one.world_size) for one in facts_of([folder]).files]
 
 
+def _process_names(folder: Path) -> list[str]:
+    (trace,) = open_traces([folder])
+    lines = (json.loads(line) for text in trace.reader().texts() for line in text.splitlines()[1:])
+    return [line["args"]["name"] for line in lines if line["name"] == "process_name"]
+
+
 def test_the_first_group_of_all_ranks_tells_the_rank(tmp_path: Path) -> None:
     with dftrace_ai.tracing(log_file=tmp_path / "t"):
         with ai.compute.forward:
@@ -50,6 +56,8 @@ def test_the_first_group_of_all_ranks_tells_the_rank(tmp_path: Path) -> None:
     assert ("rank", "3 of 8") in trace.marks
     assert (trace.footer["rank"], trace.footer["world_size"]) == (3, 8)
     assert _ranks(tmp_path) == [(3, 8)]
+    # Viewers call it by the last of its names.
+    assert [name.partition(" · ")[0] for name in _process_names(tmp_path)] == ["python", "rank 3"]
     assert invoke("validate", tmp_path).status == 0
 
 

@@ -72,6 +72,8 @@ class LineFormatter {
   private:
     char* put_time(char* at, std::uint64_t start_ns) const;
     void hash_line(ByteBuffer& out, std::string_view kind, std::string_view name_json) const;
+    void process_name(ByteBuffer& out, std::string_view name_json) const;
+    void late_process_name(ByteBuffer& out, const LatePlace& place) const;
 
     const TraceSettings& settings_;
     std::uint32_t pid_;
