@@ -7,7 +7,7 @@ from small_transformer import SmallTransformer, batches, loss_of
 
 import dftrace_ai.inspect as debug_api
 
-STEPS = 40
+STEPS = 25
 OPERANDS = {
     "fprop": ("activation", "weight"),
     "dgrad": ("gradient", "weight"),
