@@ -20,7 +20,7 @@ import pytest
 from perfetto.agreement import agree
 from perfetto.engine import View
 from perfetto.trace_file import Trace, read
-from sampling import select
+from sampling import SHARE, select
 
 if not Path("/dev/nvidiactl").exists():
     # Triton decides when it is imported, by whichever test comes first.
@@ -54,13 +54,19 @@ keep_ignored_signals_from_children()
 def pytest_configure() -> None:
     """How long an example takes to be made or tried says how busy the machine is, and nothing else.
 
-    Until the tests are found, nearly all that is made stays.
+    The examples are the same each time, but where all of a matrix is asked for. Until the tests are
+    found, nearly all that is made stays.
     """
     from hypothesis import HealthCheck, settings
 
     gc.disable()
 
-    settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "suite",
+        deadline=None,
+        derandomize=SHARE is None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("suite")
 
 

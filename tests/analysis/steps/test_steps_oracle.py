@@ -14,6 +14,7 @@ import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sampling import times
 
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import open_traces
@@ -136,7 +137,8 @@ def test_pairs_are_counted_as_they_come() -> None:
         _reader.counted_pairs(first, second.astype(np.uint8)[:-1])
 
 
-@settings(max_examples=200)
+@pytest.mark.sampled
+@settings(max_examples=times(200, 0.5))
 @given(marked_steps, st.integers(0, 99))
 def test_every_part_is_what_each_nanosecond_says(bodies, seed) -> None:
     exact, rounded = TraceLines(1), TraceLines(2)
@@ -343,7 +345,8 @@ def at(ns: int) -> int:
     return (ns - TIME_BASE_US * 1000 - START_NS) // GRAIN_NS
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=times(200, 0.5))
 @given(st.lists(epochs, min_size=2, max_size=3), st.lists(others, max_size=2))
 def test_steps_of_loops_are_what_each_moment_says(drawn: Any, beside: Any) -> None:
     program = Program()

@@ -18,6 +18,7 @@ from analysis.summary.any_traces import Event, in_layout, traces, write
 from analysis.trace_lines import TraceLines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import times
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.choosing import summarise_chosen, summarise_tree
@@ -368,7 +369,8 @@ class PlainReading:
         self.spans.append(Event(ph, name, cat, pid, track, start or 0, dur, None, {}))
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=times(200, 0.5))
 @given(lines=traces(), codec=st.sampled_from(["", ".gz", ".zst"]), size=st.integers(1, 30))
 def test_of_any_lines_the_figures_are_those_of_a_plain_reading(
     lines: list[bytes], codec: str, size: int
@@ -478,7 +480,8 @@ def asked_for(span: Span) -> bool:
     return span.event.dur_ns >= 2000 or span.event.cat == "data"
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=times(200, 0.5))
 @given(
     drawn=st.lists(processes, min_size=1, max_size=3),
     codec=st.sampled_from(["", ".gz", ".zst"]),

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.agreement import agree
 from perfetto.trace_file import Event, Trace, read
+from sampling import times
 
 import dftrace_ai
 from dftrace_ai import ai
@@ -150,7 +151,8 @@ def record(folder: str, forests: Sequence[Sequence[Branch]], **config: Any) -> T
     return trace
 
 
-@settings(max_examples=60)
+@pytest.mark.sampled
+@settings(max_examples=times(60, 0.5))
 @given(forests=runs)
 def test_random_trees_come_back(forests: list[list[Branch]]) -> None:
     with TemporaryDirectory() as folder:
@@ -185,7 +187,8 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@pytest.mark.sampled
+@settings(max_examples=times(60, 0.5))
 @given(operations=OPERATIONS)
 def test_any_order_of_starts_and_stops_is_shown(operations: list[tuple[str, str]]) -> None:
     """A stop ends the latest start of its node; what is left is unfinished; all are drawn."""
