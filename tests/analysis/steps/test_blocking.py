@@ -116,6 +116,22 @@ CASES: dict[str, tuple[Mapping[str, tuple[float, float]], list[Call], dict[str, 
         [Call(10, 60, {"waited_us": 20_000.0, "waited_by": 77})],
         {"comm": 0, "none": 99},
     ),
+    "another thread waits, and this one for that": (
+        {"forward": (1, 11), "step": (91, 96)},
+        [
+            Call(21, 51, {"waited_us": 29_900.0, "waited_by": 77}),
+            Call(51.1, 90.5, {"waited_us": 39_300.0, "waited_by": 77}),
+        ],
+        {"comm": 69.4, "forward": 10, "none": 15.6},
+    ),
+    "another thread waits, and goes on": (
+        {"forward": (1, 11), "step": (91, 96)},
+        [
+            Call(21, 90.5, {"waited_us": 69_400.0, "waited_by": 77}),
+            Call(90.6, 98, {"waited_us": 7_300.0, "waited_by": 77}),
+        ],
+        {"comm": 0, "none": 85},
+    ),
     "torch itself may wait, and another call is no sign of it": (
         WORK,
         [Call(20, 39, {"late_us": 1500}), Call(40, 90, {"late_us": 100})],
