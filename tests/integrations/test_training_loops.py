@@ -48,6 +48,19 @@ def test_a_training_learns_the_same_and_has_its_events(
             assert [s.args["step"] for s in inside] == ([event.args["step"]] if steps else [])
 
 
+def test_recomputing_is_told_where_torch_says_by_a_function_of_python_what_runs(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tells = torch._C._current_graph_task_id
+    monkeypatch.setattr(torch._C, "_current_graph_task_id", lambda: tells())
+    with traced(perfetto=False) as run:
+        auto()
+        LOOPS["checkpointed"].train()
+        auto.remove()
+    found = Counter(e.name for e in run.trace.spans if e.cat == "compute")
+    assert (found["forward"], found["forward.recompute"], found["backward"]) == (3, 3, 3)
+
+
 def test_arguments_have_the_names_that_the_format_lists(
     traced: Traced, auto: Auto, tmp_path: Path
 ) -> None:

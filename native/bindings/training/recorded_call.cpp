@@ -10,6 +10,7 @@
 #include "instrumentation/gate.hpp"
 #include "parts.hpp"
 #include "training/recorded_forward.hpp"
+#include "training/running_graph.hpp"
 #include "training/training_state.hpp"
 
 namespace dftrace::py {
@@ -33,6 +34,7 @@ struct RecordedCall {
     PyObject* leave_hooked;   // ends an optimizer's step that its hooks told of
     PyObject* running_graph;  // says which backward pass calls, -1 for none; of `backward` and `gradients`
     PyObject* compiler;       // a module with a flag; or None
+    RunningGraph graph;
     Work work;
     bool plain;  // nothing accompanies the spans of `node`
 };
@@ -47,8 +49,8 @@ int is_outside_of_backward(const RecordedCall* self) {
         if (compiles) return compiles < 0 ? -1 : 0;
     }
     // Reentrant checkpointing calls it within a backward pass, on any thread.
-    const long long graph = number_of_owned(PyObject_CallNoArgs(self->running_graph));
-    return PyErr_Occurred() ? -1 : graph == -1;
+    const int within = self->graph.is_on(self->running_graph);
+    return within < 0 ? -1 : !within;
 }
 
 int is_fetch_meant(const RecordedCall* self, PyObject* iterator) {
@@ -174,6 +176,7 @@ PyObject* make(PyTypeObject* type, PyObject* positional, PyObject*) {
     self->chosen = Py_NewRef(chosen);
     self->leave_hooked = Py_NewRef(leave);
     self->running_graph = Py_NewRef(graph);
+    self->graph = RunningGraph(graph);
     self->compiler = Py_NewRef(compiler);
     self->work = static_cast<Work>(found - work_names.begin());
     self->plain = plain != 0;

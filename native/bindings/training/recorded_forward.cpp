@@ -4,6 +4,7 @@
 
 #include "instrumentation/gate.hpp"
 #include "parts.hpp"
+#include "training/running_graph.hpp"
 #include "training/training_state.hpp"
 
 namespace dftrace::py {
@@ -21,6 +22,7 @@ struct RecordedForward {
     PyObject* leave_hooked;   // ends an optimizer's step that its hooks told of
     PyObject* running_graph;  // says which backward pass calls, -1 for none
     PyObject* grad_is_on;
+    RunningGraph graph;
     bool plain;  // nothing accompanies the spans of the nodes
 };
 
@@ -81,8 +83,8 @@ int is_meant(const RecordedForward* self, PyObject* const* arguments, Py_ssize_t
 
 // Null with an error set.
 Node* told(const RecordedForward* self, PyObject* module) {
-    if (number_of_owned(PyObject_CallNoArgs(self->running_graph)) != -1) return self->recomputing;
-    if (PyErr_Occurred()) return nullptr;
+    if (const int within = self->graph.is_on(self->running_graph))
+        return within < 0 ? nullptr : self->recomputing;
     int learns = truth_of_owned(PyObject_GetAttr(module, training_name));
     // A property of the model's, which it may need nowhere itself; Ctrl-C goes on.
     if (learns < 0 && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
@@ -135,6 +137,7 @@ PyObject* make(PyTypeObject* type, PyObject* positional, PyObject*) {
     self->leave_hooked = Py_NewRef(leave_hooked);
     self->running_graph = Py_NewRef(running_graph);
     self->grad_is_on = Py_NewRef(grad_is_on);
+    self->graph = RunningGraph(running_graph);
     self->plain = plain != 0;
     return object;
 }
