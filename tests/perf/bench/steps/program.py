@@ -1,8 +1,9 @@
 """A program that trains and knows nothing of tracing: `program TRAINING STEPS DIR TWIN`.
 
-What `dftrace run` starts, or Python alone. Two of them, the twins 0 and 1, take turns, a step each. Each
-writes to `DIR/TWIN.json` what its steps have taken, once all is warm: processor seconds of each in the
-thread that trains, those of one step in all other threads and in workers, and the whole of the loop.
+What `dftrace run` starts, or Python alone. Two of them, the twins 0 and 1, take turns, a step each, and then
+so many steps at a stretch, while the other one waits. Each writes to `DIR/TWIN.json` what its steps have
+taken, once all is warm: processor seconds of each of the first ones in the thread that trains, those of one
+step of the others in all other threads and in workers, and the whole of both.
 """
 
 from __future__ import annotations
@@ -135,15 +136,19 @@ def main() -> None:
     step = TRAININGS[training]()
     twin = Twin.joined(int(number), Path(folder))
     first_s, single = all_s(), []
-    for at in range(SETTLE + int(steps)):
-        if at == SETTLE:
-            begun_s, own_s = all_s(), thread_time()
+    for _ in range(SETTLE + int(steps)):
         twin.wait()
         step_s = thread_time()
         step()
         single.append(thread_time() - step_s)
         twin.give()
+    # What is paid by the second is paid by all steps of that second: none of them may wait meanwhile.
+    twin.wait()
+    begun_s, own_s = all_s(), thread_time()
+    for _ in range(int(steps)):
+        step()
     others_s = all_s() - begun_s - (thread_time() - own_s)
+    twin.give()
     found = [single[SETTLE:], others_s / int(steps), all_s() - first_s]
     Path(folder, f"{number}.json").write_text(json.dumps(found))
 

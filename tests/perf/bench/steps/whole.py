@@ -33,8 +33,8 @@ class Ran:
     """What a program took, in processor seconds.
 
     Attributes:
-        steps: each of its steps, in the thread that trains.
-        others: a step in all other threads and in workers.
+        steps: each of the steps that it does in turn with another program, in the thread that trains.
+        others: a step of those at a stretch, in all other threads and in workers.
         apart: all else, from its start to its end and that of whom it has left behind.
     """
 
@@ -61,8 +61,8 @@ def measure(homes: Homes, pairs: int) -> list[Bench]:
             targets=[Target(OURS, MOST_PERCENT)],
             notes=[
                 "All threads and workers; two programs take turns, a step each.",
-                "Each waits for the other one: what is paid by the second counts twice.",
-                "Where others keep the machine busy, it counts more often.",
+                "Other threads and workers: of as many steps that each does at a stretch then.",
+                "Where others keep the machine busy, what is paid by the second counts more often.",
             ],
         )
         begun, steps_s = Series(training), []
