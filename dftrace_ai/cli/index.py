@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +15,13 @@ from dftrace_ai.cli.terminal import complain, shown, write_json
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading import TraceSet
 
 LEFT_OUT = 1
+UNWRITABLE = "cannot be written: "
 
 
 @with_readers(bytes_a_second=55e6)
@@ -51,20 +55,34 @@ def command(
         made, not_kept = _kept_of_ranks(reading.traces, spread)
     if json:
         write_json(IndexReport(tuple(found), made, not_kept))
+    not_indexed: list[tuple[str, str]] = []
     for process in found:
         if process.state == "left out":
-            complain(f"not indexed: {process.path}: {process.reason}")
+            not_indexed.append((process.path, process.reason or ""))
         elif not json:
             size = f" ({counted(process.lines, 'line')})" if process.lines else ""
             typer.echo(f"{process.state}: {shown(process.path)}{size}")
     if made and not json:
         typer.echo(f"made: {counted(made, 'file')} of what ranks say, for dftrace ranks")
-    for reason in not_kept:
-        complain(f"not kept for dftrace ranks: {reason}")
+    _tell("not indexed", not_indexed)
+    parts = (reason.partition(": ") for reason in not_kept)
+    _tell("not kept for dftrace ranks", [(path, why) for path, _, why in parts])
     for told in () if spread is None else spread.left_out:
         complain(told)
     if readers.left_out or not_kept or any(process.state == "left out" for process in found):
         raise typer.Exit(LEFT_OUT)
+
+
+def _tell(what: str, left_out: Sequence[tuple[str, str]]) -> None:
+    """Say of files why it was not: a thousand that may not be written take one line."""
+    alike: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for path, why in left_out:
+        at = why.find(UNWRITABLE)
+        alike[f"{path}: {why}" if at < 0 else why[at:]].append((path, why))
+    for why, some in alike.items():
+        path, whole = some[0]
+        more = f" and {counted(len(some) - 1, 'more file')}" if len(some) > 1 else ""
+        complain(f"{what}: {path}{more}: {why if more else whole}")
 
 
 def _kept_of_ranks(traces: TraceSet, spread: Spread | None) -> tuple[int, tuple[str, ...]]:

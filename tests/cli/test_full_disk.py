@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from safety.commands import COPYING_COMMAND, LIMIT_S, Done, invoke
 from stress.pressure.disk import small_disk
 
 from dftrace_ai.analysis.converting import FORMS
+from dftrace_ai.generating import Job, generate
 
 MS = 1_000_000
 # Less than any of the files that are written.
@@ -175,3 +177,38 @@ def test_what_waits_in_a_spool_is_told_as_lost(trace: Path) -> None:
     whole = invoke("summary", folder, "--json", "--run", "all")
     after = json.loads(whole.out)
     assert (whole.status, after["events"], after["losses"]) == (0, before["events"] + 500, {})
+
+
+READ_ONLY = """
+mount -t tmpfs none "$1" && cp "$2"/* "$1" && mount -o remount,ro "$1" && cd "$1/.." || exit 77
+for words in "index out" "merge out -o out/all.pfw" "merge out -o out/all.tar --archive"; do
+  "$3" -m dftrace_ai $words >/dev/null || echo "$?"
+done
+ls -A "$1"
+"""
+
+
+def test_a_directory_that_nobody_may_write_to_any_more(tmp_path: Path) -> None:
+    """One sentence however many ranks there are, and nothing is left there."""
+    generate(Job(ranks=4, steps=30), tmp_path / "made", jobs=1)
+    (tmp_path / "out").mkdir()
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", READ_ONLY, "sh"]
+        + [tmp_path / "out", tmp_path / "made", sys.executable],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare: " in done.stderr or done.returncode == 77:
+        pytest.skip(done.stderr)
+    made = sorted(path.name for path in (tmp_path / "made").iterdir())
+    assert done.stdout.split() == ["1", "2", "2", *made]
+    kept, one, archive = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"dftrace: not kept for dftrace ranks: out/\S+\.dfrank and 3 more files: "
+        "cannot be written: Read-only file system",
+        kept,
+    )
+    assert one == "dftrace: out/all.pfw: cannot be written: Read-only file system"
+    assert archive == "dftrace: out/all.tar: cannot be written: Read-only file system"

@@ -7,6 +7,7 @@ traces, may have written it, and it holds a checksum of itself.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from hashlib import sha256
@@ -234,7 +235,9 @@ def check_place(path: Path, marks: tuple[bytes, ...] = (MARK, EARLIER)) -> None:
     if os.path.lexists(path) and not _is_ours(path, marks):
         raise TraceError(f"{quoted(str(path))}: is no index of ours, and is left as it is")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise TraceError(f"{quoted(str(path))}: cannot be written: Permission denied")
+        is_frozen = os.statvfs(path.parent).f_flag & os.ST_RDONLY
+        why = os.strerror(errno.EROFS if is_frozen else errno.EACCES)
+        raise TraceError(f"{quoted(str(path))}: cannot be written: {why}")
 
 
 def _is_ours(path: Path, marks: tuple[bytes, ...]) -> bool:
