@@ -65,7 +65,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test all check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-reading test-loggers test-rest test-wheel \
+        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table cluster-table fuzz fuzz-long fuzz-programs soak matrices test-life test-reading test-loggers test-rest test-wheel \
         test-packages test-frameworks test-torch wheel
 
 help: ## show this list
@@ -265,6 +265,10 @@ ranks-table: $(VENV)/test-tools ## judge jobs of which one rank is late in a kno
 
 lines-table: $(VENV)/test-tools ## run small trainings that are slow in one function; print which lines dftrace why names (ten minutes)
 	$(BIN)/python tests/analysis/lines/planted_table.py
+
+cluster-table: $(VENV)/test-tools ## make jobs on many hosts, and print what is promised of them: clocks, one file, Dask, hangs (half an hour, 3 GB; PARTS="merge hang" for some)
+	cd tests/perf
+	$(abspath $(BIN))/python -m cluster $(if $(PARTS),--only $(PARTS))
 
 diff-table: $(VENV)/test-tools ## compare runs of which one is slower in a known way; write the table of what dftrace diff says (a minute)
 	$(BIN)/python tests/analysis/diff/recall_table.py

@@ -8,19 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from analysis.ranks.arrivals import MS, Found, S, job_of, orders_told
 from safety.commands import invoke
 
-from dftrace_ai.analysis.ranks.clock_offsets import Clocks, clocks_of
-from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
-from dftrace_ai.analysis.ranks.matching import Matching
-from dftrace_ai.analysis.ranks.meetings import Meetings
-from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.generating import Job, JobClocks, cause_of, generate
+from dftrace_ai.generating import Job, JobClocks, generate
 from dftrace_ai.generating.hosts import hosts_of
 from dftrace_ai.generating.job import Jump
-from dftrace_ai.generating.timing import Timing
 
-S, MS = 1_000_000_000, 1_000_000
 SET_BACK = (Jump(1, 2 * S, 300_000), Jump(2, 3 * S, -800 * MS))
 # Less than a collective takes.
 SMALL = Jump(3, 1_368 * MS, -4_302_542)
@@ -34,31 +28,15 @@ class Case(NamedTuple):
     most_us: float
 
 
-def of(seed: int, clocks: JobClocks, *causes: str, poll: bool = False) -> Job:
-    planted = tuple(map(cause_of, causes))
-    return Job(
-        ranks=16, steps=220, per_host=4, layers=1, seed=seed, clocks=clocks, causes=planted, poll=poll
-    )  # fmt: skip
-
-
 CASES = {
-    "apart": Case(of(21, APART), 5),
-    "set": Case(of(22, JobClocks(2.0, 50.0, SET_BACK),
+    "apart": Case(job_of(21, APART), 5),
+    "set": Case(job_of(22, JobClocks(2.0, 50.0, SET_BACK),
                    "link:2:100", "slow-rank:9:6"), 5),
-    "reference set": Case(of(117, JobClocks(2.0, 50.0, (Jump(0, 3 * S, -370 * MS), SMALL)),
+    "reference set": Case(job_of(117, JobClocks(2.0, 50.0, (Jump(0, 3 * S, -370 * MS), SMALL)),
                              "link:1:100", "slow-rank:13:5"), 5),
-    "late": Case(of(24, JobClocks(2.0, 50.0, late_hosts=((2, 500_000),)), "slow-rank:9:2"), 505),
-    "polled": Case(of(23, APART, "slow-rank:9:20", poll=True), 900),
+    "late": Case(job_of(24, JobClocks(2.0, 50.0, late_hosts=((2, 500_000),)), "slow-rank:9:2"), 505),
+    "polled": Case(job_of(23, APART, "slow-rank:9:20", poll=True), 900),
 }  # fmt: skip
-
-
-class Found(NamedTuple):
-    """What is known of a job, from its traces and from the truth."""
-
-    job: Job
-    folder: Path
-    ranks: RanksOfJob
-    clocks: Clocks
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -68,10 +46,7 @@ def case(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def found(case: str, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("made")
-    generate(CASES[case].job, folder, jobs=1)
-    ranks = read_ranks(open_traces([folder]))
-    return Found(CASES[case].job, folder, ranks, clocks_of(ranks))
+    return Found.of(CASES[case].job, tmp_path_factory.mktemp("made"))
 
 
 def test_errors_are_those_that_are_told_and_all_jumps_are_found(case: str, found: Found) -> None:
@@ -95,20 +70,7 @@ def test_errors_are_those_that_are_told_and_all_jumps_are_found(case: str, found
 
 
 def test_no_order_of_arrivals_is_told_that_the_truth_contradicts(case: str, found: Found) -> None:
-    job, matching, times = found.job, Matching(found.ranks.ranks), Timing(found.job)
-    came = times.next(job.steps)
-    true = np.stack([came[f"reduce {bucket}"] for bucket in range(job.buckets)], axis=1)
-    told = wrong = 0
-    for block in found.ranks.blocks("steps", "calls"):
-        for matches in matching.take(block):
-            last = Meetings.of(matches, matching.ranks, found.clocks).last
-            # By torch's own numbers, since a clock that is set back shows the same steps twice.
-            calls, table = matches.calls, block.tables.calls
-            seq = table.rows.seq[table.edges[calls.rank] + calls.row]
-            for at in np.flatnonzero(last >= 0).tolist():
-                arrived = true[divmod(int(seq[matches.first[at]]), job.buckets)]
-                told += 1
-                wrong += int(arrived[last[at]] < arrived.max())
+    told, wrong = orders_told(found)
     assert wrong == 0
     # Of 880, which are those that are clear beyond how late hosts may see each end.
     least = {"apart": 600, "set": 600, "reference set": 600, "late": 450, "polled": 600}
