@@ -377,12 +377,9 @@ class EventPieces:
         self._members = [_MembersSoFar(one, aside) for one in wanted]
 
     def __iter__(self) -> Iterator[tuple[int, EventColumns]]:
-        """Yield the number of the first event of each piece, and the piece.
+        """Yield the number of the first event of each piece, and the piece; as `event_columns`.
 
         Members of arguments are those of the piece, and their rows, too.
-
-        Raises:
-            TraceError: the file cannot be read any more, or its names need too much memory.
         """
         first = 0
         for columns in self._read.pieces(self._trace, self.notes, self._wanted):

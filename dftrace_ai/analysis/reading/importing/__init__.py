@@ -25,14 +25,10 @@ Importer: TypeAlias = "Callable[[Source], list[TraceFile]]"
 
 
 def traces_of(source: Source) -> list[TraceFile]:
-    """Return the traces that a file holds.
+    """Return the traces that a file holds; a TraceError where it cannot be read, or is none.
 
     An empty file and one that is cut before its first line count as traces without events: that is
     what a process leaves that was killed in its first write.
-
-    Raises:
-        TraceError: it cannot be read, or is no trace.
-        DftraceError: there is no room for a copy.
     """
     plain = source.head.plain
     form = file_kind(plain, whole=source.head.whole, named=is_trace(source.path.name))
