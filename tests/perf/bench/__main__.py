@@ -17,7 +17,7 @@ from .series import Bench
 from .spans import bursts, callgrind, rounds, thread_check
 from .spans.lineup import span_benches
 from .steps import measure as steps
-from .steps import whole
+from .steps import sampled, whole
 from .tensors import inspection, statistics
 from .trainings import training
 
@@ -40,6 +40,7 @@ FULL = {
     "training_rounds": 15,
     "step_rounds": 12,
     "run_pairs": 8,
+    "lines_rounds": 60,
     "import_rounds": 15,
     "tensor_rounds": 15,
     "logger_rounds": 15,
@@ -67,6 +68,7 @@ QUICK = dict(
             6,
             5,
             3,
+            12,
             5,
             5,
             5,
@@ -92,6 +94,7 @@ OTHERS: dict[str, list[tuple[Callable[..., list[Bench]], tuple[str, ...]]]] = {
     "training": [(training.measure, ("training_epochs", "training_rounds"))],
     "steps": [(steps.measure, ("step_rounds",))],
     "run": [(whole.measure, ("run_pairs",))],
+    "lines": [(sampled.measure, ("lines_rounds",))],
     "import": [(imports.measure, ("import_rounds",))],
     "tensors": [(statistics.measure, ("tensor_rounds",))],
     "inspection": [(inspection.measure, ("tensor_rounds",))],

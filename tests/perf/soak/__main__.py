@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,22 @@ PARTS = {
     "written": ("events written", 10**8),
     "cycles": ("initialize, event, finalize", 10**5),
     "round_trip": ("random blocks of gzip, read by others", 10**6),
+    "day_parts": ("samples of each of ten threads, within a bound on bytes", 86_400 * 20),
+    "day_all": ("samples of each of ten threads, in one file", 86_400 * 20),
 }
+PROGRAMS = {"round_trip": ["round_trip"], "day_parts": ["day", "parts"], "day_all": ["day", "all"]}
+# So many seconds pass in one of a day.
+FAST_CLOCK = 200
+
+
+def environment(part: str, folder: Path) -> dict[str, str]:
+    """Return that of a part: for a day the clock goes faster."""
+    if not part.startswith("day"):
+        return {**os.environ}
+    library = folder / "fast_clock.so"
+    source = Path(__file__).with_name("fast_clock.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+    return {**os.environ, "LD_PRELOAD": str(library), "FAST_CLOCK": str(FAST_CLOCK)}
 
 
 def main() -> int:
@@ -33,11 +49,15 @@ def main() -> int:
     for part in arguments.part or PARTS:
         what, full = PARTS[part]
         number = max(1000, int(full * arguments.share))
-        program = ["soak.round_trip"] if part == "round_trip" else ["soak.runs", part]
+        program, *given = PROGRAMS.get(part, ["runs", part])
         begun = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="dftrace-soak-") as folder:
+        with (
+            tempfile.TemporaryDirectory(prefix="dftrace-soak-") as folder,
+            tempfile.TemporaryDirectory(prefix="dftrace-soak-") as beside,
+        ):
             done = subprocess.run(
-                [sys.executable, "-m", *program, str(number), folder],
+                [sys.executable, "-m", f"soak.{program}", *given, str(number), folder],
+                env=environment(part, Path(beside)),
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,

@@ -132,4 +132,5 @@ def main() -> None:
     print(json.dumps({"series": gauges.series, "faults": faults[:10]}))
 
 
-main()
+if __name__ == "__main__":
+    main()
