@@ -227,7 +227,7 @@ test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where 
 	$(BIN)/python native/packaging/build_wheels.py --this --out build/wheel
 	$(call run_pytest,$@,tests/wheel)
 
-wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for every CPython from 3.10 to 3.13 that is here
+wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for every CPython from 3.10 to 3.14 that is here
 	$(call need_packages,$(APT_WHEEL))
 	$(BIN)/python native/packaging/build_wheels.py --out dist
 

@@ -35,6 +35,8 @@ class Interruption:
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
         given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
+        # From 3.14 on also when `with` has taken a lock, which nobody gives back then: no place of ours.
+        given |= event == "c_return" and getattr(argument, "__name__", "") == "__enter__"
         if path in self.modules and event != "c_call" and not given:
             self.left -= 1
             if self.left == 0:

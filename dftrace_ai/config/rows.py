@@ -220,12 +220,12 @@ class Settings:
     def __init_subclass__(cls) -> None:
         """Make the table of what stands in the class, below that of the class it is made from."""
         cls._table = dict(cls._table)
-        for name, annotation in vars(cls).get("__annotations__", {}).items():
-            row = vars(cls).get(name)
-            if isinstance(row, Setting):  # a user's subclass may have attributes of its own
-                row.declare(name, annotation)
-                cls._table[name] = row
-                setattr(cls, name, row.default)
+        # A user's subclass may have attributes of its own, whose types nobody asks for.
+        rows = {name: row for name, row in vars(cls).items() if isinstance(row, Setting)}
+        for name, row in rows.items():
+            row.declare(name, cls.__annotations__[name])
+            cls._table[name] = row
+            setattr(cls, name, row.default)
 
     # Hidden from type checkers, which take the signature from the rows.
     if not TYPE_CHECKING:

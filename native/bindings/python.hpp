@@ -20,6 +20,15 @@ namespace dftrace::py {
 // frames that it passes. Nothing on its way may be `noexcept`, or touch an object.
 inline bool holds_gil() noexcept { return PyGILState_Check() != 0; }
 
+// That of the calling thread, which holds the GIL.
+inline PyThreadState* this_thread_state() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyThreadState_GetUnchecked();
+#else
+    return _PyThreadState_UncheckedGet();
+#endif
+}
+
 // Owns one reference.
 class Ref {
   public:

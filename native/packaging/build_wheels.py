@@ -17,7 +17,7 @@ from pathlib import Path
 import uplot
 
 ROOT = Path(__file__).parents[2]
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 HAS_HEADERS = """
 import pathlib, sys, sysconfig
 assert sysconfig.get_config_var("Py_GIL_DISABLED") != 1

@@ -110,12 +110,12 @@ def check_python(folder: Path, version: str, soabi: str) -> str:
 
 
 def test_which_interpreters_it_can_be_built_for(tmp_path: Path) -> None:
-    for minor in range(10, 14):
+    for minor in range(10, 15):
         soabi = f"cpython-3{minor}-x86_64-linux-gnu"
         assert check_python(tmp_path, f"3.{minor}.0", soabi) == ""
     for version, soabi, reason in (
-        ("3.9.18", "cpython-39-x86_64-linux-gnu", "is for CPython 3.10 to 3.13; this is 3.9.18"),
-        ("3.14.0", "cpython-314-x86_64-linux-gnu", "is for CPython 3.10 to 3.13; this is 3.14.0"),
+        ("3.9.18", "cpython-39-x86_64-linux-gnu", "is for CPython 3.10 to 3.14; this is 3.9.18"),
+        ("3.15.0", "cpython-315-x86_64-linux-gnu", "is for CPython 3.10 to 3.14; this is 3.15.0"),
         ("3.13.0", "cpython-313t-x86_64-linux-gnu", "this is the free-threaded build of 3.13.0"),
         ("3.14.1", "cpython-314t-x86_64-linux-gnu", "this is the free-threaded build of 3.14.1"),
         (
@@ -127,8 +127,27 @@ def test_which_interpreters_it_can_be_built_for(tmp_path: Path) -> None:
         assert check_python(tmp_path, version, soabi).endswith(reason)
 
 
+def test_an_interpreter_without_the_lock_is_told_of_in_one_line(tmp_path: Path) -> None:
+    """By a real one, where there is one."""
+    python = shutil.which("python3.14t") or shutil.which("python3.13t")
+    if python is None:
+        pytest.skip("no python3.13t or python3.14t is here")
+    reason = tmp_path / "reason"
+    done = subprocess.run(
+        [cmake(), "-S", ROOT / "native", "-B", tmp_path / "b", f"-DPython_EXECUTABLE={python}"],
+        env={**os.environ, "DFTRACE_REFUSAL": str(reason)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    needed = "dftrace_ai needs CPython with the global interpreter lock"
+    assert re.fullmatch(
+        rf"{needed}; this is the free-threaded build of 3\.1[34]\.\d+\n", reason.read_text()
+    )
+
+
 def test_pip_refuses_the_same_versions() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'requires-python = ">=3.10,<3.14"' in text
+    assert 'requires-python = ">=3.10,<3.15"' in text
     classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
-    assert classified == ["3.10", "3.11", "3.12", "3.13"]
+    assert classified == ["3.10", "3.11", "3.12", "3.13", "3.14"]

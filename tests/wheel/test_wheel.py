@@ -151,7 +151,7 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
     # What pages hold inside.
     kept = (ROOT / "dftrace_ai" / "page" / "static").iterdir()
     assert {f"dftrace_ai/page/static/{path.name}" for path in kept} == beside
-    assert "Requires-Python: <3.14,>=3.10" in told
+    assert "Requires-Python: <3.15,>=3.10" in told
     needed = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", told, re.M)
     base = {name for name, rest in needed if "extra ==" not in rest}
     assert {"orjson", "pydantic", "typer"} <= base

@@ -142,7 +142,7 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
         state.generation = 0;
         return;
     }
-    const void* context = _PyThreadState_UncheckedGet()->context;
+    const void* context = this_thread_state()->context;
     TaskSpan* outer = innermost_task_span(thread->generation);
     const OpenSpan* around = outer ? nullptr : thread->top();
     span->generation = thread->generation;
@@ -183,7 +183,7 @@ void open_nowhere(SpanState& state) noexcept {
 
 void open_in_context(Node* node, std::uint32_t name, SpanState& state) {
     state.generation = 0;
-    const bool task = in_task(_PyThreadState_UncheckedGet()->context);
+    const bool task = in_task(this_thread_state()->context);
     // Asking asyncio ran Python code, and with it perhaps another thread that ended the run.
     Thread* thread = recording_thread();
     if (!thread) count_event_without_thread();
@@ -299,7 +299,7 @@ bool is_empty(const SpanState& state) noexcept {
 }
 
 const void* task_context() {
-    PyObject* context = _PyThreadState_UncheckedGet()->context;
+    PyObject* context = this_thread_state()->context;
     return context != detail::this_thread.plain_context && in_task(context) ? context : nullptr;
 }
 
@@ -308,7 +308,7 @@ const void* task_context_of(const SpanState& state) noexcept {
 }
 
 EnclosingSpan enclosing_span(Thread* thread) {
-    PyObject* context = _PyThreadState_UncheckedGet()->context;
+    PyObject* context = this_thread_state()->context;
     if (context != detail::this_thread.plain_context && in_task(context)) {
         TaskSpan* span = innermost_task_span(thread->generation);
         if (span) ++span->inner;

@@ -53,7 +53,7 @@ inline void open_span(Node* node, std::uint32_t name, SpanState& state) {
     // the context differ from the one that was last seen outside of a task.
     if (!thread) [[unlikely]]
         open_nowhere(state);
-    else if (_PyThreadState_UncheckedGet()->context != mine.plain_context) [[unlikely]]
+    else if (this_thread_state()->context != mine.plain_context) [[unlikely]]
         open_in_context(node, name, state);
     else if (prepare(node, thread, true)) [[likely]]
         open_on_thread(node, name, state, thread);

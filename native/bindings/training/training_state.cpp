@@ -140,7 +140,7 @@ bool resting = false;
 
 TrainingState* state_of_thread(TrainingState* first, bool made) {
     if (resting) return nullptr;
-    const unsigned long me = _PyThreadState_UncheckedGet()->thread_id;
+    const unsigned long me = this_thread_state()->thread_id;
     if (first->thread == 0 || first->thread == me) {
         first->thread = me;
         first->here = &detail::this_thread;
