@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,20 @@ def test_the_seconds_bound_leaves_out_what_is_older(run_script: RunScript) -> No
     assert ends or begun[-2] < dumped - 0.4
 
 
-@pytest.mark.parametrize("ending", ["raise RuntimeError('lost')", "with_tracing", "worker"])
+HANDLED_BEFORE = pytest.mark.skipif(
+    sys.version_info >= (3, 14),
+    reason="a worker's finalizers are run when what it raised is handled",
+)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "raise RuntimeError('lost')",
+        "with_tracing",
+        pytest.param("worker", marks=HANDLED_BEFORE),
+    ],
+)
 def test_an_exception_nobody_caught_is_a_reason_to_dump(run_script: RunScript, ending: str) -> None:
     source = """
         import multiprocessing, sys
