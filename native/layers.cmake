@@ -8,7 +8,7 @@ set(spool_sources new_spool settings spool spool_marker tables)
 set(writing_sources codec header_and_footer line_formatter made_trace open_lines part_index trace_blocks
                     trace_file trace_parts trace_writer tracks written_end)
 set(reading_sources adoption live_spool live_text self_time spool_copy spool_view waiting_events)
-set(reading/traces_sources argument_columns call_sets checking event_table general_line hopping labels line_figures line_walk members moments
+set(reading/traces_sources argument_columns argument_pattern call_sets checking event_table general_line hopping labels line_figures line_walk members moments
                            narrow_column nested_tracks packed_columns plain_lines rewriting sample_columns scanner shown_clock span_sums span_tree thread_spans thread_time totals totals_told wall_and_categories)
 set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)

@@ -30,7 +30,7 @@ from dftrace_ai.analysis.steps.detection import is_within
 from dftrace_ai.analysis.steps.marks import RESIDENT, levels_of
 from dftrace_ai.analysis.steps.profiled import NAMES, profiled_calls
 from dftrace_ai.analysis.steps.roles import ROLES
-from dftrace_ai.analysis.steps.spans import FAR, places, rising, union, without
+from dftrace_ai.analysis.steps.spans import FAR, places, rising, union, values_at, without
 from dftrace_ai.analysis.steps.timeline import (
     PART_CODE,
     PART_TABLE,
@@ -140,12 +140,12 @@ class _Names:
         found = np.zeros(len(spans), np.int64)
         for place in np.flatnonzero(np.bincount(spans.place)).tolist():
             columns, here = spans.columns[place], np.flatnonzero(spans.place == place)
-            codes = columns.label[spans.row[here]]
+            codes = values_at(columns.label, spans.row[here])
             numbers = np.zeros(len(columns.labels), np.int64)
             for code in np.flatnonzero(np.bincount(codes)).tolist():
                 cat, name = columns.labels[code]
                 numbers[code] = self.number_of(name if alone else f"{cat}/{name}")
-            found[here] = numbers[codes]
+            found[here] = numbers.take(codes)
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 import numpy as np
 
 from dftrace_ai.analysis.ranks.model import bubble_share
-from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, UNTOLD
+from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED, UNTOLD, SpanRows
 from dftrace_ai.analysis.robust_statistics import (
     MOST_BATCHES,
     STEPS_A_BATCH,
@@ -285,15 +286,19 @@ class OwnWork:
         # Of each step its place among those that are judged, if it is; the last is in none.
         cells = np.full(len(steps.rows.number) + 1, UNTOLD)
         cells[block.at[:, inside]] = np.arange(own[0].size).reshape(own[0].shape)
-        row = np.repeat(steps.edges[:-1], spans.counts) + spans.rows.step
-        row[spans.rows.step == UNTOLD] = len(cells) - 1
-        cell = cells.take(row)
-        name = number.take(np.repeat(self._first_name, spans.counts) + spans.rows.name)
-        at = name * own[0].size + cell
-        took = spans.rows.end_ns - spans.rows.start_ns - spans.rows.blocked_ns
-        if (left_out := cell == UNTOLD).any():
-            at, took = at[~left_out], took[~left_out]
-        np.add.at(own.reshape(-1), at, took)
+        for first in range(0, self.ranks, RANKS_AT_ONCE):
+            lot = slice(first, first + RANKS_AT_ONCE)
+            counts, (begin, *_, end) = spans.counts[lot], spans.edges[first : lot.stop + 1].tolist()
+            rows = SpanRows(*(column[begin:end] for column in spans.rows))
+            row = np.repeat(steps.edges[:-1][lot], counts) + rows.step
+            row[rows.step == UNTOLD] = len(cells) - 1
+            cell = cells.take(row)
+            name = number.take(np.repeat(self._first_name[lot], counts) + rows.name)
+            at = name * own[0].size + cell
+            took = rows.end_ns - rows.start_ns - rows.blocked_ns
+            if (left_out := cell == UNTOLD).any():
+                at, took = at[~left_out], took[~left_out]
+            np.add.at(own.reshape(-1), at, took)
         blocked = block.blocked_ns[:, inside]
         rest = block.time_ns[:, inside] - blocked - own.sum(0)
         own[names.index(NOT_ANNOTATED)] = np.maximum(rest, 0)
@@ -306,7 +311,7 @@ class OwnWork:
             block.gc_ns[:, inside],
         )
 
-    @property
+    @cached_property
     def _first_name(self) -> Integers:
         counts = [len(rank.names) for rank in self.job.ranks]
         return np.cumsum(counts) - counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dftrace_ai._reader import release_free_memory
 from dftrace_ai.analysis.ranks.collectives import collectives_of
 from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.ranks.judging import Judged
@@ -67,7 +68,10 @@ def ranks(
 def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
     """Judge which rank is late by what each says; as `ranks`."""
     limits = LIMITS if limits is None else limits
+    # Of a thousand ranks what is free by now would lie beside what is made next.
+    release_free_memory()
     lateness = lateness_of(job, limits)
+    release_free_memory()
     met = collectives_of(job, lateness.judged if len(lateness.judged) else None)
     judged = Judged(job, lateness, limits, met.waited_in)
     why = _silence(job, lateness, judged.seen, limits)

@@ -24,6 +24,9 @@ Way = Literal["apart", "beside", "behind"]
 """What is held of a stretch: by how much each value is above the lowest; above a line from the
 first to the last; or above the one before it."""
 
+# So many pieces of a column that grows are no more memory than it takes time to pack them.
+MOST_GROWING: Final = 4
+
 # Lines that rise by more from row to row are none that numbers or rows have.
 STEEPEST: Final = 2**31
 
@@ -247,30 +250,28 @@ class SumColumn(LongColumn):
 
 
 class Growing:
-    """A column that comes in pieces: one alone stays as it is."""
+    """A column that comes in pieces: a few of them stay arrays."""
 
     def __init__(self, way: Way, aside: SetAside) -> None:
         self._way: Final[Way] = way
         self._aside: Final = aside
-        self._first: Integers | None = None
+        self._pieces: list[Integers] = []
         self._long: LongColumn | None = None
 
     def add(self, values: Integers) -> None:
         """Take in the next rows."""
         if not len(values):
             return
-        if self._first is None and self._long is None:
-            self._first = values
-            return
-        if self._long is None:
+        self._pieces.append(values)
+        if self._long is None and len(self._pieces) > MOST_GROWING:
             self._long = LongColumn(self._way, aside=self._aside)
-        if self._first is not None:
-            self._long.add(self._first)
-            self._first = None
-        self._long.add(values)
+        while self._long is not None and self._pieces:
+            self._long.add(self._pieces.pop(0))
 
     def whole(self) -> Integers:
         """Return all of them."""
         if self._long is not None:
             return cast("Integers", self._long)
-        return np.zeros(0, np.int64) if self._first is None else self._first
+        if len(self._pieces) > 1:
+            self._pieces = [np.concatenate(self._pieces)]
+        return self._pieces[0] if self._pieces else np.zeros(0, np.int64)

@@ -3,6 +3,9 @@
 #include <array>
 #include <string_view>
 #include <vector>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "dftrace/reading/traces/moments.hpp"
 #include "dftrace/reading/traces/packed_columns.hpp"
@@ -325,6 +328,15 @@ PyObject* counted_pairs(PyObject*, PyObject* given) {
     return list.release();
 }
 
+PyObject* release_free_memory(PyObject*, PyObject*) {
+#ifdef __GLIBC__
+    Py_BEGIN_ALLOW_THREADS;
+    malloc_trim(0);
+    Py_END_ALLOW_THREADS;
+#endif
+    return Py_NewRef(Py_None);
+}
+
 PyMethodDef functions[] = {
     {"pack_columns", pack, METH_O, "pack_columns(columns, /): columns of 64 bits each in few bytes."},
     {"pack_rows", pack_rows, METH_VARARGS,
@@ -341,6 +353,8 @@ PyMethodDef functions[] = {
      "greater. All of 64 bits."},
     {"covered", or_memory_error<covered>, METH_VARARGS,
      "covered((starts, ends), lows, highs, /): how much of stretches that are in order lies in each window."},
+    {"release_free_memory", release_free_memory, METH_NOARGS,
+     "release_free_memory(): gives the kernel back what the library of C holds of columns that are gone."},
     {"counted_pairs", counted_pairs, METH_VARARGS,
      "counted_pairs(first, second, /): how often numbers of 64 and of 8 bits stand side by side: pairs, each "
      "with its count, in the order in which they come."},

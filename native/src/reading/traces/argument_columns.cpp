@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "dftrace/reading/traces/general_line.hpp"
+#include "dftrace/text/digits.hpp"
 #include "dftrace/text/json_string.hpp"
 #include "dftrace/text/json_walk.hpp"
 
@@ -33,6 +34,13 @@ bool is_text(std::string_view value) noexcept { return !value.empty() && value.f
 // As `whole_value` of up to 18 digits; false for anything else.
 bool short_number(std::string_view value, std::int64_t& number) noexcept {
     if (value.empty() || value.size() > 18) return false;
+    // Behind what stands in a block there are more bytes than eight.
+    if (value.size() <= 8) {
+        const std::uint64_t word = word_at(value.data());
+        if (count_digits(word) < value.size()) return false;
+        number = number_of_digits(word, static_cast<unsigned>(value.size()));
+        return true;
+    }
     std::int64_t found = 0;
     for (const char c : value) {
         const auto digit = static_cast<unsigned>(c - '0');
@@ -58,11 +66,11 @@ void ArgumentColumns::take(const Rows& rows, std::span<const std::uint8_t> phase
         const std::size_t at = rows.args_at[row];
         const std::string_view args =
             at ? block.substr(at - 1, std::size_t{rows.args_bytes[row]} + 2) : std::string_view("{}");
-        add(static_cast<std::uint32_t>(row), args, steps_[label % steps_.size()]);
+        add(static_cast<std::uint32_t>(row), args, told_[label % told_.size()]);
     }
 }
 
-void ArgumentColumns::add(std::uint32_t row, std::string_view args, Steps& steps) {
+void ArgumentColumns::add(std::uint32_t row, std::string_view args, Told& told) {
     rows_.push_back(row);
     const std::size_t before = values_.size();
     values_.resize(before + wanted_.size(), no_time);
@@ -71,15 +79,63 @@ void ArgumentColumns::add(std::uint32_t row, std::string_view args, Steps& steps
         *into = place_of(args);
         return;
     }
-    if (walk_plain(args, steps, into)) return;
+    if (args.size() == 2) return;  // an event without any, which lie in no block
+    if (walk_pattern(args, told, into)) return;
+    if (walk_plain(args, told, into)) {
+        if (told.pattern.learn(args)) learn_pattern(args, told, into);
+        return;
+    }
     std::fill(into, into + wanted_.size(), no_time);
     JsonWalk(args).members([&](std::string_view key, std::string_view value) {
         take_member(text_of_json_string(key), value, into);
     });
 }
 
+// Returns false where something else than numbers is told otherwise.
+bool ArgumentColumns::walk_pattern(std::string_view args, Told& told, std::int64_t* into) {
+    const char* at = args.data();
+    const bool same = told.pattern.pass(at, [&](const char*& number, std::size_t which) {
+        const char* const from = number;
+        if (!pass_json_number(number)) return false;
+        if (const std::int32_t place = told.places[which]; place >= 0)
+            into[place] = value_of(wanted_[static_cast<std::size_t>(place)].form,
+                                   {from, static_cast<std::size_t>(number - from)});
+        return true;
+    });
+    if (!same || at != args.data() + args.size()) {
+        std::fill(into, into + wanted_.size(), no_time);
+        return false;
+    }
+    for (std::size_t place = 0; place < wanted_.size(); ++place)
+        if (told.values[place] != no_time) into[place] = told.values[place];
+    return true;
+}
+
+// Of arguments that were walked over: each number is a member's.
+void ArgumentColumns::learn_pattern(std::string_view args, Told& told, const std::int64_t* found) {
+    told.values.assign(found, found + wanted_.size());
+    told.places.fill(-1);
+    std::vector<bool> seen(wanted_.size());
+    std::size_t number = 0;
+    bool well = true;
+    JsonWalk(args).members([&](std::string_view key, std::string_view value) {
+        const bool is_number = value[0] == '-' || (value[0] >= '0' && value[0] <= '9');
+        for (std::size_t place = 0; place < wanted_.size(); ++place) {
+            if (wanted_[place].name != key.substr(1, key.size() - 2)) continue;
+            well &= !seen[place] && (!is_number || told.places[number] < 0);
+            seen[place] = true;
+            if (!is_number) continue;
+            told.places[number] = static_cast<std::int32_t>(place);
+            told.values[place] = no_time;
+        }
+        number += is_number;
+    });
+    if (!well || number != told.pattern.numbers()) told.pattern = {};
+}
+
 // Returns false where there are blanks, escapes, or what holds others.
-bool ArgumentColumns::walk_plain(std::string_view args, Steps& steps, std::int64_t* into) {
+bool ArgumentColumns::walk_plain(std::string_view args, Told& told, std::int64_t* into) {
+    std::vector<Step>& steps = told.steps;
     const char *at = args.data() + 1, *const stop = args.data() + args.size();
     for (std::size_t number = 0; at < stop && *at == '"'; ++number) {
         if (number == steps.size() && number < most_steps) steps.emplace_back();

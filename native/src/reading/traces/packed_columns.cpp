@@ -72,6 +72,13 @@ std::string pack_columns(std::span<const std::span<const std::int64_t>> columns)
     for (std::size_t at = 0; at < columns.size(); ++at) {
         const std::span<const std::int64_t> column = columns[at];
         if (column.empty()) continue;
+        std::uint64_t others = 0;
+        for (const std::int64_t number : column) others |= static_cast<std::uint64_t>(number ^ column[0]);
+        if (!others) {
+            // One number all over has no bytes behind it.
+            plain.append(reinterpret_cast<const char*>(column.data()), number_bytes);
+            continue;
+        }
         differences.resize(column.size() - 1);
         numbers.resize(column.size() - 1);
         std::uint64_t greatest = 0, greatest_itself = 0;
@@ -96,9 +103,12 @@ std::string pack_columns(std::span<const std::span<const std::int64_t>> columns)
         std::memcpy(plain.data() + place, column.data(), number_bytes);
         place += number_bytes;
         for (std::size_t plane = 0; plane < planes; ++plane) {
-            std::string& to = plane < plain_planes ? random : plain;
             std::size_t& into = plane < plain_planes ? behind : place;
-            for (const std::uint64_t number : told) to[into++] = static_cast<char>(number >> 8 * plane);
+            char* const to = (plane < plain_planes ? random : plain).data() + into;
+            const std::uint64_t* const from = told.data();
+            const std::size_t count = told.size();
+            for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<char>(from[i] >> 8 * plane);
+            into += count;
         }
     }
     // Its tables are large: a thread keeps one.

@@ -5,25 +5,15 @@
 #include <cstring>
 
 #include "dftrace/reading/traces/general_line.hpp"
+#include "dftrace/text/digits.hpp"
 #include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
-
-static_assert(std::endian::native == std::endian::little);
 
 namespace {
 
 // A longer text is not compared with at one go, for what is behind the end of a block is `scan_pad`.
 constexpr std::size_t longest_guess = 200;
-
-constexpr std::uint64_t every_byte(unsigned char byte) noexcept { return 0x0101010101010101ull * byte; }
-constexpr std::uint64_t high_bits = every_byte(0x80);
-
-std::uint64_t word_at(const char* at) noexcept {
-    std::uint64_t word;
-    std::memcpy(&word, at, 8);
-    return word;
-}
 
 // A bit in the lowest byte that is 0; bytes above it may have one, too.
 constexpr std::uint64_t zero_bytes(std::uint64_t word) noexcept {
@@ -38,7 +28,7 @@ bool literal(const char*& at, const char (&text)[size]) noexcept {
 }
 
 bool same(const char* at, const std::string& text) noexcept {
-    return !text.empty() && std::memcmp(at, text.data(), text.size()) == 0;
+    return !text.empty() && same_bytes(at, text.data(), text.size());
 }
 
 // One to 19 digits without a leading zero, eight at a time.
@@ -47,17 +37,11 @@ bool same(const char* at, const std::string& text) noexcept {
     const char* const from = at;
     number = 0;
     for (;;) {
-        std::uint64_t word = word_at(at) ^ every_byte('0');
-        const std::uint64_t others = ((word + every_byte(0x76)) | word) & high_bits;
-        const unsigned count = others ? static_cast<unsigned>(std::countr_zero(others)) >> 3 : 8;
+        const std::uint64_t word = word_at(at);
+        const unsigned count = count_digits(word);
         if (count == 0) break;
         if (static_cast<std::size_t>(at - from) + count > 19) return false;
-        word <<= 8 * (8 - count);
-        word = word * 10 + (word >> 8);
-        word = ((word & 0x000000FF000000FFull) * 0x000F424000000064ull +
-                ((word >> 16) & 0x000000FF000000FFull) * 0x0000271000000001ull) >>
-               32;
-        number = number * ten_to[count] + static_cast<std::uint32_t>(word);
+        number = number * ten_to[count] + number_of_digits(word, count);
         at += count;
         if (count < 8) break;
     }
@@ -99,57 +83,6 @@ bool to_quote(const char*& at, bool& beyond_ascii) noexcept {
         if (*at != '\\' || letters.find(at[1]) == letters.npos) return false;
         at += 2;
     }
-}
-
-bool json_number(const char*& at) noexcept {
-    const auto some_digits = [&at] {
-        const char* const from = at;
-        while (static_cast<unsigned>(*at - '0') <= 9) ++at;
-        return at != from;
-    };
-    if (*at == '-') ++at;
-    if (*at == '0')
-        ++at;
-    else if (!some_digits())
-        return false;
-    if (*at == '.' && (++at, !some_digits())) return false;
-    if (*at == 'e' || *at == 'E') {
-        ++at;
-        if (*at == '+' || *at == '-') ++at;
-        return some_digits();
-    }
-    return true;
-}
-
-bool of_number(char c) noexcept {
-    return static_cast<unsigned>(c - '0') <= 9 || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E';
-}
-
-// Past what differs from another text in numbers behind a colon alone. Where that is none of a member but
-// within a text, it is digits among digits.
-bool but_for_numbers(const char*& at, std::string_view other) noexcept {
-    const char *here = at, *there = other.data(), *const stop = there + other.size();
-    const char* behind = at;  // the last number that differs
-    while (there < stop) {
-        const std::uint64_t differs = word_at(here) ^ word_at(there);
-        const std::ptrdiff_t same = differs ? std::countr_zero(differs) >> 3 : 8;
-        if (same >= stop - there) {
-            at = here + (stop - there);
-            return true;
-        }
-        here += same;
-        there += same;
-        if (same == 8) continue;
-        const char* from = here;
-        while (from > behind && of_number(from[-1])) --from;
-        if (from == behind || from[-1] != ':') return false;
-        there -= here - from;
-        here = from;
-        if (!json_number(here) || !json_number(there)) return false;
-        behind = here;
-    }
-    at = here;
-    return there == stop;
 }
 
 bool is_utf8(std::string_view text) noexcept {
@@ -233,7 +166,7 @@ bool Scanner::value(const char*& at, int depth) {
         case 't': return literal(at, "true");
         case 'f': return literal(at, "false");
         case 'n': return literal(at, "null");
-        default: return json_number(at);
+        default: return pass_json_number(at);
     }
 }
 
@@ -250,15 +183,14 @@ bool Scanner::members(const char*& at) {
     return true;
 }
 
-// Events of one name tell the same things in the same order, as other numbers: what stands between these is
-// compared with what the event before has there, which is JSON.
+// Events of one name tell the same things in the same order, as other numbers.
 bool Scanner::members_as_before(const char*& at) {
-    Before& before = before_[last_label_ % before_.size()];
+    ArgumentPattern& pattern = patterns_[last_label_ % patterns_.size()];
+    if (pattern.pass(at, [](const char*& number, std::size_t) { return pass_json_number(number); }))
+        return true;
     const char* const from = at;
-    const bool same = before.label == last_label_ && but_for_numbers(at, {before.text, before.bytes});
-    if (!same && (!members(at) || !literal(at, "}}\n"))) return false;
-    const auto bytes = static_cast<std::size_t>(at - from);
-    before = bytes <= longest_guess && !beyond_ascii_ ? Before{from, bytes, last_label_} : Before{};
+    if (!members(at) || !literal(at, "}}\n")) return false;
+    if (!beyond_ascii_) pattern.learn({from, static_cast<std::size_t>(at - from)});
     return true;
 }
 
@@ -379,7 +311,6 @@ void Scanner::general(std::string_view line, Rows& rows) {
 
 void Scanner::scan(const PlainText& text, Rows& rows) {
     rows.clear();
-    before_.fill({});
     text_ = text.data();
     const char* const stop = text_end_ = text_ + text.size();
     for (const char* at = text_; at < stop; ++rows.lines) {

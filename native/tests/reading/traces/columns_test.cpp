@@ -55,6 +55,67 @@ TEST("members are taken of the events that are asked for") {
     CHECK_EQ(all.texts()[3], std::string("{}"));
 }
 
+TEST("members of arguments are those of each event, whatever those of its name before told") {
+    const std::string some[] = {
+        R"("seq":1,"group":"0","late_us":300.000)",
+        R"("seq":123456789,"group":"0","late_us":0.5)",
+        R"("seq":12345678,"group":"0","late_us":1e3)",
+        R"("seq":-7,"group":"0","late_us":-1.250)",
+        R"("seq":"1","group":"0","late_us":300.000)",
+        R"("seq":1,"group":"1","late_us":300.000)",
+        R"("seq":1,"group":2,"late_us":300.000)",
+        R"("seq":1,"group":12345,"late_us":300.000)",
+        R"("seq":1,"group":"a:1","seq":2)",
+        R"("seq":1,"group":"a:1","seq":"x")",
+        R"("seq":true,"group":null)",
+        R"("seq":9999999999999999999,"group":"-1")",
+        R"("more":1,"s:1":2,"seq":3)",
+        R"("s\u0065q":4,"group":"0")",
+        R"("seq":[1,2],"group":"0")",
+        R"("group":"0","seq":1)",
+        "",
+    };
+    using Form = WantedMember::Form;
+    const std::vector<WantedMember> wanted{
+        {"seq", Form::whole}, {"late_us", Form::micros}, {"group", Form::text}};
+    const std::vector<std::uint8_t> one{1};
+    const auto told = [&](ArgumentColumns& by, const std::vector<std::string>& members) {
+        std::string lines;
+        for (const std::string& each : members)
+            lines += R"({"id":1,"name":"n","cat":"c","pid":1,"tid":1,"ts":1,"dur":1,"ph":"X","args":{)" +
+                     each + "}}\n";
+        Budget budget(1 << 20);
+        Labels labels(budget);
+        PlainText text;
+        std::memcpy(text.room_for(lines.size()), lines.data(), lines.size());
+        text.close(lines.size());
+        Rows rows;
+        Scanner(labels).scan(text, rows);
+        by.take(rows, rows.ph, text.view(), one);
+        std::vector<std::string> found;
+        for (std::size_t at = 0; at < by.values().size(); ++at) {
+            const std::int64_t value = by.values()[at];
+            const bool is_text = at % 3 == 2 && value != no_time;
+            found.push_back(is_text ? by.texts()[static_cast<std::size_t>(value)] : std::to_string(value));
+        }
+        return found;
+    };
+    Budget budget(1 << 20);
+    ArgumentColumns all(wanted, 0, budget);
+    for (const std::string& first : some)
+        for (const std::string& second : some) {
+            // Often enough that what is known of the first, too, is that of the second.
+            const std::vector<std::string> lines{first,  second, first,  second,
+                                                 second, second, second, second};
+            std::vector<std::string> alone;
+            for (const std::string& line : lines) {
+                ArgumentColumns by_itself(wanted, 0, budget);
+                for (std::string& value : told(by_itself, {line})) alone.push_back(std::move(value));
+            }
+            CHECK(told(all, lines) == alone);
+        }
+}
+
 TEST("columns are as narrow as what is in them, whatever comes when") {
     using Form = NarrowColumn::Form;
     constexpr std::array forms{Form::u8, Form::u16, Form::u32};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dftrace/index/budget.hpp"
+#include "dftrace/reading/traces/argument_pattern.hpp"
 #include "dftrace/reading/traces/rows.hpp"
 
 namespace dftrace {
@@ -63,10 +64,19 @@ class ArgumentColumns {
     };
     using Places = std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>>;
 
-    using Steps = std::vector<Step>;
+    // How events of a name tell what they do.
+    struct Told {
+        std::vector<Step> steps;
+        ArgumentPattern pattern;
+        // Of all that tell the same but for numbers: what is wanted, and where each number of theirs goes.
+        std::vector<std::int64_t> values;
+        std::array<std::int32_t, ArgumentPattern::most_numbers> places;
+    };
 
-    void add(std::uint32_t row, std::string_view args, Steps& steps);
-    bool walk_plain(std::string_view args, Steps& steps, std::int64_t* into);
+    void add(std::uint32_t row, std::string_view args, Told& told);
+    bool walk_pattern(std::string_view args, Told& told, std::int64_t* into);
+    bool walk_plain(std::string_view args, Told& told, std::int64_t* into);
+    void learn_pattern(std::string_view args, Told& told, const std::int64_t* found);
     void learn(Step& step, std::string_view key);
     void take_member(std::string_view key, std::string_view value, std::int64_t* into);
     std::int64_t value_of(WantedMember::Form form, std::string_view value);
@@ -78,9 +88,9 @@ class ArgumentColumns {
     std::vector<std::uint32_t> rows_;
     std::vector<std::int64_t> values_;
     std::vector<std::string> texts_;
-    Places written_;               // as they are written
-    Places places_;                // as they are in `texts_`
-    std::array<Steps, 16> steps_;  // by label; some share one
+    Places written_;             // as they are written
+    Places places_;              // as they are in `texts_`
+    std::array<Told, 32> told_;  // by label; some share one
 };
 
 }  // namespace dftrace

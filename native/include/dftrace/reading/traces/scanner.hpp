@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dftrace/reading/traces/argument_pattern.hpp"
 #include "dftrace/reading/traces/labels.hpp"
 #include "dftrace/reading/traces/rows.hpp"
 
@@ -61,13 +62,9 @@ class Scanner {
     std::string track_text_;
     std::uint32_t track_ = 0;
     std::string host_text_;  // `"args":{"hhash":"..."`
-    // The arguments of the last line with a label, with the two braces behind them, in the same text.
-    struct Before {
-        const char* text = nullptr;
-        std::size_t bytes = 0;
-        std::uint32_t label = ~std::uint32_t{0};
-    };
-    std::array<Before, 64> before_{};  // by label; some share one
+    // Of the arguments behind those of the recorder, with the braces and the line break: by label; some share
+    // one.
+    std::array<ArgumentPattern, 64> patterns_;
     const char* text_ = nullptr;
     const char* text_end_ = nullptr;
     bool beyond_ascii_ = false;
