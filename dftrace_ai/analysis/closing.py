@@ -15,7 +15,8 @@ from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.search import folders_of_runs
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.texts import percent, time_text
-from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.config.project_file import options_of
+from dftrace_ai.errors import ConfigError, DftraceError, TraceError
 from dftrace_ai.trace_format.file_names import (
     MARKER_SUFFIX,
     is_recorded,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.summary.report import Report
     from dftrace_ai.analysis.summary.rows import Row
+    from dftrace_ai.analysis.thresholds import Limits
 
 # What a program is kept from its end for: about a million events, which take three seconds and half
 # a gigabyte of memory. Without compression the same events are ten times as large.
@@ -77,12 +79,32 @@ def _in_short(traces: list[Trace]) -> Iterator[str]:
 
     if not traces:
         return
-    verdict = judge_traces(TraceSet(tuple(traces)))
+    verdict = judge_traces(TraceSet(tuple(traces)), limits_of_project("why").limits)
     if verdict.verdict == "abstained" and verdict.nonfinite is None:
         return
     lines = verdict_lines(verdict)
     yield " ".join(line for line in takewhile(lambda line: line[:2] != "  ", lines) if line)
     yield from (line for line in lines if line.startswith(("  step ", "  do next ")))
+
+
+class OfProject(NamedTuple):
+    """From where on something is a finding by the project's file, and what is told of that."""
+
+    limits: Limits | None = None
+    told: str = ""
+
+
+def limits_of_project(command: str, start: Path | None = None) -> OfProject:
+    """Return what the file says in this directory or above; a file with a fault changes nothing."""
+    from dftrace_ai.analysis.why.model import limits_of
+
+    try:
+        option = options_of(command, start).get("threshold")
+        if option is None:
+            return OfProject()
+        return OfProject(limits_of(option.words), f"{option.origin}: {', '.join(option.words)}")
+    except ConfigError as error:
+        return OfProject(None, f"as by default: {error}".replace("\n", "; "))
 
 
 def _readable(paths: Iterable[Path]) -> Iterator[Trace]:
@@ -180,7 +202,7 @@ def print_end(end: LaunchEnd, left: Iterable[tuple[str, int, int]] = ()) -> int:
     lost = _losses(end, told, left)
     lines = [f"dftrace: LOST {lost}"] if lost else []
     if len(told) <= MOST_FILES and _size(file.path for file in told) <= MOST_BYTES_AT_END:
-        lines = list(_at_end(told, lost))[:MOST_LINES_AT_END]
+        lines = list(_at_end(told, lost, end.home))[:MOST_LINES_AT_END]
     header = told[0].header
     is_last = not more and not end.has_newer_beside(told)
     run = "" if is_last or header is None or header.run is None else header.run[:RUN_DIGITS]
@@ -217,11 +239,13 @@ def _is_newest_below(end: LaunchEnd) -> bool:
     return bool(ours) and all(one in ours or one.changed_ns < end.began_ns for one in below)
 
 
-def _at_end(traces: list[Trace], lost: str) -> Iterator[str]:
+def _at_end(traces: list[Trace], lost: str, home: str) -> Iterator[str]:
     from dftrace_ai.analysis.why import verdict_lines
     from dftrace_ai.analysis.why.verdict import judge_traces
 
-    lines = verdict_lines(judge_traces(TraceSet(tuple(traces))))
+    # The program may have gone to another directory.
+    project = limits_of_project("why", Path(home)) if home else OfProject()
+    lines = verdict_lines(judge_traces(TraceSet(tuple(traces)), project.limits))
     # What is not finite, and what was found: of each a heading and a sentence, and then nothing.
     head = takewhile(lambda line: not line.startswith("  "), lines)
     yield from (f"dftrace: {': '.join(told)}" for is_told, told in groupby(head, bool) if is_told)
@@ -231,6 +255,8 @@ def _at_end(traces: list[Trace], lost: str) -> Iterator[str]:
         yield f"  {'ended':<10}{'; '.join(ends[:MOST_SPANS])}{more}"
     if lost:
         yield f"  {'lost':<10}{lost}"
+    if project.told:
+        yield f"  {'limits':<10}{project.told}"
     yield from (
         line for line in lines if line.startswith("  ") and line.strip().startswith(ROWS_AT_END)
     )
@@ -260,7 +286,8 @@ def write_report(words: Sequence[str]) -> int:
         chosen, _ = _chosen(Path(words[0]), int(words[1]))
         if not chosen:
             return _failed(DftraceError("the trace is too large for that"))
-        Run([trace.path for trace in chosen], still_written=own, run="all").report(words[2])
+        paths, limits = [trace.path for trace in chosen], limits_of_project("report").limits
+        Run(paths, limits=limits, still_written=own, run="all").report(words[2])
     except DftraceError as error:
         return _failed(error)
     except ImportError as error:
@@ -323,7 +350,10 @@ def _verdict(chosen: Sequence[Trace]) -> Iterator[str]:
             raise
         yield "no verdict: it needs NumPy; install it with: pip install numpy"
         return
-    yield from verdict_lines(judge_traces(TraceSet(tuple(chosen))))
+    project = limits_of_project("why")
+    yield from verdict_lines(judge_traces(TraceSet(tuple(chosen)), project.limits))
+    if project.told:
+        yield f"  {'limits':<10}{project.told}"
 
 
 def _own_time(report: Report) -> str:

@@ -199,11 +199,9 @@ def _typed_so_far() -> list[str]:
 
 def options_of_project(command: str) -> dict[str, Option]:
     """Return what the project's file says of a command's options."""
-    from dftrace_ai.config.project_file import OPTIONS, project_file
+    from dftrace_ai.config.project_file import options_of
 
-    found = project_file() if command in OPTIONS else None
-    given = {} if found is None else found.options.get(command, {})
-    return {name.replace("-", "_"): one for name, one in given.items()}
+    return {name.replace("-", "_"): one for name, one in options_of(command).items()}
 
 
 def as_named_now(name: str, words: Sequence[str]) -> list[str]:

@@ -41,6 +41,8 @@ def command(
     """
     with needs_numpy():
         import numpy  # noqa: F401, ICN001 - the processes that read need it
+    from dftrace_ai.analysis.why import limits_of
+    from dftrace_ai.config.project_file import options_of
     from dftrace_ai.ui.kept import Kept
     from dftrace_ai.ui.local_server import LocalServer
     from dftrace_ai.ui.readers import Readers
@@ -50,11 +52,16 @@ def command(
     root = (directory or Path()).resolve()
     if not root.is_dir():
         raise DftraceError(f"{root}: no such directory")
+    option = options_of("why").get("threshold")
+    thresholds = [] if option is None else option.words
+    if option is not None:
+        complain(f"{option.origin}: {', '.join(thresholds)}")
+    limits_of(thresholds)  # a wrong name is told now, and not of each run
     kept = Kept()
     kept.forget_old()
     http = LocalServer.on_one_of([port or 0])
 
-    runs = RunsBelow(root)
+    runs = RunsBelow(root, thresholds)
     readers = Readers(kept, lambda: runs.all()[0])
     site = RunsSite(runs, kept, readers, partial(_opened_in_perfetto, http), http.remove)
     address = f"{http.origin}/{http.add(site)}/"

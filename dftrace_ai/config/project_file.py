@@ -113,6 +113,12 @@ def project_file(start: Path | None = None) -> ProjectFile | None:
     return ProjectFile(looked.path, settings, options)
 
 
+def options_of(command: str, start: Path | None = None) -> dict[str, Option]:
+    """Return what the file says of a command's options; errors as those of `project_file`."""
+    found = project_file(start) if command in OPTIONS else None
+    return {} if found is None else found.options.get(command, {})
+
+
 def look(start: Path | None = None) -> Looked:
     """Look for the nearest file, up to the root of the repository or the home directory."""
     try:

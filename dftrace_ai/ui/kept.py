@@ -45,9 +45,11 @@ FORMAT: Final = 5
 OLD_S: Final = 60 * 24 * 3600.0
 
 
-def key_of(files: Iterable[tuple[str, int, int]]) -> str:
-    """Return what a run's files are known by: their names, sizes, and when they were changed."""
-    told = repr((FORMAT, __version__, sorted(files))).encode("utf-8", "surrogateescape")
+def key_of(files: Iterable[tuple[str, int, int]], thresholds: Iterable[str] = ()) -> str:
+    """Return what a run is known by: names, sizes and changes of its files; how it is judged."""
+    told = repr((FORMAT, __version__, sorted(files), *thresholds)).encode(
+        "utf-8", "surrogateescape"
+    )
     return hashlib.blake2b(told, digest_size=10).hexdigest()
 
 

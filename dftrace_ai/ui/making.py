@@ -34,7 +34,7 @@ from dftrace_ai.analysis.report.figures.series import further_maps
 from dftrace_ai.analysis.report.page import json_text
 from dftrace_ai.analysis.report.run import Run
 from dftrace_ai.analysis.steps import Job, measure
-from dftrace_ai.analysis.why.model import DriftSince, figures_of
+from dftrace_ai.analysis.why.model import DriftSince, figures_of, limits_of
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.loggers.runs.lines import exact
 from dftrace_ai.loggers.runs.log_files import NoRunsError, run_folders
@@ -124,7 +124,15 @@ class _Making:
     # Of files in a folder; `logs` are those of processes of the same numbers by their directories,
     # the nearest first.
 
-    def __init__(self, folder: str, names: list[str], logs: Logs, into: str, key: str) -> None:
+    def __init__(
+        self,
+        folder: str,
+        names: list[str],
+        logs: Logs,
+        into: str,
+        key: str,
+        thresholds: list[str],
+    ) -> None:
         self._logs, self._kept, self._key = logs, Path(into), key
         try:
             self._traces = opened_run(Path(folder), names)
@@ -137,7 +145,8 @@ class _Making:
         self._ranks: dict[int, StepColumns] = {}
         self._named: dict[int, tuple[Named, ...]] = {}
         self._last: MeasuredRank | None = None
-        self._run = Run([folder], traces=self._traces, taken=self._take)
+        limits = limits_of(thresholds)
+        self._run = Run([folder], limits=limits, traces=self._traces, taken=self._take)
 
     def _take(self, measured: MeasuredRank) -> None:
         steps = measured.steps

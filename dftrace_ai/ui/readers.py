@@ -221,7 +221,8 @@ class Readers:
         began = time.monotonic()
         while True:
             into = str(self._kept.of_run(run.path))
-            _, failed = reader.do("read", [str(run.path), list(run.names), logs, into, run.key])
+            task: list[Json] = [str(run.path), list(run.names), logs, into, run.key]
+            _, failed = reader.do("read", [*task, list(run.thresholds)])
             if failed != NO_ROOM or not self._kept.move(run.path):
                 break
         with self._changed:

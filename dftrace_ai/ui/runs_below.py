@@ -59,12 +59,13 @@ class FoundRun:
     markers: tuple[Facts, ...]
     # What processes of the same numbers have logged, by directory, the nearest first.
     logs: tuple[tuple[Path, tuple[Facts, ...]], ...] = ()
+    thresholds: tuple[str, ...] = ()  # by which it is judged, as `limits_of` takes them
 
     @cached_property
     def key(self) -> str:
-        """What its files are known by."""
+        """What its files are known by, and how they are judged."""
         logs = (log for _, names in self.logs for log in names)
-        return key_of([*self.files, *logs])
+        return key_of([*self.files, *logs], self.thresholds)
 
     @property
     def names(self) -> list[str]:
@@ -114,8 +115,9 @@ def _state_of(marker: Path) -> State | None:
 class RunsBelow:
     """The runs below a directory, looked for again now and then."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, thresholds: Iterable[str] = ()) -> None:
         self.root = root
+        self._thresholds = tuple(thresholds)
         self._runs: dict[str, FoundRun] = {}
         self._more, self._due = 0, 0.0
         self._lock = threading.Lock()
@@ -168,9 +170,8 @@ class RunsBelow:
             except OSError:
                 continue  # it is gone, or closed to the user
             if files or markers:
-                found.append(
-                    FoundRun(self._id(folder), folder, tuple(sorted(files)), tuple(markers))
-                )
+                own = (tuple(sorted(files)), tuple(markers))
+                found.append(FoundRun(self._id(folder), folder, *own, thresholds=self._thresholds))
         found = [_with_logs(run, logs) for run in found] if logs else found
         return sorted(found, key=lambda run: (run.changed_s, run.id), reverse=True)
 

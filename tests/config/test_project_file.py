@@ -317,3 +317,32 @@ def test_a_run_says_that_the_file_switches_it_off_or_is_not_read(project: Path) 
     file.chmod(0o666)
     assert f"run: {file} is not read: everybody may write it\n" in run("-c", "0").stderr
     assert str(file) not in run("-c", "0", DFTRACE_ENABLE="0").stderr
+
+
+WAITS = """
+import os, sys, time
+import dftrace_ai
+from dftrace_ai import ai
+os.chdir(sys.argv[1])
+with dftrace_ai.tracing():
+    for step in range(60):
+        with ai.pipeline.step:
+            ai.update(step=step)
+            with ai.dataloader.fetch:
+                time.sleep(0.003)
+"""
+
+
+def test_the_end_of_a_run_is_judged_by_thresholds_of_the_project(project: Path) -> None:
+    """That of where it was called, wherever the program goes; its summary by that of where it is."""
+    (project / "a" / "b" / "train.py").write_text(WAITS)
+    file = project / "dftrace.toml"
+    file.write_text("[why.threshold]\ninput = 2.0\n")
+    told = run("train.py", "/", DFTRACE_LINES_HZ="0").stderr
+    assert "INPUT-BOUND" not in told
+    assert f"  limits    {file}: [why] threshold: input=2.0\n" in told
+    # A wrong one is told of, and the run is judged all the same.
+    file.write_text("[why.threshold]\ninptu = 2.0\n")
+    told = run("train.py", "..", DFTRACE_LINES_HZ="0", DFTRACE_SUMMARY="1").stderr
+    assert "INPUT-BOUND" in told
+    assert "  limits    as by default: --threshold inptu=2.0: there is no threshold 'inptu'" in told

@@ -110,7 +110,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("steps",),
             *("ranks", "why", "sql", "frames", "thresholds", "texts", "lines"),
         },
-        "closing": {"reading", "summary", "steps", "texts", "why", "report", "endings"},
+        "closing": {
+            *("reading", "summary", "steps", "texts", "why", "report", "endings", "thresholds"),
+        },
     },
     "cli": {
         "readers": {"terminal"},

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from analysis.trace_lines import small_trace
+from analysis.why.made_runs import Training
 from live.programs import program
+from safety.commands import invoke
 from ui.served_runs import ranks, serving, until
 
 from dftrace_ai.spare_folders import is_let_go
@@ -245,3 +247,24 @@ def test_a_directory_without_runs_is_an_empty_list(tmp_path: Path) -> None:
         small_trace().write(root / "t-host-1.pfw")
         assert list(until(page.read, bool)) == ["."]
         assert page.json("run", id=".")["card"]["events"] > 0
+
+
+def test_runs_are_judged_by_thresholds_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the file where it is called; what was kept of another judgement is made anew."""
+    Training(item_ms=20, steps=60).write(tmp_path / "runs" / "one", 1)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    file = tmp_path / "project" / "dftrace.toml"
+    severities = []
+    for text in ("", "[why.threshold]\ninput = [0.02, 0.9999]\n"):
+        file.write_text(text)
+        with serving(tmp_path / "runs", tmp_path / "cache") as (served, told):
+            severities.append(served.read()["one"]["card"]["severity"])
+            assert (f"{file}: [why] threshold: input=0.02,0.9999" in told) == bool(text)
+    assert severities == ["critical", "warning"]
+    file.write_text("[why.threshold]\ninptu = 0.1\n")
+    wrong = invoke("ui", tmp_path / "runs", "--no-browser")
+    assert wrong.status == 2
+    assert "there is no threshold 'inptu'" in wrong.err
