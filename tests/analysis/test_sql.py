@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from analysis.trace_lines import OWN, TraceLines, small_trace, training
-from safety.commands import invoke
+from safety.commands import answer, invoke
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.sql import QueryError, TraceTables
@@ -166,6 +166,16 @@ def test_steps_are_those_that_why_finds(job: Path) -> None:
             )
     assert rows == expected
     assert len(rows) == 80
+
+
+def test_findings_are_those_that_why_tells_of_a_rank_that_was_late_once_too(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    options = ["--ranks", "4", "--steps", "80", "--cause", "sequence:40"]
+    invoke("generate", made, *options)
+    told = answer("why", made)["findings"]
+    assert "once" in [one["cause"] for one in told]
+    (rows,) = asked(made, "select kind, cause, cost from findings where not of_some_ranks")
+    assert rows == [(one["kind"], one["cause"], one["cost"]) for one in told]
 
 
 def test_columns_have_the_types_that_are_told(job: Path) -> None:

@@ -531,7 +531,8 @@ class _Rules:
         late, this = np.arange(work.ranks) == work.last[worst], np.arange(len(work)) == worst
         own = work.own_ns[:, its]
         saved = own.max(axis=0) - own.max(axis=0, where=~late[:, None], initial=0)
-        cost = Share(work.of_time(saved.sum() / max(work.time_ns.sum(), 1)), 0.0, 0.0)
+        lost = int(saved.sum()) / max(int(work.time_ns.sum()), 1)
+        cost = Share(work.of_time(lost), 0.0, 0.0)
         one = Late.of(
             "once",
             "once",
