@@ -215,7 +215,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.spools.completing import RecoveryReport
 
     headings = dict.fromkeys(
-        ("versions", "native core", "environment", "settings", "sources"), JsonObject
+        ("versions", "native core", "environment", "settings", "sources", "plug-ins"), JsonObject
     )
     kind = Literal["dftrace installation"]
     installation: Any = TypedDict("Installation", {"kind": kind, **headings})  # type: ignore[misc]

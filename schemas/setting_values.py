@@ -68,6 +68,7 @@ OWN: dict[str, list[Schema]] = {
     ],
     "auto_parts": [{"type": "string"}, LIST],
     "auto_modules": [{"type": "string"}, LIST],
+    "plugins": [{"type": "string"}, LIST],
 }
 
 

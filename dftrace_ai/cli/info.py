@@ -194,6 +194,7 @@ def collect() -> dict[str, dict[str, Fact]]:
         "environment": _environment(),
         "settings": _settings(),
         "sources": _sources(),
+        "plug-ins": _plugins(),
     }
 
 
@@ -213,6 +214,20 @@ def _versions() -> dict[str, Fact]:
             return "not installed"
 
     return found | {package: version_or_none(package) for package in ("dftrace-ai", *PACKAGES)}
+
+
+def _plugins() -> dict[str, Fact]:
+    """Say what other packages bring by entry points of ours; nothing of them is loaded."""
+    from importlib.metadata import entry_points
+
+    told: dict[str, Fact] = {
+        f"{one.group} {one.name}": f"{one.value}"
+        + (f" ({one.dist.name} {one.dist.version})" if one.dist else "")
+        for group in entry_points().groups
+        if group.startswith("dftrace_ai.")
+        for one in entry_points(group=group)
+    }
+    return dict(sorted(told.items())) or {"dftrace_ai.*": "none installed"}
 
 
 def _native() -> dict[str, Fact]:

@@ -416,10 +416,10 @@ def _check_parts(text: str) -> None:
 
     if text == SETTINGS["auto_parts"].default:
         return
-    from dftrace_ai.integrations.options import named_parts
+    from dftrace_ai.config import values
     from dftrace_ai.integrations.registry import unknown_parts
 
-    strange = unknown_parts(frozenset().union(*named_parts(text)))
+    strange = unknown_parts(frozenset().union(*values.named(text)))
     if strange:
         raise ConfigError(f"auto_parts: {strange}")
 

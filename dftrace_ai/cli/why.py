@@ -27,7 +27,7 @@ from dftrace_ai.errors import needs_numpy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.why.model import Verdict
+    from dftrace_ai.analysis.why.model import Finding, PluginFinding, Verdict
 
 
 @with_readers(bytes_a_second=15e6, by_default=processors)
@@ -53,7 +53,7 @@ def command(
     """Tell in plain words why the steps of a run are slow, or that nothing stands out.
 
     The traces are those of one run, of all its processes. What cannot be known from them
-    is said, too.
+    is said, too. Packages with an entry point of dftrace_ai.findings are asked what they find.
 
     Example: dftrace why out --threshold input=0.05 --fail-on warning
 
@@ -77,14 +77,17 @@ def command(
         write_markdown(_blocks(verdict, lines=lines))
     else:
         out = console()
-        told = [(one.what, one.severity) for one in (*verdict.findings, *verdict.of_some_ranks)]
+        each: tuple[Finding | PluginFinding, ...]
+        each = (*verdict.findings, *verdict.of_plugins, *verdict.of_some_ranks)
+        told = [(one.what, one.severity) for one in each]
         head = told[0][1] if verdict.findings else verdict.verdict
         print_all(out, laid_out(verdict_lines(verdict), out, head, told))
         if lines:
             print_all(out, laid_out(["", *phase_lines(verdict)], out, "", ()))
     reading.end(
         failed=readers.left_out
-        or fails(fail_on, (finding.severity for finding in verdict.findings))
+        or fails(fail_on, (one.severity for one in verdict.findings))
+        or fails(fail_on, (one.severity for one in verdict.of_plugins))
     )
 
 

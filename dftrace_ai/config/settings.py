@@ -357,6 +357,16 @@ class Config(Settings):
         ),
     )
 
+    plugins: str = setting(
+        default="all",
+        read=values.names,
+        accepted="names with commas between them, such as 'slow-augment' or '-slow-augment'",
+        about=(
+            "Which plug-ins of other packages `dftrace why` asks for findings: names with commas "
+            "between them, `-name` for all but that one; `none` asks none."
+        ),
+    )
+
     def _disagreement(self) -> str:
         rank, size = self.rank, self.world_size
         if rank is not None and size is not None and rank >= size:

@@ -102,6 +102,13 @@ def names(value: object) -> object:
     return value
 
 
+def named(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that a text of settings wants, and those with a minus before them."""
+    each = [name.strip() for name in text.split(",") if name.strip()]
+    without = frozenset(name[1:] for name in each if name.startswith("-"))
+    return frozenset(name for name in each if not name.startswith("-")), without
+
+
 def layout_text(value: object) -> object:
     """Accept ``dp=0,pp=1``, and a mapping of dimensions to ranks; each dimension once."""
     if isinstance(value, Mapping):

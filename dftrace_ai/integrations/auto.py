@@ -8,9 +8,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.config import values
 from dftrace_ai.config.settings import Config
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.integrations.options import AutoOptions, named_parts, options_of
+from dftrace_ai.integrations.options import AutoOptions, options_of
 from dftrace_ai.integrations.registry import (
     GROUPS,
     install_framework_parts,
@@ -93,7 +94,7 @@ class Auto:
             dftrace_ai.auto(log_file="out/trace")
         """
         names = _joined(parts)
-        strange = unknown_parts(frozenset().union(*named_parts(names or "")))
+        strange = unknown_parts(frozenset().union(*values.named(names or "")))
         if strange:
             raise ConfigError(f"auto_parts: {strange}")
         given = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from dftrace_ai.config import values
 from dftrace_ai.integrations.steps import ALL_STEPS, StepRange, Training
 from dftrace_ai.run.emitting import Gate
 
@@ -111,18 +112,11 @@ class AutoOptions:
         return part not in self.without and (self.parts is None or part in self.parts)
 
 
-def named_parts(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the parts that a text of the settings wants, and those with a minus before them."""
-    named = [name.strip() for name in text.split(",") if name.strip()]
-    without = frozenset(name[1:] for name in named if name.startswith("-"))
-    return frozenset(name for name in named if not name.startswith("-")), without
-
-
 def options_of(
     config: Config, *, model: Any = None, optimizer: Any = None, loader: Any = None
 ) -> AutoOptions:
     """Return the options that settings and a call of `auto` give."""
-    wanted, without = named_parts(config.auto_parts)
+    wanted, without = values.named(config.auto_parts)
     beside = {"device": config.auto_device, "nvtx": config.auto_nvtx, "itt": config.auto_itt}
     patterns = (config.auto_modules or "").split(",")
     return AutoOptions(

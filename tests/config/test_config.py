@@ -86,7 +86,7 @@ def test_fields_that_may_be_none_are_known_to_the_environment() -> None:
         environ = {row.variable: "none"}
         if row.optional:
             assert getattr(load_config(environ=environ), name) is None
-        elif name not in {"auto_parts", "compression", "log_file"}:
+        elif name not in {"auto_parts", "compression", "log_file", "plugins"}:
             with pytest.raises(ConfigError):
                 load_config(environ=environ)
 

@@ -15,7 +15,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.thresholds import Limit
-from dftrace_ai.analysis.why.model import LIMITS, Finding, Verdict, limits_of, verdict_adapter
+from dftrace_ai.analysis.why.model import (
+    LIMITS,
+    Finding,
+    PluginFinding,
+    Verdict,
+    limits_of,
+    verdict_adapter,
+)
+from dftrace_ai.analysis.why.plugged_in import JudgedRun
 from dftrace_ai.analysis.why.verdict import why
 from dftrace_ai.analysis.why.words import verdict_lines
 
@@ -27,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "LIMITS",
     "Finding",
+    "JudgedRun",
     "Limit",
+    "PluginFinding",
     "Verdict",
     "limits_of",
     "verdict_adapter",

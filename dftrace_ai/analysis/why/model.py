@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
+    Any,
     Final,
     Literal,
     TypedDict,
@@ -142,6 +143,31 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class PluginFinding:
+    """What another package has found, see `dftrace_ai.analysis.why.JudgedRun`.
+
+    Attributes:
+        what: it in a sentence.
+        severity: how much it costs; ``--fail-on`` goes by it.
+        confidence: how sure it is.
+        because: what shows the cause; empty where nothing does.
+        next: what to try; or empty.
+        evidence: the figures behind the sentences, as JSON has them.
+        name: that of the entry point. This and `package` are filled in; what is given is dropped.
+        package: the distribution that brings it, with its version.
+    """
+
+    what: str
+    severity: Severity = "warning"
+    confidence: Confidence = "medium"
+    because: str = ""
+    next: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    package: str = ""
+
+
+@dataclass(frozen=True)
 class StepFacts:
     """The steps that were judged.
 
@@ -257,6 +283,7 @@ class Verdict:
             as those do by which a scaler of losses finds its factor.
         lines: the lines that carry the parts of the steps of `rank`, and the work of its loader,
             that of most samples first; none without samples of stacks.
+        of_plugins: what other packages have found.
     """
 
     verdict: Kind | Literal["none", "abstained"]
@@ -276,6 +303,7 @@ class Verdict:
     running: tuple[RunningProcess, ...] = ()
     nonfinite: NonFinite | None = None
     lines: tuple[FindingLine, ...] = ()
+    of_plugins: tuple[PluginFinding, ...] = ()
     kind: Literal["dftrace why"] = "dftrace why"
     format: Literal[1] = FORMAT
 

@@ -79,7 +79,7 @@ def why(paths: TracePaths, limits: Limits | None = None, spread: Spread | None =
         spread: who reads the ranks; by default this process, one after the other.
 
     Returns:
-        The verdict; with too little to say, why it is silent.
+        The verdict, with what other packages find; with too little to say, why it is silent.
 
     Raises:
         TraceError: a path is missing or is no trace, or nothing can be read.
@@ -90,13 +90,16 @@ def why(paths: TracePaths, limits: Limits | None = None, spread: Spread | None =
         if verdict.findings:
             print(verdict.findings[0].what, verdict.findings[0].next)
     """
-    return judge_traces(open_traces(paths), limits, spread)
+    from dftrace_ai.analysis.why.plugged_in import with_plugins
+
+    traces = open_traces(paths)
+    return with_plugins(judge_traces(traces, limits, spread), traces)
 
 
 def judge_traces(
     traces: TraceSet, limits: Limits | None = None, spread: Spread | None = None
 ) -> Verdict:
-    """Judge a run by its files; as `why`."""
+    """Judge a run by its files; as `why`, without asking other packages."""
     limits = LIMITS if limits is None else limits
     job = Job(traces)
     if spread is None:

@@ -95,7 +95,8 @@ def verdict_heads(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "NOT FINITE", nonfinite
     if not verdict.findings:
         some = " ON MOST RANKS" if verdict.of_some_ranks else ""
-        yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT", ""
+        more = " ELSE" if verdict.of_plugins else ""
+        yield f"NOTHING{more} STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT", ""
         return
     first = verdict.findings[0]
     sure = "" if first.severity == "info" else f"  {sureness(first)}"
@@ -128,6 +129,12 @@ def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "step", step_text(steps, verdict)
     if verdict.findings:
         yield from first_rows(verdict.findings[0], verdict)
+    for one in verdict.of_plugins:
+        yield "plug-in", f"{one.what} {sureness(one)} by {one.name} of {one.package}"
+        if one.because:
+            yield "because", one.because
+        if one.next:
+            yield "do next", one.next
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
