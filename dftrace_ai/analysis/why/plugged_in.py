@@ -52,10 +52,10 @@ class JudgedRun:
     Example::
 
         def judge(run: JudgedRun) -> PluginFinding | None:
-            augment = run.verdict.parts.get("other")
-            if augment is None or augment.low < 0.1:
+            wait = run.verdict.parts.get("wait")
+            if wait is None or wait.low < 0.01:
                 return None
-            return PluginFinding(f"Augmenting is {100 * augment.share:.0f} % of the steps.")
+            return PluginFinding(f"Our cache is cold: {wait.share:.0%} of the steps is waiting.")
     """
 
     verdict: Verdict

@@ -129,12 +129,12 @@ def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "step", step_text(steps, verdict)
     if verdict.findings:
         yield from first_rows(verdict.findings[0], verdict)
-    for one in verdict.of_plugins:
-        yield "plug-in", f"{one.what} {sureness(one)} by {one.name} of {one.package}"
-        if one.because:
-            yield "because", one.because
-        if one.next:
-            yield "do next", one.next
+    for one in verdict.of_plugins[:MOST_BESIDE]:
+        told = " ".join(filter(None, (one.what, one.because, one.next)))
+        yield "plug-in", f"{told} {sureness(one)} by {one.name} of {one.package}"
+    if len(verdict.of_plugins) > MOST_BESIDE:
+        more = counted(len(verdict.of_plugins) - MOST_BESIDE, "more finding")
+        yield "plug-in", f"{more}; --json has all"
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"

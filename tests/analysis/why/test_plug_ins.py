@@ -16,6 +16,8 @@ from conftest import clean_environment
 from docs.pages import DOCS, ROOT, blocks
 from safety.commands import COMMAND
 
+from dftrace_ai.analysis import open_traces
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -110,7 +112,7 @@ def test_the_package_of_the_guide_is_asked_by_commands(shop: Shop) -> None:
     assert done.out.startswith("NOTHING ELSE STANDS OUT\n")
     by = "(warning, high confidence) by slow-optimizer of shop-findings 1.2\n"
     assert by in done.out
-    assert "  do next   Use the fused one of the shop.\n" in done.out
+    assert " of the steps. Use the fused one of the shop. (" in done.out
     assert shop.why("--fail-on", "warning").status == 1
     assert by.strip() in shop.why("--markdown").out
     verdict = json.loads(shop.why("--json").out)
@@ -132,6 +134,22 @@ def test_the_package_of_the_guide_is_asked_by_commands(shop: Shop) -> None:
     told = json.loads(shop.ask("info", "--json").out)["plug-ins"]
     shown = told["dftrace_ai.findings slow-optimizer"]
     assert shown == "shop_findings:judge (shop-findings 1.2)"
+
+
+def test_text_has_room_for_three(shop: Shop) -> None:
+    (shop.site / "many.py").write_text(
+        "from dftrace_ai.analysis.why import PluginFinding\n"
+        "def judge(run):\n"
+        "    rows = sum(len(batch['name']) for batch in run.traces.batches(['name']))\n"
+        "    return [PluginFinding(f'{rows} events,\\n{at}', severity='info') for at in range(5)]\n"
+    )
+    installed(shop.site, "many", "2", {"all-many": "many:judge"})
+    lines = [line for line in shop.why().out.splitlines() if line.startswith("  plug-in ")]
+    events = sum(len(batch["name"]) for batch in open_traces([shop.run]).batches(["name"]))
+    by = "(info, medium confidence) by all-many of many 2"
+    assert lines[:3] == [f"  plug-in   {events} events, {at} {by}" for at in range(3)]
+    assert lines[3:] == ["  plug-in   3 more findings; --json has all"]
+    assert shop.why("--fail-on", "critical").status == 0
 
 
 def test_a_fault_of_a_package_costs_its_own_findings_alone(shop: Shop) -> None:
