@@ -58,7 +58,8 @@ MOST_BEGINNINGS: Final = 4_000_000
 HAS_TABLE: Final = re.compile(
     rb"""tool["']?[ \t]*\.[ \t]*["']?dftrace\b"""  # a header, or a key of the root
     rb"""|^[ \t]*["']?dftrace["']?[ \t]*[.=]"""  # a key of [tool]
-    rb"""|^[ \t]*["']?tool["']?[ \t]*=""",  # an inline table
+    rb"""|^[ \t]*["']?tool["']?[ \t]*="""  # an inline table
+    rb"""|^[^=\n#]*\\[uU]""",  # a key whose letters are escaped
     re.MULTILINE,
 )
 
@@ -224,6 +225,9 @@ def _place(value: object, path: Path) -> str:
         # As the setting reads it: of "." the stem is the folder's name, and traces lie beside it.
         prefix = values.prefix(place)
         below = isinstance(prefix, Path) and prefix.parent.resolve().is_relative_to(root)
+        # Since 3.13 resolve takes links that lead in a circle; all else is for who writes there.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.stat(os.path.dirname(place))  # noqa: PTH116 - a Path's is slower
     except (ValueError, OSError, RuntimeError):  # it has no stem; links that lead in a circle
         below = False
     if not text or text.startswith("~") or not below:

@@ -83,6 +83,8 @@ def test_a_table_counts_in_all_forms_that_toml_has(project: Path) -> None:
         "[ 'tool' . \"dftrace\" ]\nauto_depth = 2\n",
         "tool.dftrace.auto_depth = 2\n",
         "tool = {dftrace = {auto_depth = 2}}\n",
+        '["t\\u006fol"."dftrac\\u0065"]\nauto_depth = 2\n',
+        '"t\\U0000006fol".dftrace = {auto_depth = 2}\n',
     ):
         file.write_text(text)
         assert depth() == 2, text
