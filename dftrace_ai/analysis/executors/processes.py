@@ -10,7 +10,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.executors.lots import Failed, Lot, UnseenError
+from dftrace_ai.analysis.executors.lots import Failed, Lot
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.interpreters import begun, ended
 
@@ -154,8 +154,7 @@ def _next(given: IO[bytes]) -> Lot | None:
 
 def _outcome(lot: Lot) -> list[object] | Failed:
     try:
-        return lot.done()
-    except UnseenError as error:
-        return Failed(str(error))
+        # What is gone here is gone for all of this machine: who reads it tells.
+        return lot.done_here()
     except Exception as error:  # noqa: BLE001 - the command tells of it, and of the others
         return Failed(f"{type(error).__name__}: {error}")

@@ -202,6 +202,30 @@ def test_a_process_that_dies_is_replaced_and_one_lot_that_kills_all_is_named(
             assert said(verdict) == here
 
 
+class Vanishing(Processes):
+    """A file is gone when the work begins."""
+
+    gone: Path
+
+    def as_completed(
+        self, lots: Sequence[Lot]
+    ) -> Generator[tuple[int, list[object] | Failed], None, None]:
+        self.gone.unlink()
+        return super().as_completed(lots)
+
+
+def test_a_file_that_vanishes_is_skipped_as_it_is_without_others(job: Path, tmp_path: Path):
+    copy = shutil.copytree(job, tmp_path / "out")
+    with Vanishing(1) as executor:
+        executor.gone = open_traces([copy]).files[3].path
+        report = reported([copy], "thread", spread=Spread(executor))
+    assert report.warnings == (
+        f"skipped: {executor.gone}: cannot be read: No such file or directory",
+    )
+    rest = reported([copy], "thread")
+    assert (report.files, report.tree) == (rest.files, rest.tree)
+
+
 def test_what_a_command_cannot_do_with_others_is_said(job: Path):
     for words, message in (
         (["why", "--jobs", "2", "--dask", "local:2"], "--jobs and --dask cannot be given together"),
