@@ -44,10 +44,6 @@ LEAST_BUSY: Final = 0.85
 # So long may it take until a batch is handed over: the interpreter's turns are 5 ms.
 HAND_OVER_NS: Final = 10_000_000
 
-# Of the silences in which another thread communicates, so much ends with what it does, by time,
-# where it is waited for.
-MOSTLY: Final = 0.6
-
 UNKNOWN: Final = -1
 AT_ONCE: Final = 100_000
 
@@ -97,8 +93,7 @@ def standstill(calls: CallSpans, thread: Spans, tid: int, main: int) -> Standsti
         return Standstill(spans.start_ns[:0], spans.end_ns[:0], calls.rows)
     ends = np.sort(thread.end_ns, kind="stable")
     beside, launches = _calls(calls, thread, tid, main)
-    signs = thread.start_ns, ends, launches
-    return _stood(beside, calls.rows, signs, by_others=_by_others(calls, signs, tid, main))
+    return _stood(beside, calls.rows, (thread.start_ns, ends, launches))
 
 
 def profiled_standstill(spans: Spans, thread: Spans, tid: int) -> Standstill:
@@ -128,14 +123,10 @@ def _of_threads(spans: Spans, tid: int) -> tuple[Integers, _Calls]:
 
 
 def _stood(
-    calls: _Calls,
-    rows: Integers,
-    signs: Sequence[Integers],
-    soon_ns: int = SOON_NS,
-    by_others: tuple[Integers, ...] | None = None,
+    calls: _Calls, rows: Integers, signs: Sequence[Integers], soon_ns: int = SOON_NS
 ) -> Standstill:
     """Return when a thread stood still that showed signs of life; with the last no wait ends."""
-    found: list[tuple[Integers, ...]] = [] if by_others is None else [by_others]
+    found: list[tuple[Integers, ...]] = []
     for first in range(0, len(rows), AT_ONCE):
         some = calls.only(slice(first, first + AT_ONCE))
         waits = some.only(some.waited_ns > 0)
@@ -169,38 +160,6 @@ def _calls(calls: CallSpans, thread: Spans, tid: int, main: int) -> tuple[_Calls
         np.arange(len(beside), dtype=np.int32),
     )
     return found, beside.start_ns if own.all() else beside.start_ns[own]
-
-
-def _by_others(
-    calls: CallSpans, signs: Sequence[Integers], tid: int, main: int
-) -> tuple[Integers, ...] | None:
-    """Return when a thread was silent until another one had communicated, and for which calls.
-
-    None where no other has waited for any: the program may have one that communicates for it, and
-    that it joins.
-    """
-    _, beside, told = calls
-    by = told.numbers["waited_by"]
-    others = np.where(by == NO_NUMBER, main, by) != tid
-    row = np.flatnonzero(others & (told.waited_ns > 0) & ~told.ends(*NO_WAIT)).astype(np.int32)
-    if not len(row):
-        return None
-    start, end = beside.start_ns[row], beside.end_ns[row]
-    before, behind = np.full(len(row), -1), np.full(len(row), LATEST_NS)
-    for moments in signs:
-        at = np.searchsorted(moments, end)
-        np.maximum(before, np.append(-1, moments)[at], out=before)
-        np.minimum(behind, np.append(moments, LATEST_NS)[at], out=behind)
-    # One that goes on communicating is not waited for.
-    begun = np.searchsorted(np.sort(start), behind)
-    ended = np.searchsorted(np.sort(end), behind, side="right")
-    joined = np.isin(behind, behind[(behind - end <= SOON_NS) & (begun <= ended)])
-    # Nor is one that now and then ends by chance when the silence does.
-    _, once = np.unique(behind[behind < LATEST_NS], return_index=True)
-    silent_ns = (behind - before)[behind < LATEST_NS][once]
-    if silent_ns[joined[behind < LATEST_NS][once]].sum() < MOSTLY * silent_ns.sum():
-        return None
-    return np.maximum(start, before)[joined], end[joined], row[joined]
 
 
 def _ends_of(thread: Spans, by_id: Integers, ids: Integers) -> Integers:
