@@ -9,7 +9,12 @@ import numpy as np
 import orjson
 
 from dftrace_ai._reader import Samples
-from dftrace_ai.analysis.reading.scanning import TraceBlocks, new_scanner
+from dftrace_ai.analysis.reading.scanning import (
+    LATEST_BASE_US,
+    TraceBlocks,
+    base_ns_of,
+    new_scanner,
+)
 from dftrace_ai.analysis.reading.stack_lines import UNREAD
 from dftrace_ai.wording import counted
 
@@ -194,7 +199,7 @@ def _whole(
         np.concatenate([piece[at] for piece in pieces])[order] for at in range(len(pieces[0]))
     ]
     at_ns, since_ns, cpu_ns, period_ns, ready_ns, tid, stack, cut = columns
-    at_ns *= 1000
+    at_ns = np.minimum(at_ns, LATEST_BASE_US) * 1000
     at_ns += base_ns
     since_ns *= 1000
     cpu_ns *= 1000
@@ -247,9 +252,9 @@ class StackReader:
         """
         found: dict[int, list[StackSamples]] = {}
         for trace in traces:
-            base_us = (trace.header and trace.header.time_base_us) or 0
+            base_ns = base_ns_of(trace)
             for pid, pieces in self._read(trace).items():
-                found.setdefault(pid, []).append(_whole(pid, base_us * 1000, self.tree, pieces))
+                found.setdefault(pid, []).append(_whole(pid, base_ns, self.tree, pieces))
         for pid in sorted(found):
             yield _together(found[pid])
 

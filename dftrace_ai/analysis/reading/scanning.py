@@ -61,6 +61,12 @@ MOST_ROWS: Final = 2**63
 """More than any table has."""
 
 
+def base_ns_of(trace: Trace) -> int:
+    """Return when the times of a file begin, on the clock of all files, so that sums have room."""
+    base_us = (trace.header and trace.header.time_base_us) or 0
+    return min(base_us, LATEST_BASE_US) * 1000
+
+
 def argument_places(block: EventBlock) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return where in the text of a block the arguments of each row begin and end, braces included.
 
@@ -96,8 +102,7 @@ class TraceBlocks:
         # Behind all blocks that are whole, and what cannot be read in them.
         self.whole, self.unreadable = start, unreadable
         self._scanner = scanner
-        base_us = (trace.header and trace.header.time_base_us) or 0
-        self._base_ns = min(base_us, LATEST_BASE_US) * 1000
+        self._base_ns = base_ns_of(trace)
 
     def __iter__(self) -> Iterator[EventBlock]:
         """Yield the blocks; a TraceError where it is gone, or its names need too much memory."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from analysis.lines.made_stacks import A_CHUNK, MadeStacks
-from analysis.trace_lines import TraceLines
+from analysis.trace_lines import TIME_BASE_US, TraceLines
+from safety.commands import invoke
 
 from dftrace_ai.analysis.lines.stack_samples import StackReader
 from dftrace_ai.analysis.reading import open_traces
@@ -108,3 +109,30 @@ def test_a_line_that_cannot_be_is_left_out_whole_and_counted(
     assert "4 lines of samples that cannot be read" in notes[0]
     # Those with nodes stay.
     assert len(found[0]) == 2 * A_CHUNK
+
+
+@pytest.mark.parametrize(
+    ("change", "unread"),
+    [
+        (('"hz":100', '"hz":1.2e-7'), 4),  # each stands for 8,000 years
+        ((f'"time_base_us":{TIME_BASE_US}', '"time_base_us":4611686018427387904'), 0),
+    ],
+    ids=["periods", "time base"],
+)
+def test_times_that_cannot_be_have_no_part_in_any_sum(
+    change: tuple[str, str], unread: int, tmp_path: Path
+) -> None:
+    late = f'"late":{json.dumps([1000] * A_CHUNK, separators=(",", ":"))},"ready":'
+    path = written(tmp_path, lambda line: line.replace('"ready":', late))
+    path.write_text(path.read_text().replace(*change))
+    summary = invoke("summary", path, "--by", "line", "--json")
+    told = json.loads(summary.out)
+    assert sum(line["share"] for line in told["lines"]) == pytest.approx(1)
+    assert sum(line["samples"] for line in told["lines"] if line["function"] == "main") == (
+        2 * SAMPLES - A_CHUNK * unread
+    )
+    assert (f"{unread} lines of samples that cannot be read" in summary.out) == bool(unread)
+    out = tmp_path / "out.speedscope.json"
+    assert invoke("convert", path, "--to", "speedscope", "-o", out).status == bool(unread)
+    for profile in json.loads(out.read_bytes())["profiles"]:
+        assert 0 < profile["endValue"] == sum(profile["weights"]) < 2**63

@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::int64_t most_us = std::int64_t{1} << 53;
 constexpr std::int64_t most_late = 1 << 20;  // periods
+// A sample stands for no more than some months, and all of a reader for no more than a sum has room for.
+constexpr std::int64_t most_stood_ns = std::int64_t{1} << 53;
+constexpr std::int64_t most_whole_ns = std::int64_t{1} << 62;
 constexpr std::int64_t not_known = -1;
 constexpr std::ptrdiff_t most_digits = 18;
 
@@ -137,8 +140,11 @@ bool SampleColumns::add(std::int64_t pid, std::uint64_t number, std::int64_t tid
         ready_us >= most_us)
         return false;
     const std::int64_t most_periods = late_.empty() ? 1 : 1 + std::ranges::max(late_);
-    std::int64_t product;
-    if (__builtin_mul_overflow(most_periods, profile.period_ns, &product)) return false;
+    const auto periods = std::accumulate(late_.begin(), late_.end(), static_cast<std::int64_t>(count));
+    std::int64_t longest, whole_ns;
+    if (__builtin_mul_overflow(most_periods, profile.period_ns, &longest) || longest > most_stood_ns ||
+        __builtin_mul_overflow(periods, profile.period_ns, &whole_ns) || whole_ns > most_whole_ns - whole_ns_)
+        return false;
     for (std::int64_t& stack : stacks_) {
         const auto found = profile.stack_of.find(stack);
         if (found == profile.stack_of.end()) return false;
@@ -157,6 +163,7 @@ bool SampleColumns::add(std::int64_t pid, std::uint64_t number, std::int64_t tid
     stack.insert(stack.end(), stacks_.begin(), stacks_.end());
     cut.insert(cut.end(), cut_.begin(), cut_.end());
     size_ += count;
+    whole_ns_ += whole_ns;
     return true;
 }
 

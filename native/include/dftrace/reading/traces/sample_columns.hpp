@@ -49,6 +49,7 @@ class SampleColumns {
     std::map<std::pair<std::int64_t, std::uint64_t>, Profile> profiles_;
     std::map<std::int64_t, Columns> held_;
     std::size_t size_ = 0;
+    std::int64_t whole_ns_ = 0;  // for which all of them stand, also those that were taken
     // Of the line at hand.
     std::vector<std::int64_t> stacks_, since_, cpu_, cut_, late_;
 };
