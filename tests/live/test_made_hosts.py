@@ -21,6 +21,7 @@ from printed_json import SCHEMAS, checked
 from safety.commands import invoke
 from sampling import SEED, share_of, times
 
+from dftrace_ai.analysis.reading import search
 from dftrace_ai.live import Snapshot, Verdict, find_stuck, snapshot
 from dftrace_ai.live.told import ToldHost
 from dftrace_ai.live.verdict_words import told_lines
@@ -392,6 +393,21 @@ def test_without_a_path_nothing_below_the_folders_of_runs_is_searched(
         assert {one["rank"] for one in seen["processes"]} == ranks
         verdict = json.loads(invoke("stuck", "--json", "--idle", 10, *words).out)
         assert verdict["jobs"][0]["processes"] == len(ranks)
+
+
+def test_a_folder_of_data_hides_no_run_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "project" / "run"
+    for folder in (data, run):
+        folder.mkdir(parents=True)
+    put(run, 0)
+    for number in range(301):
+        (data / f"{number}.jpg").touch()
+    monkeypatch.setattr(search, "MOST_ENTRIES", 300)
+    monkeypatch.chdir(tmp_path)
+    seen = json.loads(invoke("top", "--json").out)
+    assert [one["rank"] for one in seen["processes"]] == [0]
 
 
 def test_many_hosts_are_told_in_few_lines(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import resource
 import stat
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -324,7 +325,7 @@ def _traces_under(
 
 # Of the directory in which somebody calls a command, which may be anything, so much is looked at.
 MOST_DEPTH: Final = 5
-MOST_ENTRIES: Final = 50_000
+MOST_ENTRIES: Final = 100_000
 NOT_SEARCHED: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
 # Files among which the newest run is; of a run of more, its folder.
 MOST_LOOKED_AT: Final = 2_000
@@ -343,18 +344,20 @@ class Folder(NamedTuple):
 def folders_of_runs(top: Path) -> list[Folder]:
     """Return the folders at and below one that hold traces or markers, the newest first.
 
-    Not too deep, not too many files, and nothing that is hidden.
+    Not too deep, not too many files, of no folder more than half of those that are left for all,
+    and nothing that is hidden.
     """
     found: list[Folder] = []
     waiting, left = [(top, 0)], MOST_ENTRIES
     for folder, depth in waiting:
+        if not left:
+            break
         times = []
         marked = False
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
+            # What a folder of data does not take is there for runs beside it.
+            for entry in islice(entries, -(-left // 2)):
                 left -= 1
-                if left < 0:
-                    break
                 is_marker = entry.name.endswith(MARKER_SUFFIX)
                 marked |= is_marker
                 if is_marker or is_recorded(entry.name):
