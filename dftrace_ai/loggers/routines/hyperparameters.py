@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 KEY = "hparams"
 MOST_DEPTH = 32
 MOST_LETTERS = 10_000
+# A few objects that know each other have more ways through them than any memory holds.
+MOST_VALUES = 100_000
+LEFT_OUT = f"left out from here on: more than {MOST_VALUES:,} values"
 
 
 class HyperparameterLogger(BaseLogger):
@@ -65,37 +68,74 @@ class _Single(NamedTuple):
     item: Any
 
 
-def plain_params(value: Any, depth: int = 0) -> Param:
-    """Return hyper-parameters as every tracker takes them; what is none of theirs, as text."""
-    try:
-        return _plain(value, depth)
-    except Exception:  # noqa: BLE001 - one that cannot be asked costs none of the others
-        return _text(value)
+def plain_params(value: Any) -> Param:
+    """Return hyper-parameters as every tracker takes them; what is none of theirs, as text.
+
+    An object within itself is told by its kind; of more than `MOST_VALUES` values the first ones
+    are kept, and a text says so in the place of the next.
+    """
+    return _Values().plain(value)
 
 
-def _plain(value: Any, depth: int) -> Param:
-    if value is None or isinstance(value, bool | str):
-        return value[:MOST_LETTERS] if isinstance(value, str) else value
-    if isinstance(value, Enum):
-        return plain_params(value.value, depth)
-    if isinstance(value, int):
-        # Trackers make a float of it; one that is too large would cost them the whole record.
-        return int(value) if abs(value) <= sys.float_info.max else _text(value)
-    if isinstance(value, float | Decimal | Fraction):
-        return float(value)
-    if depth < MOST_DEPTH:
+class _Values:
+    """Takes values apart: each object once on the way to it, and not more than trackers hold."""
+
+    def __init__(self) -> None:
+        self._on_way: set[int] = set()
+        self._count = 0
+
+    def plain(self, value: Any) -> Param:
+        """Return a value in mappings, lists, texts and numbers."""
+        self._count += 1
+        if self._is_full():
+            return LEFT_OUT
+        if id(value) in self._on_way:
+            return f"a {type(value).__qualname__} that holds this"
+        try:
+            return self._plain(value)
+        except Exception:  # noqa: BLE001 - one that cannot be asked costs none of the others
+            return _text(value)
+
+    def _is_full(self) -> bool:
+        return self._count > MOST_VALUES
+
+    def _plain(self, value: Any) -> Param:
+        if value is None or isinstance(value, bool | str):
+            return value[:MOST_LETTERS] if isinstance(value, str) else value
+        if isinstance(value, Enum):
+            return self.plain(value.value)
+        if isinstance(value, int):
+            # Trackers make a float of it; one that is too large would cost them the whole record.
+            return int(value) if abs(value) <= sys.float_info.max else _text(value)
+        if isinstance(value, float | Decimal | Fraction):
+            return float(value)
         inner = _parts(value)
+        if not isinstance(inner, _Single | Mapping | list | tuple | set | frozenset):
+            return _text(value)
+        if len(self._on_way) >= MOST_DEPTH:
+            return f"a {type(value).__qualname__}, nested too deeply"
+        self._on_way.add(id(value))
+        try:
+            return self._opened(inner)
+        finally:
+            self._on_way.discard(id(value))
+
+    def _opened(self, inner: Any) -> Param:
         if isinstance(inner, _Single):
-            return plain_params(inner.item, depth + 1)
+            return self.plain(inner.item)
         if isinstance(inner, Mapping):
             found: dict[str, Param] = {}
             for key, part in inner.items():
-                found[free_name(text_of(key), found)] = plain_params(part, depth + 1)
+                found[free_name(text_of(key), found)] = self.plain(part)
+                if self._is_full():
+                    break
             return found
-        if isinstance(inner, list | tuple | set | frozenset):
-            parts = sorted(inner, key=repr) if isinstance(inner, set | frozenset) else inner
-            return [plain_params(part, depth + 1) for part in parts]
-    return _text(value)
+        listed: list[Param] = []
+        for part in sorted(inner, key=repr) if isinstance(inner, set | frozenset) else inner:
+            listed.append(self.plain(part))
+            if self._is_full():
+                break
+        return listed
 
 
 def _parts(value: Any) -> Any:

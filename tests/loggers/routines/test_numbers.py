@@ -25,6 +25,7 @@ from dftrace_ai.loggers import Logger, make_loggers
 from dftrace_ai.loggers.config import EntryConfig
 from dftrace_ai.loggers.records import Point, SoFar
 from dftrace_ai.loggers.registry import routine_class
+from dftrace_ai.loggers.routines.hyperparameters import plain_params
 from dftrace_ai.loggers.runs.conditions import Choice, Condition, chosen
 from dftrace_ai.loggers.runs.reading import read_runs
 from dftrace_ai.loggers.runs.tables import RunTables
@@ -391,6 +392,38 @@ def test_nested_and_typed(tmp_path):
         "5": "five",
     }
     assert (second, third) == ({"lr": 0.2}, {"late": 1})
+
+
+def test_what_knows_itself_is_taken_once_on_each_way(tmp_path):
+    # By ways the first has some millions of values, the third 2 ** 60.
+    config = types.SimpleNamespace(lr=1.0)
+    for name in ("model", "data", "optim"):
+        setattr(config, name, types.SimpleNamespace(parent=config))
+    twice = {"lr": 1}
+    twice |= {"a": twice, "b": [twice]}
+    ways = {"end": 1}
+    for _ in range(60):
+        ways = {"a": ways, "b": ways}
+    shared = {"x": 1}
+    given = {"config": config, "twice": twice, "shared": [shared, shared]}
+    with make_loggers({"local": entry(tmp_path, "hparams")}) as loggers:
+        loggers.log_hyperparams(given)
+        loggers.log_iter({"hparams": given})
+    first, second = (line["v"] for line in Kept(tmp_path).of("p"))
+    parent = {"parent": "a SimpleNamespace that holds this"}
+    assert (
+        first
+        == second
+        == {
+            "config": {"lr": 1.0, "model": parent, "data": parent, "optim": parent},
+            "twice": {"lr": 1, "a": "a dict that holds this", "b": ["a dict that holds this"]},
+            "shared": [{"x": 1}, {"x": 1}],
+        }
+    )
+    text = str(plain_params({"ways": ways, "behind": 1}))
+    assert text.count("left out from here on: more than 100,000 values") == 1
+    assert "nested too deeply" in text
+    assert "behind" not in text
 
 
 @dataclass
