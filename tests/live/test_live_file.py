@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from printed_json import SCHEMAS
 
-from dftrace_ai.run.ranks import host_of_store, spans_hosts
+from dftrace_ai.run.ranks import host_of_groups, host_of_store, spans_hosts
 from live.programs import program, until
 
 DEEP = """
@@ -122,6 +122,22 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM
 )
 def test_which_jobs_have_several_hosts(environ: dict[str, str], several: bool) -> None:
     assert spans_hosts(environ) is several
+
+
+@pytest.mark.parametrize("attribute", ["host", "underlying_store"])
+def test_a_store_that_cannot_be_asked_for_a_host_has_none(attribute: str) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+
+    def fails(_: object) -> str:
+        raise KeyError("no host")
+
+    store = type("Store", (dist.Store,), {attribute: property(fails)})()
+    dist.init_process_group("fake", rank=1, world_size=2, store=store)
+    try:
+        assert host_of_groups() == ""
+    finally:
+        dist.destroy_process_group()
 
 
 def test_where_ranks_meet_is_known_by_their_store() -> None:
