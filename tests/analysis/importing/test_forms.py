@@ -39,6 +39,8 @@ LAYOUTS = {
     "no commas": "[" + "\n".join(map(json.dumps, EVENTS)),
     "an object": json.dumps({"beside": {"traceEvents": 1, "x": [["]}"]]}, "traceEvents": EVENTS}),
     "a long member before": json.dumps({"nodes": ["x" * 99] * 2000, "traceEvents": EVENTS}),
+    "an object with a phase, indented": json.dumps({"traceEvents": EVENTS, "ph": 1}, indent=2),
+    "a phase before events, indented": json.dumps({"ph": "X", "traceEvents": EVENTS}, indent=2),
     "an object, indented": json.dumps({"traceEvents": EVENTS, "behind": [{}]}, indent=1),
 }
 

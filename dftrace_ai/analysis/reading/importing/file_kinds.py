@@ -149,7 +149,7 @@ def _kind_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Fi
     mangled = alone and objects[0] is None
     over_lines = bool(objects) and first_value == "whole" and not alone
     event = found[0] if event is None and found else event or {}
-    if not framed and (over_lines or of_kineto) and EVENT in event:
+    if not framed and (over_lines or of_kineto) and EVENT in event and EVENTS not in event:
         return "objects"
     document = of_kineto or any(EVENTS in each for each in found)
     events = any(EVENT in each or (framed and "name" in each) for each in found)
