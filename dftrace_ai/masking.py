@@ -57,10 +57,17 @@ USER = re.compile(r"(?<![\w+.-])([a-z][\w+.-]{0,30}://)([^\s/@:?#]*)(:[^\s/]*)?@
 NO_PASSWORDS = (None, ":", ":x-oauth-basic")
 BEARER = re.compile(r"\b(bearer\s)(?=\S{0,200}?[\d._~+/=-]|\S{20})[\w.~+/=-]{6,}", re.IGNORECASE)
 # What a signed address of AWS, Google or Azure is signed by.
-SIGNED = re.compile(r"([?&](?:sig|x-(?:amz|goog)-signature)=)[^\s&#\"']+", re.IGNORECASE)
+SIGNED = re.compile(r"([?&](?:sig|signature|x-(?:amz|goog)-signature)=)[^\s&#\"']+", re.IGNORECASE)
 # Whoever has these addresses may post there.
 WEBHOOK = re.compile(
-    r"\b((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/)[^\s?#\"']+"
+    r"\b((?:hooks\.slack\.com/(?:services|triggers|workflows)|webhook\.office\.com/webhookb2"
+    r"|discord(?:app)?\.com/api/(?:v\d{1,3}/)?webhooks)/)[^\s?#\"']+",
+    re.IGNORECASE,
+)
+# Of programs that take a password by an option that is anything elsewhere.
+SSHPASS = re.compile(r"""\b(sshpass\s{1,9}-p\s{0,9})(?:"[^"]*"|'[^']*'|[^\s"']+)""")
+CURL = re.compile(
+    r"""\b(curl\s(?:[^\n|;]{0,200}?\s)?(?:-u\s{0,9}|--user\s{1,9})["']?[^\s:"'/]{1,100}:)[^\s"']+"""
 )
 # As services give them out: of OpenAI, Hugging Face, GitHub, GitLab, Slack, AWS; JSON Web Tokens.
 ISSUED = re.compile(
@@ -94,11 +101,20 @@ def masked_words(words: Iterable[str]) -> list[str]:
     """Return the words of a command line, without the secrets among them."""
     found: list[str] = []
     is_awaited = False
+    program = ""
     for word in words:
         if is_awaited and not OPTION.match(word):
             found.append(word if PLAIN.fullmatch(word) else HIDDEN)
             is_awaited = False
             continue
+        if program == "sshpass" and word.startswith("-p"):
+            found.append(word if word == "-p" else f"-p{HIDDEN}")
+            is_awaited, program = word == "-p", ""
+            continue
+        if program == "curl" and found[-1] in {"-u", "--user"} and ":" in word:
+            found.append(f"{word.partition(':')[0]}:{HIDDEN}")
+            continue
+        program = _program(program, word)
         name, sign, value = word.partition("=")
         if sign and NAME.fullmatch(name) and names_secret(name):
             found.append(word if PLAIN.fullmatch(value) else f"{name}={HIDDEN}")
@@ -110,12 +126,24 @@ def masked_words(words: Iterable[str]) -> list[str]:
     return found
 
 
+def _program(before: str, word: str) -> str:
+    """Return the program whose options come behind a word, of those whose options are looked at."""
+    name = word.rpartition("/")[2]
+    if name in {"sshpass", "curl"}:
+        return name
+    # What stands behind that of sshpass are options of the program that it starts.
+    ends = word in {"|", ";", "&&"} or (before == "sshpass" and not word.startswith("-"))
+    return "" if ends else before
+
+
 def masked_text(text: str, *, pairs: bool = True) -> str:
     """Return a text without its secrets, with `pairs` also what stands behind a name and ``=``."""
     if "@" in text:
         text = USER.sub(_masked_user, text)
     if pairs and ("=" in text or ":" in text):
         text = _masked_pairs(text)
+    if "sshpass" in text or "curl" in text:
+        text = CURL.sub(rf"\1{HIDDEN}", SSHPASS.sub(rf"\1{HIDDEN}", text))
     if "/" in text:
         text = WEBHOOK.sub(rf"\1{HIDDEN}", SIGNED.sub(rf"\1{HIDDEN}", text))
     return ISSUED.sub(HIDDEN, BEARER.sub(rf"\1{HIDDEN}", text))

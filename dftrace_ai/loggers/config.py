@@ -116,8 +116,8 @@ class EntryConfig(BaseModel):
     mask_secrets: bool = Field(
         default=True,
         description="Leave secrets out of what is logged of the command line and of "
-        "hyper-parameters: under names that say key, token, password, secret, credential or auth, "
-        "in addresses, and as bearers.",
+        "hyper-parameters: under names that say key, token, password, secret, credential, auth, "
+        "JWT or cookie, in addresses and webhooks, and as bearers.",
     )
 
     def of_routines(self) -> tuple[object, ...]:

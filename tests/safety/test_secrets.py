@@ -28,6 +28,11 @@ LINES = [
     "PGPASSWORD=$ --dbpassword $ SSHPASS=$ --jwt $ --cookie $ --cookies=$ --mypasswd=$ --cookiecutter a",
     "https://$@h/x https://hooks.slack.com/services/$ --w=https://discord.com/api/webhooks/$ --sig 1",
     "https://s/c?sv=1&sig=$&se=2 'https://b/k?X-Amz-Signature=$' https://b/k?signal=1&design=2",
+    "'https://b/k?Expires=1&Signature=$&Key-Pair=2' HTTPS://HOOKS.SLACK.COM/triggers/$ --signature=2",
+    "https://discord.com/api/v10/webhooks/$ https://t.webhook.office.com/webhookb2/$ Discord.com/api/v10",
+    "sshpass -p $ ssh -p 22 me@host | sshpass -p$ scp x host: ; sshpass -e ssh -p 22 -u a:b",
+    "/usr/bin/curl -s -u me:$ http://h:80 --user me:$ -u me && train.py --user me:x -u a:b -p 5",
+    "'curl -s -u me:$ http://h:80; sshpass -p $ ssh -p 22 h' 'curl is what -p x and --user me know'",
     "DB_PASS=$ --smtp-pass $ --wandbkey $ --hftoken=$ --pass 2 --forward-pass x --per-pass=3",
     "--tokenizer bert --tokens 5 --max-tokens 5 --key-frames 5 --keys a --monkey b --keyboard c",
     "--sort-key loss --image_key jpg --pad-token x --cls_token=y --eos-token-id 5 --authors me",
@@ -105,6 +110,7 @@ def test_secrets_of_an_error_are_left_out() -> None:
     )
     assert masked_text("http://abc:@h https://abc:x-oauth-basic@h") == "http://***@h https://***@h"
     assert masked_text("token: '" * 10_000 + "a=" * 10_000 + "://" * 10_000).count(HIDDEN)
+    assert masked_text("curl -u " * 5_000 + "sshpass -p " * 5_000).count(HIDDEN)
 
 
 def test_secrets_among_settings_are_left_out() -> None:
