@@ -40,7 +40,7 @@ def command(
             callback=on_this_machine,
             help="Directories in which processes write traces, snapshots of other hosts, made "
             "there by `dftrace top --once --json`, and dumps of PyTorch's flight recorder, or "
-            "directories with such. Without any: all below the current directory.",
+            "directories with such. Without any: the folders of runs below the current directory.",
         ),
     ] = None,
     idle: Annotated[

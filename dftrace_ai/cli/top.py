@@ -26,7 +26,7 @@ def command(
             metavar="[DIR]...",
             callback=on_this_machine,
             help="Directories in which processes write traces; also saved snapshots. Without any: "
-            "all below the current directory.",
+            "the folders of runs below the current directory.",
         ),
     ] = None,
     interval: Annotated[
