@@ -43,6 +43,8 @@ MOST_DRIFT_NS: Final = 20_000
 MOST_OFFSET_NS: Final = -(1 << 63)
 """No offset takes more digits."""
 
+TOO_FAR: Final = "is not moved to the time of the others, which is further than an offset can say"
+
 BLOCK_BYTES: Final = 512
 
 PLAIN: Final = SUFFIX_OF["none"]
@@ -82,6 +84,7 @@ def write_archive(
             raise DftraceError("no trace has an event, so there is no archive to write")
         tar.end()
         tar.replace(at, manifest.of(held))
+        notes += (f"{one.trace}: {TOO_FAR}" for one, by_ns in _moved(held) if not _has_room(by_ns))
     told = ["an archive is for Perfetto 58 and newer; earlier ones do not go by its manifest"]
     if count := sum(one.is_anew for one in held):
         told.append(
@@ -128,13 +131,13 @@ class _Manifest:
 
     def of(self, members: Sequence[_Member]) -> bytes:
         """Return that of some members, as long as the widest."""
-        first = min(members, key=lambda one: one.begin_ns)
-        moved = [self._told(one, first.name, one.offset_ns - first.offset_ns) for one in members]
+        first = _first(members).name
+        moved = [self._told(one, first, by_ns) for one, by_ns in _moved(members)]
         return self._text(moved, len(self.widest))
 
     def _told(self, member: _Member, first: str, offset_ns: int) -> dict[str, Json]:
         said: dict[str, Json] = {"path": member.name, "machine": {"name": member.machine}}
-        if offset_ns:
+        if offset_ns and _has_room(offset_ns):
             said["clocks"] = {"sync_to": {"file": first}, "offset_ns": offset_ns}
         return said
 
@@ -143,6 +146,20 @@ class _Manifest:
         text = json.dumps({"perfetto_manifest": document}).encode("ascii")
         # By its beginning it is known for what it is.
         return text[:-1].ljust(size - 1) + text[-1:]
+
+
+def _first(members: Sequence[_Member]) -> _Member:
+    return min(members, key=lambda one: one.begin_ns)
+
+
+def _moved(members: Sequence[_Member]) -> list[tuple[_Member, int]]:
+    """Return by how much each is moved, which begins on the clock of the first."""
+    first = _first(members)
+    return [(one, one.offset_ns - first.offset_ns) for one in members]
+
+
+def _has_room(offset_ns: int) -> bool:
+    return MOST_OFFSET_NS <= offset_ns < -MOST_OFFSET_NS
 
 
 class _Tar:

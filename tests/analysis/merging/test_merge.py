@@ -241,6 +241,23 @@ def test_containers_of_a_host_have_machines_of_their_own(tmp_path: Path) -> None
     assert machines == ["n0", "n0", "n0 (2)"]
 
 
+def test_an_archive_moves_no_clock_further_than_its_readers_can(tmp_path: Path) -> None:
+    for rank, base in enumerate(({}, {}, {"time_base_us": 2**62})):
+        trace = TraceLines(7, host=f"n{rank}", boot_id=f"{rank}", rank=rank, world_size=3, **base)
+        trace.span("step", "pipeline", MS, MS)
+        trace.footer()
+        trace.write(tmp_path / f"t-{rank}.pfw.gz")
+    out = tmp_path / "all.tar"
+    made = json.loads(invoke("merge", tmp_path, "-o", out, "--archive", "--json").out)
+    (note,) = made["notes"]
+    assert "t-2.pfw.gz: is not moved" in note
+    with tarfile.open(out) as tar:
+        manifest = json.load(tar.extractfile("perfetto_manifest.json"))  # type: ignore[arg-type]
+    files = manifest["perfetto_manifest"]["files"]
+    assert len(files) == 3
+    assert not [one for one in files if "clocks" in one]
+
+
 def test_an_archive_reads_each_trace_once(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
