@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 147_000,
-    "python": 108_500,
-    "tests": 114_000,
-    "of_one_neighbour": 46,
-    "untyped": 72,
-    "inner_docstrings": 2_600,
+    "product": 143_300,
+    "python": 105_100,
+    "tests": 109_900,
+    "of_one_neighbour": 41,
+    "untyped": 61,
+    "inner_docstrings": 2_500,
 }
 FEWEST_COMMENTS = 2_000
 

@@ -83,18 +83,17 @@ class KnownRun:
 
 
 class Owners:
-    """The processes whose files are looked at together, and the runs that they are of.
+    """The processes whose files are looked at together, and the runs that they are of."""
 
-    Two are not one where the host (or its boot), the namespace of process numbers, the number,
-    the run, the rank, or the moment at which it was started differ. What files do not say of that
-    is told by the names that the recorder gives: those of another name are of another process. What
-    a worker of torch.profiler, or one of its ranks, has recorded one after the other is of one, and
-    so is what has other names.
-
-    Processes are of one run where that has a name in common, or where they are different ranks of
-    a world of the same size that were there at the same time. Of a rank, processes that were not
-    there at the same time were started one after the other.
-    """
+    # Two are not one where the host (or its boot), the namespace of process numbers, the number,
+    # the run, the rank, or the moment at which it was started differ. What files do not say of that
+    # is told by the names that the recorder gives: those of another name are of another process.
+    # What a worker of torch.profiler, or one of its ranks, has recorded one after the other is of
+    # one, and so is what has other names.
+    #
+    # Processes are of one run where that has a name in common, or where they are different ranks of
+    # a world of the same size that were there at the same time. Of a rank, processes that were not
+    # there at the same time were started one after the other.
 
     def __init__(self, traces: Iterable[Trace]) -> None:
         self.all: list[Owner] = []
