@@ -19,10 +19,12 @@ from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Wh
 from dftrace_ai.analysis.ranks.own_work import (
     FEWEST_PAUSES,
     OwnWork,
+    is_varying,
     levels_of,
     low_median,
     lower_scale,
     onset_of,
+    part_of,
     single_steps,
 )
 from dftrace_ai.analysis.robust_statistics import Share
@@ -46,13 +48,13 @@ LEAST_SCALE: Final = 0.005
 ERRORS: Final = 2
 # Of a stage, of the step and of its own work.
 STAGE_FLOOR: Final = 0.05
-# Who is late by so much more or less from step to step, on a host with fewer processors than ranks,
-# is whom that lets wait: it may be another one the next time.
-VARIES: Final = 0.5
 # Of hosts so many may stand out, one at least.
 MOST_OF_HOSTS: Final = 0.1
-# Ranks that stand out are a host where they are so much of it, and it of them.
-OF_A_HOST: Final = 0.75
+# Ranks that stand out are a host where they are nearly all of it, and it so much of them.
+ALL_OF_A_HOST: Final = 0.85
+OF_THE_LATE: Final = 0.5
+# A rank is late as its host is where it is so by this part of that.
+AS_ITS_HOST: Final = 0.5
 # Where it costs less than a warning it is told for information from here on.
 INFO_COST: Final = 0.03
 INFO_LOW: Final = 0.02
@@ -137,6 +139,10 @@ class _Draft(NamedTuple):
     rotates: bool = False  # whether data, pauses or jitter, its correlation says
     each: tuple[Where, ...] = ()  # of several ranks that may be late in other spans each
 
+    def is_of(self, ranks: Integers) -> bool:
+        """Return whether all of some ranks, a mask, are told by it."""
+        return self.where.ranks is not None and bool(self.where.ranks[ranks].all())
+
 
 class _Rules:
     """The rules in their order; the first ones exclude that it is nobody in particular."""
@@ -150,12 +156,18 @@ class _Rules:
         hosts = [place.host or place.clock for place in self._places]
         self._hosts, self._host_of = np.unique(np.array(hosts, object), return_inverse=True)
         self._least = LEAST_SCALE * work.step_ns if len(work) else 0.0
+        # What nobody is late by, by step: beside a slow host of two it is no median of all.
+        self._base_ns: Integers = np.zeros(len(work), np.int64)
 
     def judge(self) -> None:
         """Go through the rules over own work."""
         self._stages()
-        self._nodes()
+        slow = self._nodes()
         late, scale = self._standing_out()
+        every = late | slow | self._out_beside(slow)
+        if slow.any() and (every & ~slow).any() and not every.all():
+            late = every
+            self._base_ns = low_median(self.work.excess_ns[~late], 0)
         self._workers(late, scale)
         if not self._drafts and not late.any():
             self._nobody_in_particular()
@@ -248,7 +260,7 @@ class _Rules:
         usual = low_median(excess, 1)
         slow = usual > STAGE_FLOOR * max(work.step_ns, low_median(levels))
         # Of work that was laid out unevenly there is more in nearly every step.
-        slow &= np.array([not _varies(by_step[onset_of(by_step) :]) for by_step in excess])
+        slow &= np.array([not is_varying(by_step[onset_of(by_step) :]) for by_step in excess])
         if slow.any():
             late = np.isin(stages, np.unique(stages)[slow])
             last = np.isin(levels.argmax(axis=0), np.flatnonzero(slow))
@@ -260,20 +272,31 @@ class _Rules:
         alone = stages is not None and np.unique(stages, return_counts=True)[1].min() < 2
         return "stage or worker" if alone else "stage"
 
-    def _nodes(self) -> None:
+    def _nodes(self) -> Integers:
+        """Add hosts that are slow as a whole; return their ranks, whatever these cost."""
         work = self.work
         count = len(self._hosts)
+        nobody = np.zeros(work.ranks, bool)
         if count < 2 or np.bincount(self._host_of).min() < 2:
-            return
+            return nobody
         levels = levels_of(work.excess_ns, self._host_of)
         excess = levels - low_median(levels, 0)
         usual = low_median(excess, 1)
         scale = max(lower_scale(usual), self._least)
         slow = usual > max(SCALES * scale, self._floor_of(count))
-        if slow.any() and slow.sum() <= max(1, MOST_OF_HOSTS * count):
-            late = np.isin(self._host_of, np.flatnonzero(slow))
-            figures = Evidence(scale_ns=round(scale))
-            self._add("node", late, low_median(excess[slow], 0), late[work.last], figures)
+        # Half of its ranks make the level of a host: the others may have nothing.
+        of_rank = work.usual_excess_ns() - low_median(low_median(levels, 1))
+        slow &= self._are_all_of(of_rank >= AS_ITS_HOST * usual[self._host_of])
+        if not slow.any() or slow.sum() > max(1, MOST_OF_HOSTS * count):
+            return nobody
+        late = np.isin(self._host_of, np.flatnonzero(slow))
+        figures = Evidence(scale_ns=round(scale))
+        self._add("node", late, low_median(excess[slow], 0), late[work.last], figures)
+        return late
+
+    def _are_all_of(self, ranks: Integers) -> Integers:
+        """Return of which hosts some ranks, a mask, are nearly all."""
+        return np.bincount(self._host_of, ranks) >= ALL_OF_A_HOST * np.bincount(self._host_of)
 
     def _standing_out(self) -> tuple[Integers, float]:
         """Return which ranks do, over all steps or the last of them, and the scale of ranks."""
@@ -283,11 +306,25 @@ class _Rules:
             recent, recent_scale = self._out_of(slice(len(self.work) - last, None))
             if (recent & ~late).any():
                 late, scale = recent, recent_scale
+        return self._without_crowds(late), scale
+
+    def _without_crowds(self, late: Integers) -> Integers:
         for at in np.flatnonzero(late).tolist():
             excess = self.work.excess_ns[at]
-            if self._crowd(np.arange(len(late)) == at) and _varies(excess[onset_of(excess) :]):
+            if self._crowd(np.arange(len(late)) == at) and is_varying(excess[onset_of(excess) :]):
                 late[at] = False
-        return late, scale
+        return late
+
+    def _out_beside(self, slow: Integers) -> Integers:
+        """Return which ranks of other hosts than slow ones stand out among themselves."""
+        if not slow.any():
+            return slow
+        usual = self.work.usual_excess_ns()
+        usual = usual - low_median(usual[~slow])
+        errors = ERRORS * self.work.noise_ns(slice(None))
+        scale = max(lower_scale(usual[~slow]), self._least, errors)
+        far = usual > max(SCALES * scale, self._floor_of(int((~slow).sum())))
+        return self._without_crowds(far & ~slow)
 
     def _out_of(self, steps: slice) -> tuple[Integers, float]:
         work = self.work
@@ -301,15 +338,23 @@ class _Rules:
     def _workers(self, late: Integers, scale: float) -> None:
         if not late.any():
             return
-        known = [draft.where.ranks for draft in self._drafts]
         # Who is far beyond all others is told alone: what these cost shows when it is like them.
-        usual = self.work.usual_excess_ns()
+        usual = self.work.usual_excess_ns() - low_median(self._base_ns)
         leads = late & (usual > LEADS * np.sort(usual)[-2])
-        nobody = np.zeros(len(late), bool)
-        for some, beside in ((leads, nobody), (late & ~leads, leads)):
-            is_known = any(bool(ranks[some].all()) for ranks in known if ranks is not None)
-            if some.any() and not is_known:
+        beside = np.zeros(len(late), bool)
+        for some in (leads, *self._hosts_apart(late & ~leads, usual)):
+            if beside.any():
+                # Without who is beside them they may cost what they do not beside these.
+                self._drafts = [one for one in self._drafts if not (one.slight and one.is_of(some))]
+            if some.any() and not any(draft.is_of(some) for draft in self._drafts):
                 self._worker(some, scale, beside)
+            beside = beside | some
+
+    def _hosts_apart(self, late: Integers, usual: Integers) -> list[Integers]:
+        """Return late ranks that are hosts and those that are not, the later ones first."""
+        hosts = np.isin(self._host_of, self._hosts_of(late))
+        parts = [part for part in (late & hosts, late & ~hosts) if part.any()]
+        return sorted(parts, key=lambda part: -low_median(usual[part]))
 
     def _worker(self, late: Integers, scale: float, beside: Integers) -> None:
         hosts = self._hosts_of(late)
@@ -333,18 +378,18 @@ class _Rules:
         self._drafts.append(draft)
 
     def _hosts_of(self, late: Integers) -> list[int]:
-        """Return the hosts that ranks are, where nearly all of these are, and few others."""
+        """Return the hosts that ranks are, where these are nearly all of them, and few others."""
         of_host = np.bincount(self._host_of)
-        ours = np.bincount(self._host_of[late], minlength=len(of_host))
-        hosts = np.flatnonzero((of_host >= 2) & (ours >= OF_A_HOST * of_host))
+        hosts = np.flatnonzero((of_host >= 2) & self._are_all_of(late))
         few = len(hosts) <= max(1, MOST_OF_HOSTS * len(of_host)) and len(of_host) > 1
-        return hosts.tolist() if few and ours[hosts].sum() >= OF_A_HOST * late.sum() else []
+        ours = int(np.isin(self._host_of[late], hosts).sum())
+        return hosts.tolist() if few and ours >= OF_THE_LATE * late.sum() else []
 
     def _drafted(
         self, kind: Kind, late: Integers, figures: Evidence, *, beside: Integers
     ) -> _Draft | None:
         """Return ranks that are late as a rule, as if those beside them were as all others are."""
-        excess = low_median(self.work.excess_ns[late], 0)
+        excess = low_median(self.work.excess_ns[late], 0) - self._base_ns
         last = self.work.last
         if beside.any():
             last = np.where(beside[:, None], np.iinfo(np.int64).min, self.work.excess_ns).argmax(0)
@@ -388,7 +433,7 @@ class _Rules:
             severe or "info",
             cost,
             usual,
-            replace(figures, varies=_varies(excess[steps]), beside=self._beside),
+            replace(figures, varies=is_varying(excess[steps]), beside=self._beside),
             waits_ns=low_median(work.others_wait_ns(late)[steps]),
             ranks=self._numbers_of(late),
             hosts=tuple(self._hosts[np.unique(self._host_of[late])].tolist())
@@ -438,7 +483,7 @@ class _Rules:
         hit = np.asarray(work.excess_ns > far)
         steps = np.asarray(hit.any(axis=0))
         few = float(hit.mean()) <= PAUSES_OF_RANKS
-        pausing = few and _part(straggle, steps) >= MOST_OF_IT
+        pausing = few and part_of(straggle, steps) >= MOST_OF_IT
         of_host = np.bincount(self._host_of)
         crowded = self._crowd(np.ones(work.ranks, bool))
         figures = replace(
@@ -474,7 +519,7 @@ class _Rules:
         its &= straggle >= PAUSE * straggle[its].mean() if its.any() else its
         late = np.arange(work.ranks) == at
         # A crowded host lets one wait as often as not, and another one the next time.
-        by_turns = self._crowd(late) and _part(straggle, its) < ONE_OF_CROWD
+        by_turns = self._crowd(late) and part_of(straggle, its) < ONE_OF_CROWD
         most = FEW_STEPS * len(work) if by_turns else len(work)
         is_one = of_rank[at] >= max(ONE_RANK * more[steps].sum(), MOST_OF_IT * more.sum())
         if is_one and FEWEST_PAUSES <= its.sum() <= most:
@@ -493,7 +538,7 @@ class _Rules:
             )
             self._drafts.append(_Draft(one, Where(work, late, its), slight=severe is None))
             return severe is not None
-        few = steps.sum() <= FEW_STEPS * len(work) and _part(straggle, steps) >= MOST_OF_IT
+        few = steps.sum() <= FEW_STEPS * len(work) and part_of(straggle, steps) >= MOST_OF_IT
         cost = work.share_of(np.where(steps, straggle, 0))
         severe = self._of_few_steps(cost) if few else None
         if severe is None:
@@ -553,11 +598,3 @@ class _Rules:
         one = replace(one, figures=replace(one.figures, correlation=round(correlation, 6)))
         wide = self.work.spread_ns >= SPREAD * self.work.step_ns
         return replace(one, kind="data") if correlation >= CORRELATED and wide else one
-
-
-def _part(values: Integers, chosen: Integers) -> float:
-    return int(values[chosen].sum()) / max(int(values.sum()), 1)
-
-
-def _varies(excess: Integers) -> bool:
-    return lower_scale(excess) > VARIES * low_median(excess)

@@ -43,6 +43,9 @@ BATCHES_OF_LEVELS: Final = 200
 SCALES_OF_ONCE: Final = 8
 FEWEST_PAUSES: Final = 3
 MOST_OF_ONCE: Final = 0.5
+# Who is late by so much more or less from step to step, on a host with fewer processors than ranks,
+# is whom that lets wait: it may be another one the next time.
+VARIES: Final = 0.5
 # Ranks are in the same steps together where the longest take so little more than those of a rank.
 IN_STEP: Final = 1.05
 # Of the time, at most: whoever is late does something beside that.
@@ -67,6 +70,16 @@ def lower_scale(values: Integers) -> float:
     """Return how far values usually lie below their middle: half of them may be slow alike."""
     middle = low_median(values)
     return NORMAL_SCALE * low_median(middle - values[values <= middle])
+
+
+def is_varying(excess: Integers) -> bool:
+    """Return whether who is late is so by much more or less from step to step."""
+    return lower_scale(excess) > VARIES * low_median(excess)
+
+
+def part_of(values: Integers, chosen: Integers) -> float:
+    """Return which part of all values those chosen by a mask have together."""
+    return int(values[chosen].sum()) / max(int(values.sum()), 1)
 
 
 class NamedWork(NamedTuple):

@@ -126,6 +126,30 @@ def test_a_rank_far_beyond_others_that_are_late_is_told_by_itself() -> None:
     assert only(lateness_of(job.job())).ranks == (5, 17, 40)
 
 
+@pytest.mark.parametrize("ranks", [16, 80])
+def test_a_slow_rank_of_another_host_than_a_slow_one_accuses_no_healthy_host(ranks: int) -> None:
+    # Whichever of them is later, and however far: each is told beside the other.
+    for of_rank, of_host in ((0.35, 0.2), (0.3, 0.1), (0.12, 0.25)):
+        job = made(ranks)
+        job.own[BACKWARD][3] += of_rank * STEP
+        job.own[BACKWARD][8:16] += of_host * STEP
+        found = {late.kind: late for late in lateness_of(job.job()).found}
+        assert found.keys() == {"worker", "node"}, (of_rank, of_host)
+        assert found["worker"].ranks == (3,)
+        assert found["worker"].late_ns == pytest.approx(of_rank * STEP, rel=0.2)
+        assert (found["node"].hosts, found["node"].ranks) == (("node1",), (*range(8, 16),))
+        assert found["node"].late_ns == pytest.approx(of_host * STEP, rel=0.2)
+        assert all(late.severity != "info" for late in found.values())
+
+
+def test_a_host_on_which_a_rank_has_nothing_is_not_slow() -> None:
+    job = made(16)
+    for rank, share in ((1, 0.2), (2, 0.12), (3, 0.25), (4, 0.15), (5, 0.2), (6, 0.2)):
+        job.own[BACKWARD][rank] += share * STEP
+    late = only(lateness_of(job.job()))
+    assert (late.kind, late.hosts, late.ranks) == ("worker", (), (*range(1, 7),))
+
+
 def test_what_lies_in_no_span_is_told_so() -> None:
     job = made(8)
     job.own[OPTIMIZER][3] += 0.3 * STEP
