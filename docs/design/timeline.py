@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.report.plots import of_span
+from dftrace_ai.analysis.report.step_plots import of_span
 from dftrace_ai.page.palette import in_light, ink_on
 
 if TYPE_CHECKING:
