@@ -237,7 +237,7 @@ def test_somebody_else_completes_it_at_the_same_time(
         assert recovery.adopt_dead(folder) == recovery.Recovery.nothing()
     assert not marker.exists()
     marker.write_bytes(looked + b"complete\n")
-    monkeypatch.setattr(observer, "spools_below", lambda *_: below)
+    monkeypatch.setattr(observer, "spools_below", lambda *_, **__: below)
     with pytest.raises(TraceError, match="nothing was recorded here"):
         observer.snapshot([folder])
 
