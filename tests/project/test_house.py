@@ -8,12 +8,12 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 143_300,
-    "python": 105_100,
-    "tests": 109_900,
+    "product": 143_278,
+    "python": 105_055,
+    "tests": 109_796,
     "of_one_neighbour": 41,
     "untyped": 61,
-    "inner_docstrings": 2_500,
+    "inner_docstrings": 2_494,
 }
 FEWEST_COMMENTS = 2_000
 
