@@ -15,7 +15,7 @@ from dftrace_ai.analysis.lines.words import carrier_text, phase_name, place_text
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.analysis.why.findings.patterns import rhythm_of
 from dftrace_ai.analysis.why.findings.shares import HOST_PARTS, LONG_ITEM
-from dftrace_ai.analysis.why.model import DriftSince, FindingLine, Input, figures_of
+from dftrace_ai.analysis.why.model import START_UP, DriftSince, FindingLine, Input, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -101,7 +101,7 @@ def _by_parts(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Foun
 
 def _of_input(finding: Finding, evidence: Evidence, stacks: RankStacks) -> _Found:
     """Return what carries the waiting for data: work on it, or else the waiting itself."""
-    if finding.cause == "start-up":
+    if finding.cause == START_UP:
         sampled = stacks.of_parts("wait", "data", steps=evidence.steps.first)
         return _Found(stacks.carrier(sampled), "what leads to a first batch")
     if finding.cause == "slow-item":

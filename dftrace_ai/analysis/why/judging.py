@@ -26,11 +26,9 @@ from dftrace_ai.analysis.why.findings.counters import (
 from dftrace_ai.analysis.why.findings.phases import start_notes
 from dftrace_ai.analysis.why.findings.shares import is_usual_for_frameworks
 from dftrace_ai.analysis.why.model import (
-    Also,
     Drift,
     Finding,
     FindingLine,
-    Input,
     NonFinite,
     NotAnnotated,
     SlowStep,
@@ -171,6 +169,8 @@ class JudgedSteps:
     # So many processors of its host waited for disks.
     disk_waiting: float = 0.0
     start_notes: tuple[str, ...] = ()
+    # Events that were dropped, and spans without an end.
+    lost: tuple[int, int] = (0, 0)
     misses_loader: bool = False
     unnamed_is_little: bool = False
     # The lines that carry its parts, and how long it is in each function; of samples of stacks.
@@ -264,12 +264,13 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
         own=_own_times(evidence),
         abstained=_abstentions(evidence, enough=enough),
         unseen=tuple(_unseen_of(evidence)),
+        lost=_lost_by((rank.process, *rank.workers)),
         is_judged=enough,
         last_ns=int(steps.end_ns[-1]),
     )
     if not enough:
         return judged
-    findings = one_of_input(findings_of(evidence, "always"))
+    findings = [*findings_of(evidence, "always")]
     if not evidence.is_short:
         findings += findings_of(evidence, "of many steps")
         findings = explained(findings, limits)
@@ -428,12 +429,13 @@ def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
     return tuple(found)
 
 
+def _lost_by(processes: Sequence[Process]) -> tuple[int, int]:
+    return sum(one.dropped for one in processes), sum(one.unfinished for one in processes)
+
+
 def _unseen_of(evidence: Evidence) -> Iterable[tuple[str, bool]]:
     """Yield what traces of a rank do not show, how to have it shown, and if it is of a loader."""
     seen, world = evidence.signals, evidence.rank.process.world_size
-    processes = (evidence.rank.process, *evidence.rank.workers)
-    dropped = sum(process.dropped for process in processes)
-    unfinished = sum(process.unfinished for process in processes)
     wrapped = "wrap the loader in ai.dataloader.fetch.iter"
     some = " in many steps" if evidence.rank.process.spans.has("wait").any() else ""
     lines = (
@@ -447,8 +449,6 @@ def _unseen_of(evidence: Evidence) -> Iterable[tuple[str, bool]]:
             not evidence.steps.told_apart,
             False,
         ),
-        (f"{counted(dropped, 'event')} that were dropped", dropped > 0, False),
-        (f"{counted(unfinished, 'span')} without an end", unfinished > 0, False),
     )
     for line, unseen, of_loader in lines:
         if unseen:
@@ -490,25 +490,6 @@ def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
         return finding.kind in patterns and EXPLAINS.get(finding.cause) in kinds
 
     return [finding for finding in found if not is_explained(finding)]
-
-
-def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings with one of the input at most: the larger, the other is beside it."""
-    found = list(findings)
-    of_input = sorted((f for f in found if f.kind == "input-bound"), key=lambda f: -f.cost)
-    if len(of_input) < 2:
-        return found
-    first, second = of_input[:2]
-    also = Also(
-        cause=second.cause,
-        share=second.share,
-        low=second.low,
-        high=second.high,
-        share_of=second.share_of,
-        confidence=second.confidence,
-    )
-    both = replace(first, evidence=Input(**figures_of(first, Input), also=also))
-    return [both, *(finding for finding in found if finding.kind != "input-bound")]
 
 
 class Judged(NamedTuple):

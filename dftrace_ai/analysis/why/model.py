@@ -48,6 +48,9 @@ ShareOf = Literal["steps", "training", "run", "growth"]
 """What a share is of: the time of the steady steps; the time from the first step to the last; that
 of the whole run; or it is by how much something grew, of what it was."""
 
+START_UP: Final = "start-up"
+"""The cause of `input-bound` that is no share of steps: what passes cost to begin."""
+
 FORMAT: Final = 1
 
 
@@ -118,6 +121,7 @@ class Finding:
         evidence: the figures behind the sentences, times in nanoseconds.
         ranks: whose it is; none where processes say no rank, or the same one, which `what` names.
         rank: of which of them its figures are: the one in the middle; None where there are none.
+        of_ranks: the least share and the greatest among its ranks; None for `late-rank`.
         late_ranks: of `late-rank` its ranks, with the part of their steps that takes longest.
         lines: the line of the program that carries it, or why none is named; none at all where
             the traces hold no samples of stacks, or no line can.
@@ -138,6 +142,7 @@ class Finding:
     evidence: Figures = field(default_factory=Figures)
     ranks: tuple[int, ...] = ()
     rank: int | None = 0
+    of_ranks: tuple[float, float] | None = None
     late_ranks: tuple[LateRank, ...] = ()
     lines: tuple[FindingLine, ...] = ()
 

@@ -342,7 +342,7 @@ def _input(finding: Finding, said: _Said) -> _Sentences:
         sure = f"{also['confidence']} confidence"
         because.append(f"Beside it: {also['cause'] or 'unknown'}, {beside} of {of} ({sure}).")
     what = f"Steps wait for data for {said.share} of their time."
-    if cause == "start-up":
+    if cause == told_by.START_UP:
         by = (
             "starting the loader's workers"
             if told["by_workers"]
@@ -358,7 +358,7 @@ def _because_of_input(cause: str, told: Input) -> str:
         named = [_item(item) for item in told["longest"] if item["args"]]
         which = f" The longest: {'; '.join(named)}." if named else ""
         return f"{counted(told['items'], 'item')} took up to {longest}, the median {usual}.{which}"
-    if cause == "start-up":
+    if cause == told_by.START_UP:
         first = f"What leads to a first batch takes {time_text(told['first_batch_ns'])} longer."
         started, passes = told["workers_started"], f"{told['passes']:,} passes"
         if not started:
@@ -415,7 +415,7 @@ def _next_of_input(cause: str, told: Input) -> str:
     if cause == "slow-item":
         more = "raise prefetch_factor" if told["workers"] else "set num_workers"
         return f"Look at these items; cut or cache them, or {more}."
-    if cause == "start-up":
+    if cause == told_by.START_UP:
         persist = "Set persistent_workers=True, or make epochs longer."
         return persist if told["by_workers"] else BEGINS_ANEW
     if not cause and told["items_told"]:

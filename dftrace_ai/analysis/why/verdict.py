@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dftrace_ai.analysis.endings import breaks_off, ends_told, fewer_steps, quiet_end
-from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
 from dftrace_ai.analysis.reading.unranked import unranked_told
@@ -20,28 +19,23 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.texts import MOST_RANKS, few
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.judging import judged_of
-from dftrace_ai.analysis.why.late_ranks import (
-    EXPLAINED,
-    LateRanks,
-    explains_waiting,
-    late_ranks_of,
-)
+from dftrace_ai.analysis.why.late_ranks import LateRanks, late_ranks_of
 from dftrace_ai.analysis.why.model import (
-    KINDS,
     LIMITS,
-    Also,
     Finding,
     Input,
-    Lateness,
     NotAnnotated,
     PartTime,
     Verdict,
     figures_of,
 )
+from dftrace_ai.analysis.why.of_ranks import OfRank, told_of_ranks
 from dftrace_ai.analysis.why.sentences import in_words
+from dftrace_ai.analysis.why.words import range_text
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading import TraceSet
@@ -57,6 +51,8 @@ NO_STEPS: Final = (
 )
 # Of all processors so many percent are in use by others than this job where a host is crowded.
 OTHERS_PERCENT: Final = 40.0
+# What is lost of a rank, and how.
+LOST: Final = (("event", "that were dropped"), ("span", "without an end"))
 # Of which it is less sure what made them, where other programs are on the machine.
 UNSURE_IN_CROWDS: Final[tuple[Kind, ...]] = (
     *("periodic", "slower-and-slower", "slower-since", "two-kinds"),
@@ -64,9 +60,6 @@ UNSURE_IN_CROWDS: Final[tuple[Kind, ...]] = (
 )
 # What takes no time of processors.
 SURE_IN_CROWDS: Final[tuple[Kind, ...]] = ("memory-creep", "compute-bound")
-SEVERITIES: Final = ("critical", "warning", "info")
-# Who is late, and no more in one step than in another.
-EVERY_STEP: Final = frozenset({"worker", "node", "split", "stage", "stage or worker"})
 
 
 def why(paths: TracePaths, limits: Limits | None = None, spread: Spread | None = None) -> Verdict:
@@ -138,16 +131,6 @@ def verdict_of(
     )
 
 
-class _Of(NamedTuple):
-    """A rank whose findings were completed by what the others show."""
-
-    number: int
-    steps: JudgedSteps
-    findings: tuple[Finding, ...]
-    # Percent of the processors of its host that others used, where they crowded it.
-    others_percent: float | None
-
-
 class _JudgedJob:
     """All ranks in their order, and what they show together."""
 
@@ -180,7 +163,7 @@ class _JudgedJob:
         self.breaks_off = len(self.ranks) > 1 and breaks_off(traces.owners)
         self._of_host = Counter(rank.host for rank in self.ranks)
 
-    def late_ranks(self, judged: Sequence[_Of]) -> LateRanks:
+    def late_ranks(self, judged: Sequence[OfRank]) -> LateRanks:
         """Return which ranks the others wait for."""
         partials = [rank.partial for rank in self.ranks if rank.partial is not None]
         # Processes of one number, or without any, are not to be told apart.
@@ -189,7 +172,7 @@ class _JudgedJob:
         by_number = {one.number: one.steps for one in judged}
         return late_ranks_of(partials, by_number, breaks_off=self.breaks_off)
 
-    def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> _Of:
+    def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> OfRank:
         """Return the findings of a rank as they are beside what the other processes show."""
         others = self._others_percent(rank)
         findings: list[Finding] = []
@@ -203,9 +186,9 @@ class _JudgedJob:
         if others is not None:
             findings = [_in_a_crowd(finding) for finding in findings]
         of_rank = tuple(replace(finding, rank=rank.number) for finding in findings)
-        return _Of(rank.number, steps, of_rank, others)
+        return OfRank(rank.number, steps, of_rank, others)
 
-    def is_crowded(self, found: Sequence[_Of]) -> bool:
+    def is_crowded(self, found: Sequence[OfRank]) -> bool:
         """Return whether ranks have to wait for processors: for other programs, or each other."""
         others = sum(one.others_percent is not None for one in found)
         places = [rank.partial.place for rank in self.ranks if rank.partial is not None]
@@ -213,7 +196,7 @@ class _JudgedJob:
             one.cpus is not None and self._of_host[one.host] > one.cpus for one in places
         )
 
-    def host_notes(self, found: Iterable[_Of]) -> Iterator[str]:
+    def host_notes(self, found: Iterable[OfRank]) -> Iterator[str]:
         """Yield what is known of each host by its ranks: the figure of the one in the middle."""
         hosts = {rank.number: rank.host for rank in self.ranks}
         used: dict[str, dict[int, float]] = defaultdict(dict)
@@ -233,6 +216,29 @@ class _JudgedJob:
         for counts in waited.values():
             middle = f"{np.median([*counts.values()]):.1f}"
             yield f"{middle} processors of {of(counts)} waited for disks meanwhile (I/O wait)"
+
+    def rank_notes(self, found: Sequence[OfRank]) -> Iterator[str]:
+        """Yield what is to be told of ranks, and of which where it is not of all."""
+        ranks: dict[str, list[int]] = defaultdict(list)
+        for one in found:
+            for note in dict.fromkeys(one.steps.notes):
+                ranks[note].append(one.number)
+        for note, of in ranks.items():
+            yield f"{note}{self._named(of)}"
+
+    def lost(self) -> Iterator[str]:
+        """Yield what was lost of ranks."""
+        lost = {one.number: one.steps.lost for one in self.ranks if one.steps is not None}
+        for at, (noun, how) in enumerate(LOST):
+            of = {number: counts[at] for number, counts in lost.items() if counts[at]}
+            if of:
+                yield f"{counted(sum(of.values()), noun)} {how}{self._named([*of])}"
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        """Return which ranks these are, where they are not all of them and are known by number."""
+        if self.names or len(ranks) == len(self.ranks):
+            return ""
+        return f" (rank{'s' if len(ranks) > 1 else ''} {few(ranks)})"
 
     def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
         figures = Input(**figures_of(finding, Input))
@@ -282,17 +288,10 @@ def _in_a_crowd(finding: Finding) -> Finding:
     sure: Confidence = "low" if finding.kind in UNSURE_IN_CROWDS else finding.confidence
     if sure == "high" and finding.kind not in SURE_IN_CROWDS:
         sure = "medium"
-    finding = replace(finding, confidence=sure)
-    figures = figures_of(finding, Input)
-    if finding.kind == "input-bound" and "also" in figures:
-        also = figures["also"]
-        if also["confidence"] == "high":
-            also = Also(**{**also, "confidence": "medium"})
-            return replace(finding, evidence=Input(**{**figures, "also": also}))
-    return finding
+    return replace(finding, confidence=sure)
 
 
-def _after_the_crowd(finding: Finding, judged: Sequence[_Of]) -> Finding:
+def _after_the_crowd(finding: Finding, judged: Sequence[OfRank]) -> Finding:
     """Return a finding; its advice begins with the others where they crowded most of its ranks."""
     # By how much others crowd all of its hosts nobody is later than the others.
     if finding.kind in SURE_IN_CROWDS or finding.late_ranks:
@@ -334,11 +333,11 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
     late = job.late_ranks(found)
-    common, rare = _of_ranks(found, late, crowded=job.is_crowded(found))
+    common, rare = told_of_ranks(found, late, crowded=job.is_crowded(found))
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
-    of_ranks = [*job.host_notes(found), *(note for one in found for note in one.steps.notes)]
+    of_ranks = [*job.host_notes(found), *job.rank_notes(found)]
     # Of the notes few are shown: what times cannot be comes first, then that something could not be
     # read, which may be why a rank has fewer steps.
     notes = dict.fromkeys(
@@ -370,8 +369,9 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
         of_some_ranks=told(rare),
         slowest=shown.steps.slowest,
         abstained=(*shown.steps.abstained, *late.unsure),
-        unseen=tuple(
-            line for line, of_loader in shown.steps.unseen if job.has_loader or not of_loader
+        unseen=(
+            *(line for line, of_loader in shown.steps.unseen if job.has_loader or not of_loader),
+            *job.lost(),
         ),
         notes=tuple(notes),
         lines=shown.steps.lines,
@@ -386,7 +386,8 @@ def _of_processes(verdict: Verdict, names: Mapping[int, str]) -> Verdict:
         chosen = [names[one] for one in of[:MOST_RANKS]]
         more = f" and {len(of) - MOST_RANKS:,} more" if len(of) > MOST_RANKS else ""
         some = "" if len(of) == most else f": {', '.join(chosen)}{more}"
-        who = f"On {'all' if len(of) == most else f'{len(of)} of'} {most} processes{some}."
+        shares = range_text(finding)
+        who = f"On {'all' if len(of) == most else f'{len(of)} of'} {most} processes{shares}{some}."
         if len(of) > 1 and finding.rank is not None:
             who += f" The figures are of {names[finding.rank]}."
         return replace(finding, what=f"{finding.what} {who}", ranks=(), rank=None)
@@ -404,77 +405,6 @@ def _of_processes(verdict: Verdict, names: Mapping[int, str]) -> Verdict:
     )
 
 
-def _of_ranks(
-    judged: Sequence[_Of], late: LateRanks, *, crowded: bool
-) -> tuple[list[Finding], list[Finding]]:
-    """Return the findings of at least half of the ranks with who is late, and those of fewer."""
-    by_kind: dict[str, list[Finding]] = defaultdict(list)
-    for one in judged:
-        for finding in one.findings:
-            by_kind[finding.kind].append(finding)
-    told = [_in_place_of(by_kind["communication-bound"], one) for one in late.found]
-    severe = [one for one in told if one.severity != "info"]
-    named = {rank for one in severe for rank in one.ranks}
-    is_explained = bool(late.unsure) or any(map(explains_waiting, severe))
-    once = {rank for one in told if one.cause == "once" for rank in one.ranks}
-    said = {one.rank: one for one in by_kind["not-annotated"]}
-    common = [_with_line(one, said) for one in told]
-    in_no_span = {rank for one in severe if _is_in_no_span(one) for rank in one.ranks}
-    rare: list[Finding] = []
-    for found in by_kind.values():
-        # What grew or comes again for who is late is another thing than the waiting for it.
-        own = [
-            one
-            for one in found
-            if not (is_explained and _waits(one))
-            and not (once and one.kind == "slow-step" and (_waits(one) or one.rank in once))
-            and not (one.kind == "not-annotated" and one.rank in in_no_span)
-        ]
-        # Of what makes ranks late they are all that are late, be they half of the job.
-        most = 2 * len(own) >= len(judged) and not {one.rank for one in own} <= named
-        if own:
-            (common if most else rare).append(_middle(own))
-    if any(finding.kind != "compute-bound" for finding in common):
-        common = [finding for finding in common if finding.kind != "compute-bound"]
-    rare = [finding for finding in rare if finding.kind != "compute-bound"]
-    behind = _behind_a_bubble(judged, late, crowded=crowded)
-    return _ranked(common, behind), _ranked(rare, behind)
-
-
-def _middle(found: Sequence[Finding]) -> Finding:
-    """Return the finding in the middle, which stands for all."""
-    ordered = sorted(found, key=lambda finding: -finding.share)
-    ranks = tuple(sorted(one.rank for one in found if one.rank is not None))
-    return replace(ordered[(len(ordered) - 1) // 2], ranks=ranks)
-
-
-def _in_place_of(waiting: Sequence[Finding], late: Finding) -> Finding:
-    """Return who is late in every step as severe as the waiting for it, whose place it takes.
-
-    That is a share of steps, and what it costs one of the time, of which steps may be little yet.
-    """
-    if not (late.ranks and late.severity == "info" and explains_waiting(late)):
-        return late
-    if late.cause not in EVERY_STEP:
-        return late
-    severe = [late.severity, *(one.severity for one in waiting)]
-    return replace(late, severity=min(severe, key=SEVERITIES.index))
-
-
-def _is_in_no_span(late: Finding) -> bool:
-    return figures_of(late, Lateness)["name"] == NOT_ANNOTATED
-
-
-def _with_line(late: Finding, said: Mapping[int | None, Finding]) -> Finding:
-    """Return who is late with the line in which that is in no span, where it alone has none."""
-    other = None if late.lines or late.cause == "once" else said.get(late.rank)
-    return late if other is None or not _is_in_no_span(late) else replace(late, lines=other.lines)
-
-
-def _waits(finding: Finding) -> bool:
-    return finding.kind == "communication-bound" or finding.cause == "comm"
-
-
 def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
     parts: dict[str, PartTime] = {}
     for part in STEP_PARTS:
@@ -482,38 +412,3 @@ def _parts(judged: JudgedSteps) -> dict[str, PartTime]:
         ns, hidden_ns = judged.ns[part]
         parts[part] = PartTime(round(share, 6), round(low, 6), round(high, 6), ns, hidden_ns)
     return parts
-
-
-def _behind_a_bubble(
-    judged: Sequence[_Of], late: LateRanks, *, crowded: bool
-) -> Callable[[Finding], bool]:
-    """Return which findings stand behind that of a pipeline's bubble.
-
-    What ranks wait beyond it they wait for each other, on a crowded host or where it is little.
-    """
-    costs = [one.cost for one in late.found if one.cause == "bubble" and one.severity != "info"]
-    waits = [one.share for of in judged for one in of.findings if one.kind == "communication-bound"]
-    if not costs or not (crowded or costs[0] >= EXPLAINED * max(waits, default=0.0)):
-        return lambda _: False
-    return lambda one: one.kind in {"communication-bound", "not-annotated"} or one.cause == "jitter"
-
-
-def _ranked(findings: Iterable[Finding], behind: Callable[[Finding], bool]) -> list[Finding]:
-    """Return findings by severity, what is sure first, then by cost, then the more special.
-
-    Where ranks wait for others, what these do in no span comes behind it. Of who is late it may be
-    unsure what in, but not that others wait.
-    """
-    found = list(findings)
-    waiting = {rank for one in found if one.kind == "communication-bound" for rank in one.ranks}
-    return sorted(
-        found,
-        key=lambda finding: (
-            behind(finding),
-            SEVERITIES.index(finding.severity),
-            finding.confidence == "low" and finding.kind != "late-rank",
-            finding.kind == "not-annotated" and bool(waiting - {*finding.ranks}),
-            -finding.cost,
-            KINDS.index(finding.kind),
-        ),
-    )

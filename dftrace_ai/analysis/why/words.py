@@ -18,7 +18,7 @@ from dftrace_ai.analysis.texts import (
     time_text,
 )
 from dftrace_ai.analysis.thresholds import silences, sureness
-from dftrace_ai.analysis.why.model import Lateness, figures_of
+from dftrace_ai.analysis.why.model import START_UP, Lateness, figures_of
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ LEAST_PART: Final = 0.02
 MOST_PARTS, MOST_BESIDE = 6, 3
 BURSTS: Final = 1.1
 MOSTLY_STEPS: Final = 0.8
+# Shares of ranks that differ by so much are told.
+FAR_APART: Final = 0.1
 SHARES_OF_STEPS: Final[frozenset[Kind]] = frozenset(
     {
         "input-bound",
@@ -117,9 +119,19 @@ def whose(finding: Finding, verdict: Verdict) -> str:
     if verdict.ranks < 2 or verdict.rank is None or finding.kind == "late-rank":
         return ""
     figures = f" The figures are of rank {finding.rank}." if len(finding.ranks) > 1 else ""
+    shares = range_text(finding)
     if len(finding.ranks) == verdict.ranks:
-        return f" On all {verdict.ranks} ranks.{figures}"
-    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {few(finding.ranks)}.{figures}"
+        return f" On all {verdict.ranks} ranks{shares}.{figures}"
+    which = few(finding.ranks)
+    return f" On {len(finding.ranks)} of {verdict.ranks} ranks{shares}: {which}.{figures}"
+
+
+def range_text(finding: Finding) -> str:
+    """Return which shares its ranks have, where they are far apart: ``, from 12 to 92 %``."""
+    least, most = finding.of_ranks or (0.0, 0.0)
+    if finding.share_of == "growth" or most - least < FAR_APART:
+        return ""
+    return f", from {percent(least).removesuffix(' %')} to {percent(most)}"
 
 
 def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -182,7 +194,7 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
         if (times := figures["without"]) >= NOTABLE:
             then = once_text(figures["beside_ranks"])
             yield "at best", f"{times:.3g} times as fast, without it{then}"
-    if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
+    if finding.kind in SHARES_OF_STEPS and finding.cause != START_UP and finding.share < 1:
         times = 1 / (1 - finding.share)
         # Where steps are not all of the training, it is not the training.
         what = "a step " if finding.cost < MOSTLY_STEPS * finding.share else ""

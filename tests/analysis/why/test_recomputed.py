@@ -185,7 +185,8 @@ def test_all_figures_of_several_ranks_are_of_one_of_them(tmp_path: Path) -> None
     check_parts(value, steps, judged_of(value["steps"], steps)[1])
     assert finding["share"] == pytest.approx(value["parts"]["comm"]["share"], abs=1e-6)
     text = invoke("why", tmp_path).out
-    whose = f"On all 3 ranks. The figures are of rank {rank}."
+    low, high = (f"{100 * share:.0f}" for share in finding["of_ranks"])
+    whose = f"On all 3 ranks, from {low} to {high} %. The figures are of rank {rank}."
     assert text.splitlines()[1] == f"{finding['what']} {whose}"
     row = text.partition("\n  step      ")[2].partition("\n")[0]
     assert f"communication {100 * finding['share']:,.0f} %" in row

@@ -235,7 +235,9 @@ def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path
     (rare,) = value["of_some_ranks"]
     assert (rare["kind"], rare["ranks"]) == ("transfer-bound", [3])
     text = dftrace_why(tmp_path).stdout
-    assert f"On 3 of 4 ranks: 1, 2, 3. The figures are of rank {value['rank']}." in text
+    low, high = (f"{100 * share:.0f}" for share in value["findings"][0]["of_ranks"])
+    figures = f"The figures are of rank {value['rank']}."
+    assert f"On 3 of 4 ranks, from {low} to {high} %: 1, 2, 3. {figures}" in text
     assert "On 1 of 4 ranks: 3." in text
     # What a step is made of is told of the same one of those that wait.
     assert as_json(*(tmp_path / f"rank{rank}" for rank in (1, 2, 3)))["parts"] == value["parts"]

@@ -13,7 +13,7 @@ from printed_json import checked
 from typer.testing import CliRunner
 
 from dftrace_ai.analysis.steps import measuring
-from dftrace_ai.analysis.why import LIMITS, evidence, verdict
+from dftrace_ai.analysis.why import LIMITS, evidence, late_ranks
 from dftrace_ai.analysis.why.findings import counters, patterns, phases
 from dftrace_ai.analysis.why.model import KINDS, verdict_adapter
 from dftrace_ai.cli import app
@@ -95,7 +95,7 @@ def test_what_is_fixed_is_as_the_page_says() -> None:
             patterns.MOST_SPREAD,
         ),
         *(patterns.ONE_PART, patterns.NEARLY_ALL, patterns.LEAST_TURNS, patterns.MOST_BY_CUT),
-        verdict.EXPLAINED,
+        late_ranks.EXPLAINED,
         *(counters.FEWEST_SAMPLES, counters.LEAST_TAU_OF_MEMORY),
     ]
     assert [float(value) for _, value in table(between(PAGE, "fixed"))] == wanted

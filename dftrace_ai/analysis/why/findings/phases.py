@@ -14,6 +14,7 @@ from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 from dftrace_ai.analysis.texts import percent, time_text
 from dftrace_ai.analysis.why.evidence import LEAST_LOOPS, at_once, first_steps
 from dftrace_ai.analysis.why.model import (
+    START_UP,
     Between,
     Checkpoints,
     Evaluations,
@@ -215,7 +216,7 @@ def _beginnings_of_passes(evidence: Evidence) -> Finding | None:
             ns=int(whole),
         ),
         share_of="training",
-        cause="start-up",
+        cause=START_UP,
     )
 
 
