@@ -23,7 +23,7 @@ class Interruption:
     def __init__(self, place: int, action: Callable[[], object], modules: set[Path]) -> None:
         self.left = place
         self.action = action
-        self.modules = modules
+        self.sources = set(map(str, modules))
 
     def __enter__(self) -> Interruption:
         sys.setprofile(self._look)
@@ -33,11 +33,13 @@ class Interruption:
         sys.setprofile(None)
 
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
-        path = Path(frame.f_code.co_filename)
+        # First what is cheap: it is asked at each call of the interpreter.
+        if event == "c_call" or frame.f_code.co_filename not in self.sources:
+            return
         given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
         # From 3.14 on also when `with` has taken a lock, which nobody gives back then: no place of ours.
         given |= event == "c_return" and getattr(argument, "__name__", "") == "__enter__"
-        if path in self.modules and event != "c_call" and not given:
+        if not given:
             self.left -= 1
             if self.left == 0:
                 sys.setprofile(None)
