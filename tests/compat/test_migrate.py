@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import RunScript
 from pydantic import TypeAdapter
-from typer.testing import CliRunner
+from safety.commands import invoke
 
-from dftrace_ai.cli import app
 from dftrace_ai.cli.migrate import Migration, migrated
 
 NEW = "dftrace_ai.compat.dftracer"
@@ -113,8 +112,8 @@ def test_the_command_shows_writes_and_is_done(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to(script)
 
     def run(*words: object) -> tuple[int, str, str]:
-        done = CliRunner().invoke(app, ["migrate", *map(str, words)])
-        return done.exit_code, done.stdout, done.stderr
+        done = invoke("migrate", *words)
+        return done.status, done.out, done.err
 
     status, out, err = run(tmp_path / "src")
     assert status == 1

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import torch  # noqa: F401 - the parts wait for it
 from conftest import RunScript, Traced, read_all, trace_files
-from typer.testing import CliRunner
+from safety.commands import invoke
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.cli import app
 from dftrace_ai.integrations.auto import Auto
 
 LEAST_NS = 1_000_000
@@ -264,7 +263,7 @@ def test_a_step_is_made_of_the_same_with_collections_in_it(traced: Traced, auto:
         ["sql", "SELECT name, count(*) FROM events GROUP BY name"],
         ["convert", "--to", "perfetto", "--out", rec.folder / "converted.json.gz"],
     ):
-        name, *options = map(str, words)
-        done = CliRunner().invoke(app, [name, str(with_them), *options])
-        assert done.exit_code == 0, (words, done.output, done.exception)
+        name, *options = words
+        done = invoke(name, with_them, *options)
+        assert done.status == 0, (words, done)
     assert "host: gc" in page.read_text()

@@ -17,11 +17,12 @@ from analysis.trace_lines import TraceLines
 from analysis.why.made_runs import START_NS, Lines, Training, write_ranks
 from analysis.why.test_late_ranks import synchronous
 from conftest import clean_environment
+from safety.commands import invoke
 from typer.testing import CliRunner, Result
 
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import LIMITS, limits_of, verdict_lines, why
-from dftrace_ai.cli import app
+from dftrace_ai.cli.commands import app_for
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "why.schema.json").read_text("utf-8"))
 STARVED = Training(item_ms=20, steps=60)
@@ -29,7 +30,7 @@ CLEAN = Training(steps=60)
 
 
 def dftrace_why(*words: object) -> Result:
-    result = CliRunner().invoke(app, ["why", *map(str, words)])
+    result = CliRunner().invoke(app_for(["why"]), ["why", *map(str, words)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
@@ -440,7 +441,7 @@ def test_one_step_is_a_step_of_which_nothing_is_judged(tmp_path: Path, way: str 
     rows = [line[2:12].strip() for line in text.splitlines()[1:]]
     assert rows.count("because") == rows.count("run") == 1
     page = tmp_path / "report.html"
-    CliRunner().invoke(app, ["report", str(tmp_path), "-o", str(page)])
+    assert invoke("report", tmp_path, "-o", page).status == 0
     why_not = text.partition("  because   ")[2].partition("\n")[0]
     assert f"<dt>because</dt><dd>{why_not}</dd>" in page.read_text("utf-8")
     if way is None:

@@ -10,13 +10,12 @@ from analysis.why import real_runs
 from analysis.why.made_runs import PLANTED
 from analysis.why.precision_table import row_of
 from printed_json import checked
-from typer.testing import CliRunner
+from safety.commands import invoke
 
 from dftrace_ai.analysis.steps import measuring
 from dftrace_ai.analysis.why import LIMITS, evidence, late_ranks
 from dftrace_ai.analysis.why.findings import counters, patterns, phases
 from dftrace_ai.analysis.why.model import KINDS, verdict_adapter
-from dftrace_ai.cli import app
 from docs.conftest import RunExample
 from docs.pages import DOCS, between, blocks, plain, table
 
@@ -38,11 +37,11 @@ def without_figures(text: str) -> str:
 def test_the_answer_is_as_shown(run_example: RunExample) -> None:
     pytest.importorskip("sklearn")
     folder: Path = run_example("slow_loader.py").folder
-    result = CliRunner().invoke(app, ["why", str(folder / "out")])
-    assert result.exit_code == 0, result.output
+    result = invoke("why", folder / "out")
+    assert result.status == 0, result.err
     (text,) = [block.text for block in blocks(PAGE, "text") if "$ dftrace why out" in block.text]
     shown = rows_of(text.removeprefix("$ dftrace why out\n"))
-    told = rows_of(result.stdout)
+    told = rows_of(result.out)
     for name in ("what", "because"):
         assert without_figures(told[name]) == without_figures(shown[name]), name
     # Where a busy machine takes long to start the worker, the steps are not most of so short a run.

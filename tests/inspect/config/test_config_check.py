@@ -13,9 +13,8 @@ import pytest
 import yaml
 from inspect_configs import EXAMPLES, LOG, one_section
 from printed_json import checked
-from typer.testing import CliRunner
+from safety.commands import invoke
 
-from dftrace_ai.cli import app
 from dftrace_ai.inspect.config.features import forget_custom_features
 
 MODEL = """
@@ -50,9 +49,8 @@ def fails():
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["inspect", *(str(argument) for argument in arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    done = invoke("inspect", *arguments)
+    return done.status, done.out, done.err
 
 
 @pytest.fixture
