@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRACKERS := .venv-trackers
 FRAMEWORKS := .venv-frameworks
+DOCS := .venv-docs
 # The tests' own pin; the project itself takes any torch from 2.4 on, and `make test-torch TORCH=2.4.1`
 # tries another one.
 PINNED_TORCH ?= torch==2.13.0
@@ -125,6 +126,15 @@ $(FRAMEWORKS)/made: $(VENV)/test-tools requirements-frameworks.txt
 	DS_BUILD_OPS=0 $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	touch $@
 
+$(DOCS)/made: requirements-docs.txt
+	@$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	touch $@
+
+docs: $(DOCS)/made ## build the documents as a site into build/site, try its links and its search
+	@$(call need_packages,nodejs)
+	$(DOCS)/bin/python docs/site/build.py
+
 # Another torch, as it comes from PyPI, with whatever Triton it asks for: some gigabytes.
 .venv-torch-%/made: $(VENV)/test-tools
 	@echo "installing torch $* into .venv-torch-$*: some minutes, the first time"
@@ -202,7 +212,7 @@ test-reading: $(VENV)/test-tools test-packages ## the Python tests of commands t
 test-loggers: $(VENV)/test-tools $(TRACKERS)/made test-packages ## the Python tests of experiment loggers, and beside dftracer
 	$(call run_pytest,$@,$(TESTS_OF_LOGGERS))
 
-test-rest: $(VENV)/test-tools test-packages ## all other Python tests
+test-rest: $(VENV)/test-tools $(DOCS)/made test-packages ## all other Python tests
 	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) $(TESTS_OF_READING) $(TESTS_OF_LOGGERS) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
 
 test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
@@ -364,4 +374,4 @@ tsan: ## the native tests under ThreadSanitizer
 
 clean: ## remove what was built
 	rm -f dftrace_ai/ui/static/uplot.*
-	rm -rf build dist $(VENV) $(TRACKERS) $(FRAMEWORKS) .venv-torch-* traces .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist $(VENV) $(TRACKERS) $(FRAMEWORKS) $(DOCS) .cache .venv-torch-* traces .pytest_cache .mypy_cache .ruff_cache

@@ -53,6 +53,7 @@ class Tree(Categories):
 
 
 ai = Tree(*ROOT)
+"""The tree of annotations: `ai.compute.forward` decorates, opens a block, or goes along a loop."""
 # What counts steps tells of them beside what the user says of his spans; not of steps themselves.
 ai._takes_told(True)
 ai.pipeline._takes_told(False)

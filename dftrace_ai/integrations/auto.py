@@ -208,4 +208,5 @@ def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
 
 
 auto = Auto()
+"""Records the phases of a PyTorch training as spans: `dftrace_ai.auto()` in its first lines."""
 register(Hook("auto", lambda _: auto._begin_run(), lambda _: auto._end_run()))

@@ -39,6 +39,9 @@ def test_links_of_the_project_resolve(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.is_relative_to(ROOT), f"{page.name}: {link} leads out of the project"
         assert target.exists(), f"{page.name}: {link} leads nowhere"
+        if page.is_relative_to(DOCS):
+            published = target.is_relative_to(DOCS) or target.parent == ROOT / "schemas"
+            assert published, f"{page.name}: {link} leads to what is no part of the site"
         if anchor:
             assert anchor in anchors(target), f"{page.name}: {link} names no heading"
 
@@ -122,10 +125,15 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     assert commands[:2] == ["make demo", "make test"]
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "quick-start.md"], ids=lambda p: p.name
-)
-def test_the_summary_shows_the_counts_of_the_example(page: Path, run_example: RunExample) -> None:
+def test_the_readme_is_short_and_shows_a_picture() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    (picture,) = re.findall(r"^!\[[^\]]+\]\((\S+)\)$", "\n".join(lines), re.M)
+    assert (ROOT / picture).stat().st_size < 30_000
+
+
+def test_the_summary_shows_the_counts_of_the_example(run_example: RunExample) -> None:
+    page = DOCS / "quick-start.md"
     (text,) = [block.text for block in blocks(page, "text") if "dftrace summary" in block.text]
     shown = shown_rows(text)
     trace = run_example("training.py").trace
@@ -177,7 +185,12 @@ def test_the_query_of_the_trace_format_runs(tmp_path: Path, run_example: RunExam
     assert sum(row[2] for row in rows) == len(run.trace.spans)
 
 
-PAGES = [ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("guide/*.md")]
+PAGES = [
+    ROOT / "README.md",
+    *DOCS.glob("*.md"),
+    *DOCS.glob("guide/*.md"),
+    *DOCS.glob("questions/*.md"),
+]
 
 
 def test_every_name_is_shown_on_a_page() -> None:

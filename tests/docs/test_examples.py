@@ -10,7 +10,7 @@ import pytest
 from perfetto.trace_file import LANE, Event, Trace
 
 from docs.conftest import ExampleRun, RunExample
-from docs.pages import DOCS, EXAMPLES, ROOT, after_example, plain, quoted_examples, table
+from docs.pages import DOCS, EXAMPLES, after_example, plain, quoted_examples, table
 
 GUIDE = DOCS / "guide" / "annotate.md"
 AUTO = DOCS / "guide" / "auto.md"
@@ -23,7 +23,7 @@ DIFF = DOCS / "guide" / "compare-two-runs.md"
 RANKS = DOCS / "guide" / "which-rank.md"
 PAGES = (GUIDE, AUTO, STUCK, INSPECT, LOGGING, RUNS, WHY, DIFF, RANKS)
 FRAMEWORKS = tuple(sorted((DOCS / "guide" / "frameworks").glob("*.md")))
-QUOTING = (*PAGES, *FRAMEWORKS, ROOT / "README.md", DOCS / "quick-start.md")
+QUOTING = (*PAGES, *FRAMEWORKS, DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import FooterFacts
 
 EndState = Literal["complete", "cut off", "damaged"]
+"""How a file ends: with its closing line, too early, or in bytes that are no part of a trace."""
 
 # Blocks hold about a mebibyte of text; the first window nearly always suffices.
 WINDOWS = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024)

@@ -22,6 +22,7 @@ OPEN_FILES: Final = Path("/proc/self/fd")
 """Where the system shows the files that this process has open."""
 
 Codec = Literal["gzip", "zstd", "plain"]
+"""How a file is compressed."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

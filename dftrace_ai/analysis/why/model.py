@@ -355,6 +355,7 @@ LIMITS: Final[Limits] = {
     "rhythm": Limit(0.8, None),
     "steps": Limit(20, 50),
 }
+"""From where on each finding is a warning, and critical, where nobody says otherwise."""
 
 
 def limits_of(changes: Iterable[str]) -> Limits:
