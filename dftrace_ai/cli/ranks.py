@@ -113,7 +113,8 @@ def command(
     if max_error is not None:
         within(clocks_of(job), max_error, certain=certain)
     with shown_progress("comparing ranks"):
-        verdict = judge_ranks(job if chosen is None else of_steps(job, chosen), limits)
+        of_all = job if chosen is None else of_steps(job, chosen)
+        verdict = judge_ranks(of_all, limits, readers.jobs)
     notes = (*reading.waiting_notes(), *verdict.notes, *reading.skipped)
     verdict = replace(verdict, running=tuple(reading.running), notes=notes)
     if json:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import IO
 
 # The paths of this process, as its own: the same package is found, and nothing that lies in the
@@ -97,10 +97,12 @@ def begun(
     words: Iterable[str],
     output: int | IO[bytes],
     given: int = subprocess.DEVNULL,
+    files: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Begin what `answer_of` waits for; `output` is a file for all it says, or a pipe.
 
     Where it is `given` a pipe, only that has its words: who writes to it ends it, and no key does.
+    It has some open `files` of this process, by the same numbers.
     """
     talks = given == subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
@@ -109,6 +111,7 @@ def begun(
         stdout=output,
         stderr=None if talks else output,
         start_new_session=talks,
+        pass_fds=files,
         env={**KEPT_MEMORY, **clean_environment(), **ONE_THREAD},
     )
 

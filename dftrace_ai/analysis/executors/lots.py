@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 
 # So many lots for each worker, so that none waits long for the last.
-LOTS_A_WORKER: Final = 8
+LOTS_A_WORKER: Final = 32
 MOST_LOTS: Final = 10_000
 MOST_BYTES: Final = 256 * 1024 * 1024
 SHOWN_FILES: Final = 3

@@ -7,17 +7,22 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from dftrace_ai.analysis.executors.lots import Failed, Lot
+from dftrace_ai.analysis.executors.lots import Failed, Lot, Refused
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.interpreters import begun, ended
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from typing_extensions import Self
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 MOST_TRIES: Final = 3
 """A lot whose process dies so often is not tried again."""
@@ -31,6 +36,7 @@ class Processes:
 
     Args:
         count: how many there are.
+        files: descriptors that they have from this process, by the same numbers.
 
     Example::
 
@@ -38,8 +44,9 @@ class Processes:
             verdict = why(["out/"], spread=Spread(executor))
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, files: Sequence[int] = ()) -> None:
         self.workers = count
+        self._files = files
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -105,7 +112,8 @@ class Processes:
             if self._is_closed:
                 raise DftraceError("the processes were ended")
             try:
-                process = begun(__name__, "serve", (), subprocess.PIPE, given=subprocess.PIPE)
+                pipe = subprocess.PIPE
+                process = begun(__name__, "serve", (), pipe, given=pipe, files=self._files)
             except OSError as error:
                 raise DftraceError(f"no process can be started: {error.strerror}") from error
             self._running.add(process)
@@ -115,6 +123,42 @@ class Processes:
         ended(process)
         with self._lock:
             self._running.discard(process)
+
+
+@contextmanager
+def beside(
+    call: Callable[[Given], Made], given: Given, files: Sequence[int] = ()
+) -> Iterator[Callable[[], Made]]:
+    """Have another process make something, and give a function that waits for it.
+
+    Where no process can make it, it is made here when it is asked for.
+
+    Args:
+        call: a function of this package; what it is given and returns goes by pickle.
+        given: what it is called with.
+        files: descriptors that the process needs for that.
+
+    Example::
+
+        with beside(lateness_of, job, job.files) as coming:
+            met = collectives_of(job)
+            lateness = coming()
+    """
+    lot = Lot(call, (given,), ())
+    # The process is ended before its thread is waited for.
+    with ThreadPoolExecutor(1) as pool, Processes(1, files) as executor:
+        said = pool.submit(lambda: [*executor.as_completed([lot])])
+
+        def made() -> Made:
+            try:
+                _, outcome = said.result()[0]
+            except DftraceError:  # none can be started
+                return call(given)
+            if isinstance(outcome, Failed) or isinstance(outcome[0], Refused):
+                return call(given)
+            return cast("Made", outcome[0])
+
+        yield made
 
 
 def _answer(process: subprocess.Popen[bytes], lot: Lot) -> list[object] | Failed | None:

@@ -88,19 +88,14 @@ class RanksInOrder:
 
     def calls_of(self, block: Block, first: int, end: int) -> Calls:
         """Return the calls of a block from one step to before another, and of what follows each."""
-        steps, table = block.tables.steps, block.tables.calls
+        table = block.tables.calls
         begins, counts, rows = self._some(block, first, end)
         ranks = np.array(self.order)
         rank = np.repeat(ranks, counts)
         row = np.arange(len(rank)) - np.repeat(np.cumsum(counts) - counts, counts)
         row += np.repeat(begins - table.edges[ranks], counts)
         told = CallRows(*(some_of(column, rows) for column in table.rows))
-        # Steps of the chunks, those of all ranks in a row; the last is of calls without one.
-        numbers = np.append(steps.rows.number, UNTOLD)
-        place = np.minimum(np.searchsorted(block.numbers, numbers), len(block.numbers) - 1)
-        place[block.numbers[place] != numbers] = UNTOLD
-        at = np.where(told.step == UNTOLD, len(numbers) - 1, steps.edges.take(rank) + told.step)
-        step = place.take(at)
+        step, number = block.steps_of(rank, told.step)
         groups = self.groups
         start, end_ns = told.start_ns, told.end_ns
         if self.shift_ns.any():
@@ -110,7 +105,7 @@ class RanksInOrder:
             rank=rank,
             row=row,
             step=step,
-            number=numbers.take(at),
+            number=number,
             common=step != UNTOLD,
             group=_of_job(groups.of_rank, groups.first_group, rank, told.group),
             name=_of_job(groups.calls, groups.first_name, rank, told.name),

@@ -99,7 +99,21 @@ class Block:
         step = calls.rows.step + np.repeat(ranks, calls.counts)
         return ranks, np.maximum.accumulate(step)
 
-    @property
+    def steps_of(self, rank: Integers, row: Integers) -> tuple[Integers, Integers]:
+        """Return of rows of steps of ranks where they are in `numbers`, and what they are called.
+
+        `UNTOLD` for none, and of a step that not all ranks have for where it is.
+        """
+        if not self.rows.strides[0]:  # all ranks have the same
+            return row, np.append(self.numbers, UNTOLD).take(row)
+        steps = self.tables.steps
+        called = np.append(steps.rows.number, UNTOLD)
+        number = called.take(np.where(row == UNTOLD, UNTOLD, steps.edges.take(rank) + row))
+        at = np.minimum(np.searchsorted(self.numbers, number), len(self.numbers) - 1)
+        at[self.numbers[at] != number] = UNTOLD
+        return at, number
+
+    @cached_property
     def call_count(self) -> int:
         """How many calls there are in the chunks, whether they were asked for or not."""
         return sum(calls_in(one.chunks, self._number) for one in self.ranks)
@@ -246,6 +260,14 @@ class RanksOfJob:
             else any(len(chunk.calls.name) for chunk in one.chunks.values())
             for one in self.ranks
         )
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """Descriptors of what else another process needs to read the steps of a copy by pickle."""
+        chunks = (one.chunks for one in self.ranks)
+        sources = (one.source for one in chunks if isinstance(one, PackedChunks))
+        found = {source.file for source in sources if isinstance(source, Spill)}
+        return tuple(file for file in found if file is not None)
 
     def blocks(self, *kinds: Kind) -> Iterator[Block]:
         """Yield the steps that all ranks have, by their numbers, a chunk of each rank at a time.

@@ -125,11 +125,7 @@ class OwnWork:
             )
         )
         of_rank = int(np.sum([one.of_rank_ns for one in blocks], axis=0).max(initial=0))
-        steady = (
-            steady_times(time, np.zeros(len(time), bool)).mask if len(time) else np.zeros(0, bool)
-        )
-        # Who waits for one that is gone is not kept waiting by who is slow.
-        steady[-1:] &= not job.breaks_off
+        steady = _steady(job, time)
         own = np.empty((len(job.ranks), int(steady.sum())), np.int64)
         # Each is let go as soon as it is copied: together they are as large as this.
         blocks.reverse()
@@ -357,6 +353,25 @@ class _Totals(NamedTuple):
     def of_none(cls, ranks: int) -> _Totals:
         none = np.zeros(0, np.int64)
         return cls(none, np.zeros((ranks, 0), np.int64), none, none, np.zeros(ranks, np.int64))
+
+
+def steady_steps(job: RanksOfJob) -> Integers:
+    """Return what the steady steps are called that all ranks have: those that are judged."""
+    blocks = [(block.numbers, block.time_ns.max(axis=0)) for block in job.blocks("steps")]
+    if not blocks:
+        return np.zeros(0, np.int64)
+    numbers, time = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    return numbers[_steady(job, time)]
+
+
+def _steady(job: RanksOfJob, time_ns: Integers) -> Integers:
+    """Return which of the steps that all ranks have are judged, by the longest of each."""
+    if not len(time_ns):
+        return np.zeros(0, bool)
+    steady = steady_times(time_ns, np.zeros(len(time_ns), bool)).mask
+    # Who waits for one that is gone is not kept waiting by who is slow.
+    steady[-1:] &= not job.breaks_off
+    return steady
 
 
 def part_in_steps(job: RanksOfJob, time_ns: Integers) -> float:

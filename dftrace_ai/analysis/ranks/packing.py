@@ -35,7 +35,7 @@ from dftrace_ai.analysis.ranks.partials import (
 )
 from dftrace_ai.analysis.reading.clock_faults import LATEST_NS
 from dftrace_ai.analysis.reading.set_aside import ColumnAside
-from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile
+from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile, read_at
 from dftrace_ai.analysis.steps.calls import LATE_NS, LATE_SHARE
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import quoted
@@ -260,6 +260,16 @@ class PackedChunks(Mapping[int, StepsChunk]):
         return len(self.numbers)
 
 
+class Inherited(NamedTuple):
+    """A file of the process that has begun this one."""
+
+    number: int
+
+    def read(self, place: int, size: int) -> bytes:
+        """Return some bytes."""
+        return read_at(self.number, place, size)
+
+
 class Spill:
     """What is not kept beside traces: in memory, beyond some of it in a file without a name."""
 
@@ -267,6 +277,15 @@ class Spill:
         self._in_memory = 0
         self._file: UnnamedFile | None = None
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Go to a process that has `file` of this one."""
+        return Inherited, (self.file,)
+
+    @property
+    def file(self) -> int | None:
+        """The descriptor of the file, where there is one."""
+        return self._file.number if self._file else None
 
     def packed(self, partial: RankPartial) -> RankPartial:
         """Return a rank whose chunks are packed, and lie here."""

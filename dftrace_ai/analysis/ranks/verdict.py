@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._reader import release_free_memory
+from dftrace_ai.analysis.executors import Processes
+from dftrace_ai.analysis.executors.processes import beside
 from dftrace_ai.analysis.ranks.collectives import collectives_of
 from dftrace_ai.analysis.ranks.job import read_ranks
 from dftrace_ai.analysis.ranks.judging import Judged
@@ -17,6 +19,8 @@ from dftrace_ai.analysis.ranks.model import (
     RanksVerdict,
     StepsSeen,
 )
+from dftrace_ai.analysis.ranks.own_work import steady_steps
+from dftrace_ai.analysis.ranks.packing import PackedChunks
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.ranks.words import FEWEST_STEPS
 from dftrace_ai.analysis.reading import open_traces
@@ -33,8 +37,12 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.findings import Lateness, Silence
     from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.model import RanksSeen
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.thresholds import Limits
+
+# Steps of ranks: what is reckoned of fewer takes no longer than another process does to begin.
+FEWEST_BESIDE: Final = 1_000_000
 
 
 def ranks(
@@ -62,17 +70,17 @@ def ranks(
         for finding in verdict.findings:
             print(finding.ranks, finding.what, finding.next)
     """
-    return judge_ranks(read_ranks(open_traces(paths), spread=spread), limits)
+    jobs = spread.executor.workers if spread and isinstance(spread.executor, Processes) else 1
+    return judge_ranks(read_ranks(open_traces(paths), spread=spread), limits, jobs)
 
 
-def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
-    """Judge which rank is late by what each says; as `ranks`."""
+def judge_ranks(job: RanksOfJob, limits: Limits | None = None, processes: int = 1) -> RanksVerdict:
+    """Judge which rank is late by what each says; as `ranks`.
+
+    Where there is much to compare, and two `processes` may, another one does a part of it.
+    """
     limits = LIMITS if limits is None else limits
-    # Of a thousand ranks what is free by now would lie beside what is made next.
-    release_free_memory()
-    lateness = lateness_of(job, limits)
-    release_free_memory()
-    met = collectives_of(job, lateness.judged if len(lateness.judged) else None)
+    lateness, met = _reckoned(job, limits, processes)
     judged = Judged(job, lateness, limits, met.waited_in)
     why = _silence(job, lateness, judged.seen, limits)
     findings = () if why else judged.findings(met.links)
@@ -92,6 +100,33 @@ def judge_ranks(job: RanksOfJob, limits: Limits | None = None) -> RanksVerdict:
         notes=(*job.notes, *_jumps(met.clocks), *(() if why else judged.slight())),
         limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
     )
+
+
+def _reckoned(job: RanksOfJob, limits: Limits, processes: int) -> tuple[Lateness, Collectives]:
+    """Return what own work says of ranks, and where they meet."""
+    # Of a thousand ranks what is free by now would lie beside what is made next.
+    release_free_memory()
+    if processes < 2 or not _is_large(job):
+        lateness = lateness_of(job, limits)
+        release_free_memory()
+        return lateness, collectives_of(job, _or_all(lateness.judged))
+    with beside(_lateness, (job, limits), job.files) as coming:
+        met = collectives_of(job, _or_all(steady_steps(job)))
+        return coming(), met
+
+
+def _is_large(job: RanksOfJob) -> bool:
+    """Return whether there is more to do than to begin a process, and it can be done in one."""
+    are_packed = all(isinstance(one.chunks, PackedChunks) for one in job.ranks)
+    return are_packed and sum(one.step_count for one in job.ranks) >= FEWEST_BESIDE
+
+
+def _lateness(given: tuple[RanksOfJob, Limits]) -> Lateness:
+    return lateness_of(*given)
+
+
+def _or_all(steps: Integers) -> Integers | None:
+    return steps if len(steps) else None
 
 
 def _silence(

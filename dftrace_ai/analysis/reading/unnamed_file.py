@@ -42,12 +42,17 @@ class UnnamedFile:
 
     def read(self, place: int, size: int) -> bytes:
         """Return some bytes; DftraceError: the disk does not give them."""
-        content = b""
-        try:
-            # A call gives 2 GiB at the most.
-            while more := os.pread(self.number, size - len(content), place + len(content)):
-                content += more
-        except OSError as error:
-            folder = quoted(tempfile.gettempdir())
-            raise DftraceError(f"{folder}: cannot be read: {error.strerror}") from error
-        return content
+        return read_at(self.number, place, size)
+
+
+def read_at(number: int, place: int, size: int) -> bytes:
+    """Return some bytes of such a file, by its descriptor; DftraceError as `UnnamedFile.read`."""
+    content = b""
+    try:
+        # A call gives 2 GiB at the most.
+        while more := os.pread(number, size - len(content), place + len(content)):
+            content += more
+    except OSError as error:
+        folder = quoted(tempfile.gettempdir())
+        raise DftraceError(f"{folder}: cannot be read: {error.strerror}") from error
+    return content

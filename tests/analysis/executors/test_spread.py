@@ -30,10 +30,11 @@ from dftrace_ai._version import __version__
 from dftrace_ai.analysis import ranks, why
 from dftrace_ai.analysis.executors import Failed, Lot, Spread, dask_workers
 from dftrace_ai.analysis.executors.dask_workers import DaskWorkers, address_of
-from dftrace_ai.analysis.executors.processes import Processes
+from dftrace_ai.analysis.executors.processes import Processes, beside
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
-from dftrace_ai.analysis.ranks import packing
-from dftrace_ai.analysis.ranks.job import keep_ranks
+from dftrace_ai.analysis.ranks import packing, verdict
+from dftrace_ai.analysis.ranks.job import keep_ranks, read_ranks
+from dftrace_ai.analysis.ranks.verdict import judge_ranks
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report import Run
 from dftrace_ai.analysis.summary.indexing import index_traces
@@ -152,6 +153,27 @@ def test_what_others_have_read_of_a_rank_does_not_wait_in_memory_for_the_last(
     assert len(room.held) > 4
     # Of the last lot, which is at hand yet.
     assert max(room.held) <= 2
+
+
+def test_a_process_beside_this_one_reckons_own_work(job: Path, monkeypatch: pytest.MonkeyPatch):
+    """It reads what ranks say from a file without a name, which this process has."""
+    here = said(ranks([job]))
+
+    def not_here(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(verdict, "FEWEST_BESIDE", 0)
+    monkeypatch.setattr(verdict, "lateness_of", not_here)
+    monkeypatch.setattr(packing, "MOST_IN_MEMORY", 0)
+    found = read_ranks(open_traces([job]), spread=Spread(Shuffled(0)))
+    assert len(found.files) == 1
+    assert said(judge_ranks(found, None, 2)) == here
+
+
+def test_what_kills_every_process_beside_this_one_is_made_here(tmp_path: Path):
+    with beside(Dying(ord, tmp_path, 3), "a") as coming:
+        assert coming() == ord("a")
+    assert len([*tmp_path.iterdir()]) == 3
 
 
 def test_where_others_decide_who_is_a_rank_the_host_is_read_as_a_whole(tmp_path: Path):
