@@ -6,6 +6,7 @@ import queue
 import threading
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._reader import Rewriting
@@ -107,7 +108,8 @@ class MergedTrace:
         end = Rewriting(0, 0, [], None, None, True, False, self._shown.packed)
         if not parts:
             end.put(b"[", False)
-        for line in (*order_lines(self._in_order(changes)), *named.order()):
+        # One at a time: what orjson returns takes 4 KiB, however short it is.
+        for line in chain(order_lines(self._in_order(changes)), named.order()):
             end.put(line, False)
             self.lines += 1
         if piece := end.take(True):

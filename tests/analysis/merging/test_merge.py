@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -486,6 +487,23 @@ def test_memory_does_not_grow_with_ranks(tmp_path: Path) -> None:
         call = [sys.executable, "-c", program, made, tmp_path / f"{ranks}.pfw.gz"]
         peaks.append(int(subprocess.run(call, check=True, capture_output=True).stdout))
     assert peaks[1] - peaks[0] < 40_000  # kB; 200,000 when all were held
+
+
+def test_no_line_waits_for_those_of_other_ranks(tmp_path: Path) -> None:
+    """What names and orders the tracks of a rank is written before that of the next is made."""
+    peaks = []
+    for ranks in (8, 72):
+        made = tmp_path / str(ranks)
+        generate(Job(ranks=ranks, steps=2), made, jobs=1)
+        asked = Asked(arrows=0, clocks="none", everything=True)
+        merged = gathered(open_traces([made]).files, asked).merged()
+        tracemalloc.start()
+        try:
+            assert sum(map(len, merged))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 64 * 16_000  # 32,000 a rank when all were held
 
 
 def test_of_two_calls_for_one_name_one_wins(
