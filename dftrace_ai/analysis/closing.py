@@ -234,7 +234,7 @@ def _is_newest_below(end: LaunchEnd) -> bool:
     home = Path(end.home)
     if not end.home or not end.folder.is_relative_to(home):
         return False
-    below = folders_of_runs(home)
+    below = folders_of_runs(home).folders
     ours = [one for one in below if one.path == end.folder]
     return bool(ours) and all(one in ours or one.changed_ns < end.began_ns for one in below)
 

@@ -79,13 +79,19 @@ def watched_here() -> list[Path]:
 
 
 def _found_here() -> list[Folder]:
-    from dftrace_ai.analysis.reading.search import Folder, folders_of_runs
+    from dftrace_ai.analysis.reading.search import MOST_ENTRIES, Below, folders_of_runs
     from dftrace_ai.spools.answering import Asking
 
-    folders = Asking[list[Folder]]("the current directory").answer(lambda: folders_of_runs(Path()))
-    if not folders:
+    found = Asking[Below]("the current directory").answer(lambda: folders_of_runs(Path()))
+    if found.cut:
+        more = f" and of {counted(len(found.cut) - 1, 'folder')} more" if found.cut[1:] else ""
+        complain(
+            f"not all of {found.cut[0]}{more} was looked at: no more than {MOST_ENTRIES:,} files "
+            "and folders are below the current directory; name the folder of a run that lies there"
+        )
+    if not found.folders:
         raise TraceError(NOTHING_HERE)
-    return folders
+    return found.folders
 
 
 def tell_watched(observer: Observer) -> None:

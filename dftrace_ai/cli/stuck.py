@@ -85,7 +85,7 @@ def command(
         found = paths = paths or watched_here()
         asking: Asking[Any] = Asking(", ".join(map(str, paths)))
         if files := asking.answer(lambda: dump_files(found)):
-            _judge_dumps(files, paths, idle, which, as_json=json)
+            _judge_dumps(files, paths, idle, which, deep=deep, as_json=json)
             return
         observer = Observer(paths, run=which, deep=deep)
         seen = observer.look()
@@ -112,7 +112,7 @@ def command(
 
 
 def _judge_dumps(
-    files: list[Path], paths: list[Path], idle: float, run: str, *, as_json: bool
+    files: list[Path], paths: list[Path], idle: float, run: str, *, deep: bool, as_json: bool
 ) -> None:
     """Tell what dumps say, and what is known beside them."""
     from dftrace_ai.live.dumps import judge, read_dumps
@@ -126,7 +126,8 @@ def _judge_dumps(
         complain(f"not read: {skipped}", loud=True)
     if not dumps.by_rank:
         raise DftraceError("none of the dumps could be read")
-    own = own_traces([path for path in paths if path not in files], dumps, idle, run)
+    beside = [path for path in paths if path not in files]
+    own = own_traces(beside, dumps, idle, run, deep=deep)
     report = report_of(dumps, judge(dumps, own.groups, idle, own.world_size), own)
     if as_json:
         _print_json(report)

@@ -25,6 +25,7 @@ from dftrace_ai.analysis.reading import search
 from dftrace_ai.live import Snapshot, Verdict, find_stuck, snapshot
 from dftrace_ai.live.told import ToldHost
 from dftrace_ai.live.verdict_words import told_lines
+from live.dumps.made_dumps import planted, write
 from live.made_hosts import Job, made_job
 from live.programs import dftrace, until
 
@@ -395,6 +396,20 @@ def test_without_a_path_nothing_below_the_folders_of_runs_is_searched(
         assert verdict["jobs"][0]["processes"] == len(ranks)
 
 
+def test_beside_dumps_nothing_below_them_is_searched_without_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write(planted(4).dumps, tmp_path / "run")
+    below = run / "1/2/3/4/5/6/7"
+    below.mkdir(parents=True)
+    put(run, 0)
+    put(below, 1)
+    monkeypatch.chdir(tmp_path)
+    for words, count in (((), 1), (("run",), 2)):
+        report = json.loads(invoke("stuck", "--json", "--idle", 10, *words).out)
+        assert report["live"]["jobs"][0]["processes"] == count
+
+
 def test_a_folder_of_data_hides_no_run_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,8 +421,26 @@ def test_a_folder_of_data_hides_no_run_beside_it(
         (data / f"{number}.jpg").touch()
     monkeypatch.setattr(search, "MOST_ENTRIES", 300)
     monkeypatch.chdir(tmp_path)
-    seen = json.loads(invoke("top", "--json").out)
-    assert [one["rank"] for one in seen["processes"]] == [0]
+    done = invoke("top", "--json")
+    assert [one["rank"] for one in json.loads(done.out)["processes"]] == [0]
+    assert "not all of data was looked at: no more than 300 files and folders" in done.err
+
+
+def test_a_search_that_ends_before_it_has_looked_at_everything_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for number in range(5):
+            (tmp_path / folder / f"{number}.jpg").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(search, "MOST_ENTRIES", 2)
+    done = invoke("top", "--once")
+    assert done.status == 2
+    assert "not all of . and of 1 folder more was looked at: no more than 2 files" in done.err
+    assert "there are no traces below the current directory" in done.err
+    monkeypatch.setattr(search, "MOST_ENTRIES", 40)
+    assert "not all" not in invoke("top", "--once").err
 
 
 def test_many_hosts_are_told_in_few_lines(tmp_path: Path) -> None:

@@ -341,17 +341,26 @@ class Folder(NamedTuple):
     marked: bool
 
 
-def folders_of_runs(top: Path) -> list[Folder]:
-    """Return the folders at and below one that hold traces or markers, the newest first.
+class Below(NamedTuple):
+    """What was found below a folder."""
+
+    folders: list[Folder]  # with what runs leave, the newest first
+    cut: list[Path]  # of which not all was looked at
+
+
+def folders_of_runs(top: Path) -> Below:
+    """Return the folders at and below one that hold traces or markers.
 
     Not too deep, not too many files, of no folder more than half of those that are left for all,
     and nothing that is hidden.
     """
     found: list[Folder] = []
+    cut: list[Path] = []
     waiting, left = [(top, 0)], MOST_ENTRIES
     for folder, depth in waiting:
         if not left:
-            break
+            cut.append(folder)
+            continue
         times = []
         marked = False
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -367,9 +376,11 @@ def folders_of_runs(top: Path) -> list[Folder]:
                     depth == MOST_DEPTH or entry.name.startswith(".") or entry.name in NOT_SEARCHED
                 ):
                     waiting.append((folder / entry.name, depth + 1))
+            if next(entries, None) is not None:
+                cut.append(folder)
         if times:
             found.append(Folder(max(times), folder, len(times), marked))
-    return sorted(found, reverse=True)
+    return Below(sorted(found, reverse=True), cut)
 
 
 def newest_folders(folders: Sequence[Folder]) -> list[Path]:

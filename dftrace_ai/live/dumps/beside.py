@@ -33,17 +33,20 @@ class OwnTraces:
     world_size: int | None
 
 
-def own_traces(paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last") -> OwnTraces:
+def own_traces(
+    paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last", *, deep: bool = True
+) -> OwnTraces:
     """Look at what lies beside dumps: spools, and traces for groups where the dumps lack ranks.
 
     `paths` are without the dumps, `idle_s` is the quiet from which on a thread counts as stuck, and
-    `run` is as for `Observer`. Nothing is known where there is neither a spool nor a trace.
+    `run` and `deep` are as for `Observer`. Nothing is known where there is neither a spool nor a
+    trace.
     """
     standing: dict[int, Finding] = {}
     verdict = None
     sizes: set[int | None] = set()
     try:
-        seen = Observer(paths, run=run).look()
+        seen = Observer(paths, run=run, deep=deep).look()
     except TraceError:
         pass  # nothing runs there: the traces may tell
     else:
@@ -54,25 +57,25 @@ def own_traces(paths: list[Path], dumps: Dumps, idle_s: float, run: str = "last"
                 standing[process.rank] = finding_of(
                     "stuck" if process.state == "alive" else "dead", process, process.main
                 )
-    traced = [path for path in paths if _has_traces(path)]
+    traced = [path for path in paths if _has_traces(path, deep)]
     if traced and not dumps.by_rank.keys() <= standing.keys():
-        for finding in died_in(traced, run):
+        for finding in died_in(traced, run, deep=deep):
             if finding.rank is not None:
                 standing.setdefault(finding.rank, finding)
     groups: dict[str, list[frozenset[int]]] = {}
     if traced and _lack_ranks(dumps):
-        groups, told = _groups_in(traced, run)
+        groups, told = _groups_in(traced, run, deep)
         sizes |= told
     sizes.discard(None)
     return OwnTraces(standing, groups, verdict, sizes.pop() if len(sizes) == 1 else None)
 
 
-def _has_traces(path: Path) -> bool:
+def _has_traces(path: Path, deep: bool) -> bool:
     """Whether there are any: a directory of dumps has none, and a file may be a snapshot."""
     from dftrace_ai.analysis.reading.search import search_traces
 
     try:
-        return bool(search_traces([path]).files)
+        return bool(search_traces([path], deep=deep).files)
     except TraceError:
         return False
 
@@ -84,14 +87,15 @@ def _lack_ranks(dumps: Dumps) -> bool:
 
 
 def _groups_in(
-    paths: list[Path], run: str
+    paths: list[Path], run: str, deep: bool
 ) -> tuple[dict[str, list[frozenset[int]]], set[int | None]]:
     """The ranks of groups by their names, and the numbers of ranks that the traces tell."""
-    from dftrace_ai.analysis.reading import open_traces
+    from dftrace_ai.analysis.reading.trace_set import of_one_run, open_folders, open_traces
 
     found: dict[str, list[frozenset[int]]] = defaultdict(list)
     try:
-        traces = list(open_traces(paths, run))
+        found_there = open_traces(paths) if deep else open_folders(paths)
+        traces = list(of_one_run(found_there, run))
     except TraceError:
         return {}, set()
     for trace in traces:
