@@ -16,8 +16,7 @@ from safety.commands import invoke
 from dftrace_ai.analysis import last_to_come
 from dftrace_ai.analysis.merging import gathering
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
-from dftrace_ai.analysis.ranks import clock_offsets, matching
-from dftrace_ai.analysis.ranks import job as ranks_of_job
+from dftrace_ai.analysis.ranks import blocks, clock_offsets, matching
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 
@@ -171,9 +170,9 @@ def test_of_many_calls_few_are_held_at_once_and_the_arrows_are_the_same(
     """Of the calls of a block some steps are held at a time, and each is unpacked once."""
     held: list[int] = []
     unpacked: list[int] = []
-    whole, some = ranks_of_job.Block.with_calls, ranks_of_job.tables_of
+    whole, some = blocks.Block.with_calls, blocks.tables_of
 
-    def with_calls(block: ranks_of_job.Block, edges: list[int]) -> Iterator[ranks_of_job.Block]:
+    def with_calls(block: blocks.Block, edges: list[int]) -> Iterator[blocks.Block]:
         for found in whole(block, edges):
             held.append(len(found.tables.calls.rows.name))
             yield found
@@ -183,8 +182,8 @@ def test_of_many_calls_few_are_held_at_once_and_the_arrows_are_the_same(
         unpacked.append(len(found.calls.rows.name))
         return found
 
-    monkeypatch.setattr(ranks_of_job.Block, "with_calls", with_calls)
-    monkeypatch.setattr(ranks_of_job, "tables_of", tables_of)
+    monkeypatch.setattr(blocks.Block, "with_calls", with_calls)
+    monkeypatch.setattr(blocks, "tables_of", tables_of)
     # Messages that are left from piece to piece are among them: ten pieces of three steps.
     calls = STEPS * (4 + 2)
     monkeypatch.setattr(clock_offsets, "_CALLS", calls // 10)
@@ -192,7 +191,7 @@ def test_of_many_calls_few_are_held_at_once_and_the_arrows_are_the_same(
     found = []
     for pieces, lot in ((1, 1), (10, calls), (10, calls // 4), (10, 1)):
         monkeypatch.setattr(matching, "CALLS_AT_ONCE", calls // pieces)
-        monkeypatch.setattr(ranks_of_job, "CALLS_IN_LOT", lot)
+        monkeypatch.setattr(blocks, "CALLS_IN_LOT", lot)
         held.clear()
         unpacked.clear()
         shown = gathered(files, Asked(clocks="none"))

@@ -14,7 +14,7 @@ from dftrace_ai.analysis.ranks.partials import UNTOLD, CallRows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dftrace_ai.analysis.ranks.job import Block
+    from dftrace_ai.analysis.ranks.blocks import Block
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 

@@ -23,8 +23,9 @@ from dftrace_ai.analysis.steps.spans import places
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dftrace_ai.analysis.ranks.blocks import Block
     from dftrace_ai.analysis.ranks.calls import RanksInOrder
-    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.matching import Matches
     from dftrace_ai.analysis.ranks.partials import Group
     from dftrace_ai.analysis.reading.event_columns import Integers

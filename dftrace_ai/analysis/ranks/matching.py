@@ -26,8 +26,8 @@ from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dftrace_ai.analysis.ranks.blocks import Block
     from dftrace_ai.analysis.ranks.groups import GroupsOfJob
-    from dftrace_ai.analysis.ranks.job import Block
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 

@@ -25,7 +25,8 @@ from dftrace_ai.analysis.steps.measuring import steady_times
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.blocks import Block
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading.event_columns import Integers
 

@@ -22,8 +22,9 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from dftrace_ai.analysis.ranks.blocks import Block
     from dftrace_ai.analysis.ranks.clock_offsets import Clocks
-    from dftrace_ai.analysis.ranks.job import Block, RanksOfJob
+    from dftrace_ai.analysis.ranks.job import RanksOfJob
     from dftrace_ai.analysis.ranks.partials import Group, Place, RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
