@@ -206,6 +206,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.analysis.whatif.model import WhatIf
     from dftrace_ai.analysis.why import Verdict as WhyVerdict
     from dftrace_ai.cli import demo
+    from dftrace_ai.cli.export import Exported
     from dftrace_ai.cli.inspect import Features, Report
     from dftrace_ai.cli.migrate import Migration
     from dftrace_ai.generating.writing import Generated, Truth
@@ -226,6 +227,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
         "ranks": (RanksVerdict, "dftrace ranks --json"),
         "whatif": (WhatIf, "dftrace whatif --json"),
         "convert": (Converted, "dftrace convert --json"),
+        "export": (Exported, "dftrace export --json"),
         "merge": (Merged, "dftrace merge --json"),
         "validate": (Validation, "dftrace validate --json"),
         "migrate": (Migration, "dftrace migrate --json"),

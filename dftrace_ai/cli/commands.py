@@ -43,6 +43,7 @@ COMMANDS = {
     "convert": "Look into a trace",
     "top": "Watch a running job",
     "stuck": "Watch a running job",
+    "export": "Watch a running job",
     "runs": "Logged experiments, tensor inspection",
     "inspect": "Logged experiments, tensor inspection",
     "info": "Care for traces",

@@ -22,6 +22,7 @@ class Form(str, Enum):
     parquet = "parquet"
     perfetto = "perfetto"
     dftracer = "dftracer"
+    otlp = "otlp"
     speedscope = "speedscope"
     pprof = "pprof"
 
@@ -35,7 +36,8 @@ def command(
             help="What is written. parquet: a directory with the events by rank, and the "
             "processes. perfetto: one file of all traces, compressed where its name ends in .gz. "
             "dftracer: a directory with a file for each trace, in whole microseconds since 1970. "
-            "speedscope, pprof: a file of the samples of Python's stacks."
+            "otlp: a file of the spans for OpenTelemetry, a line of JSON for some of them; as "
+            "perfetto compressed. speedscope, pprof: a file of the samples of Python's stacks."
         ),
     ],
     out: Annotated[
@@ -68,8 +70,8 @@ def command(
         # os.path, since pathlib raises for a name that is too long.
         named = bool(paths) and all(map(os.path.isfile, paths or ()))
         run = run or ("all" if named else None)
-        is_other = to.value != "perfetto"
-        reading = Reading(paths, recover=recover, run=run, takes_merged=is_other)
+        takes_merged = to.value not in ("perfetto", "otlp")
+        reading = Reading(paths, recover=recover, run=run, takes_merged=takes_merged)
         with reading.progress("converting"):
             traces = reading.traces
             made = convert(traces, to.value, out, force=force)

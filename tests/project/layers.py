@@ -94,6 +94,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "endings": {"reading", "texts"},
         "trace_facts": {"reading", "endings"},
         "where": {"reading"},
+        "protobuf": set(),
+        "otlp": {"reading", "steps", "where", "protobuf"},
         "diff": {"reading", "robust_statistics", "tracks", "steps", "why", "texts", "lines"},
         "validating": {"reading", "summary"},
         "views": {"steps"},
@@ -104,7 +106,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("reading", "executors", "converting", "last_to_come", "ranks", "steps", "texts"),
             "track_order",
         },
-        "converting": {"reading", "merging", "sql", "lines"},
+        "converting": {"reading", "merging", "sql", "lines", "protobuf", "otlp"},
         "report": {
             *("reading", "executors", "track_order", "tracks", "summary", "robust_statistics"),
             *("steps",),
@@ -124,7 +126,17 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(("long_tables", "markdown"), {"terminal"}),
         **dict.fromkeys(
             (
-                *("convert", "demo", "diff", "generate", "index", "info", "inspect", "merge"),
+                *(
+                    "convert",
+                    "demo",
+                    "diff",
+                    "export",
+                    "generate",
+                    "index",
+                    "info",
+                    "inspect",
+                    "merge",
+                ),
                 *("migrate", "recover", "report", "run", "runs", "sql", "stuck", "summary"),
                 *("top", "ui", "validate"),
                 *("view", "why", "ranks", "whatif", "run_end"),

@@ -40,8 +40,8 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
     Args:
         traces: which.
         to: ``"parquet"`` and ``"dftracer"`` make a directory, ``"perfetto"`` a file, which is
-            compressed where its name ends in ``.gz``; ``"speedscope"`` and ``"pprof"`` make one of
-            the samples of Python's stacks.
+            compressed where its name ends in ``.gz``, as ``"otlp"`` does of the spans;
+            ``"speedscope"`` and ``"pprof"`` make one of the samples of Python's stacks.
         out: what is written; it gets its name when all of it is there.
         force: what an earlier conversion has written there is replaced.
 
@@ -90,6 +90,10 @@ def _write(
         return write_as_parquet(traces, unnamed, out)
     if to == "perfetto":
         return write_for_perfetto(traces, unnamed, out.name, changed)
+    if to == "otlp":
+        from dftrace_ai.analysis.converting.otlp_form import write_as_otlp
+
+        return write_as_otlp(traces, unnamed, out.name)
     if to in ("speedscope", "pprof"):
         from dftrace_ai.analysis.converting import stack_forms
 

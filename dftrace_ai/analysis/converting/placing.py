@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-Form = Literal["parquet", "perfetto", "dftracer", "speedscope", "pprof"]
+Form = Literal["parquet", "perfetto", "dftracer", "otlp", "speedscope", "pprof"]
 """In which form."""
 
 
@@ -78,12 +78,13 @@ FILE_MODE: Final = 0o600
 
 GZIP_LEVEL: Final = 6
 
-# How files begin that conversions write: for Perfetto, as archives, for speedscope and pprof.
+# How files begin that conversions write: for Perfetto, as archives, for speedscope, pprof and OTLP.
 BEGINNINGS: Final = (
     b"[\n",
     b"perfetto_manifest.json\0",
     b'{"$schema":"https://www.speedscope.app',
     b"\n\x04\x08\x01\x10\x02",
+    b'{"resourceSpans":[',
 )
 GZIP_MAGIC: Final = b"\x1f\x8b"
 HEAD_BYTES: Final = 4096

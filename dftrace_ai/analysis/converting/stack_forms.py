@@ -12,9 +12,10 @@ import orjson
 
 from dftrace_ai.analysis.converting.placing import ConvertedFile, gzip_member
 from dftrace_ai.analysis.lines.stack_samples import StackReader
+from dftrace_ai.analysis.protobuf import field, number, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from dftrace_ai.analysis.lines.stack_samples import StackSamples
@@ -131,31 +132,6 @@ def write_for_pprof(
         out += field(6, one.encode("utf-8", "surrogateescape"))
     path.write_bytes(gzip_member(bytes(out)))
     return [_of_samples(name, path, count)], _notes_of(reader, count)
-
-
-def varint(value: int) -> bytes:
-    """Return a whole number from 0 on as protobuf has it: seven bits a byte, the lowest first."""
-    told = bytearray()
-    while value > 0x7F:
-        told.append(value & 0x7F | 0x80)
-        value >>= 7
-    told.append(value)
-    return bytes(told)
-
-
-def number(key: int, value: int) -> bytes:
-    """Return a field that is a number; nothing where it is 0."""
-    return varint(key << 3) + varint(value) if value else b""
-
-
-def field(key: int, content: bytes) -> bytes:
-    """Return a field that is a text or a message."""
-    return varint(key << 3 | 2) + varint(len(content)) + content
-
-
-def packed(key: int, values: Iterable[int]) -> bytes:
-    """Return a field that is several numbers."""
-    return field(key, b"".join(map(varint, values)))
 
 
 def _of_samples(name: str, path: Path, count: int) -> ConvertedFile:

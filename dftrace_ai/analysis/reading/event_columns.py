@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.reader import Start
     from dftrace_ai.analysis.reading.set_aside import SetAside
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TraceSet
@@ -425,9 +426,9 @@ class BlockColumns:
         self._scanner = new_scanner()
         self._labels: tuple[Label, ...] = ()
 
-    def blocks(self, trace: Trace) -> TraceBlocks:
-        """Return the blocks of a file."""
-        return TraceBlocks(self._scanner, trace)
+    def blocks(self, trace: Trace, start: Start = BEGIN) -> TraceBlocks:
+        """Return the blocks of a file, from a place on."""
+        return TraceBlocks(self._scanner, trace, start)
 
     def of(self, blocks: TraceBlocks) -> Iterator[tuple[EventBlock, EventColumns]]:
         """Yield each of these blocks, and its events."""

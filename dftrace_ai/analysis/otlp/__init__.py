@@ -1,0 +1,1 @@
+"""Spans in the form of OpenTelemetry's protocol (OTLP), for files and for receivers."""

@@ -1,0 +1,263 @@
+"""Batches of spans sent to a receiver of OTLP over HTTP, and what became of each span.
+
+The rules, which answers are asked again after what time among them, are those of
+https://opentelemetry.io/docs/specs/otlp/#otlphttp.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import random
+import socket
+import ssl
+import time
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from threading import Timer
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from dftrace_ai._version import __version__
+from dftrace_ai.analysis.otlp.messages import refused_in
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.wording import briefly, counted, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dftrace_ai.analysis.otlp.messages import Batch
+
+PATH: Final = "/v1/traces"
+PORTS: Final = {"http": 80, "https": 443}
+GZIP_LEVEL: Final = 1
+
+# As receivers take them; the default of OpenTelemetry's collector is ten times as much.
+MOST_BYTES: Final = 2 * 1024 * 1024
+ANSWER_BYTES: Final = 64 * 1024
+
+AGAIN: Final = frozenset({429, 502, 503, 504})
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+# While somebody may lose patience.
+SLICE_S: Final = 1.0
+
+
+class Place(NamedTuple):
+    """Where a receiver is."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def address(self) -> str:
+        """Its address."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+def place_of(address: str, *, exact: bool = False) -> Place:
+    """Read the address of a receiver: ``/v1/traces`` is added unless it is `exact` or there.
+
+    Raises:
+        ConfigError: it is none of HTTP's.
+    """
+    wrong = ConfigError(
+        f"{quoted(address)}: is no address of a receiver, such as http://127.0.0.1:4318"
+    )
+    try:
+        parts = urlsplit(address)
+        port = parts.port or PORTS.get(parts.scheme, 0)
+    except ValueError as error:
+        raise wrong from error
+    text = f"{parts.path}{parts.query}{parts.hostname}"
+    if not port or not parts.hostname or not (text.isascii() and text.isprintable()):
+        raise wrong
+    if parts.username is not None or " " in text:
+        raise wrong
+    path = parts.path or "/"
+    if not exact and not path.endswith(PATH):
+        path = path.rstrip("/") + PATH
+    return Place(parts.scheme, parts.hostname, port, path + (f"?{parts.query}" * bool(parts.query)))
+
+
+class _Answer(NamedTuple):
+    """What a receiver said; no status where it said nothing."""
+
+    status: int
+    why: str
+    body: bytes = b""
+    after_s: float | None = None
+    is_final: bool = False
+
+
+class Sender:
+    """Sends batches, one after the other, each until it is taken, refused or given up.
+
+    Args:
+        place: where to.
+        headers: sent with each request, such as what lets in.
+        timeout_s: how long a request may take in all, seconds.
+        patient: whether to go on with a batch that nobody has taken for so many seconds.
+
+    Attributes:
+        accepted: spans that were taken.
+        refused: spans that the receiver did not want.
+        lost: spans that were given up, since no receiver took them.
+        requests: how many there were, with those that were sent again.
+        again: of them those that were sent again.
+        bytes: of the bodies of all.
+        problem: the last reason why something was not taken; empty for none.
+        is_over: a receiver takes nothing at all: nothing more is sent.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        patient: Callable[[float], bool],
+    ) -> None:
+        self.place = place
+        self.accepted = self.refused = self.lost = 0
+        self.requests = self.again = self.bytes = 0
+        self.problem = ""
+        self.is_over = False
+        self._headers = {
+            "Content-Type": "application/x-protobuf",
+            "Content-Encoding": "gzip",
+            "User-Agent": f"dftrace_ai/{__version__}",
+            **headers,
+        }
+        self._timeout_s = timeout_s
+        self._patient = patient
+        self._connection: http.client.HTTPConnection | None = None
+
+    def send(self, batch: Batch) -> None:
+        """Send a batch, and wait until it is known what becomes of it."""
+        if self.is_over:
+            self.lost += batch.count
+            return
+        message = batch.message()
+        halves = batch.halves() if len(message) > MOST_BYTES and batch.count > 1 else ()
+        for half in halves:
+            self.send(half)
+        if halves:
+            return
+        try:
+            self._send(gzip.compress(message, GZIP_LEVEL), batch.count)
+        except BaseException:
+            self.lost += batch.count  # it was interrupted: nobody has said that it was taken
+            raise
+
+    def _send(self, body: bytes, count: int) -> None:
+        began, pause = time.monotonic(), FIRST_PAUSE_S
+        while True:
+            answer = self._ask(body)
+            if answer.status == 200:
+                partly = refused_in(answer.body)
+                refused = min(max(partly.spans, 0), count)
+                self.refused += refused
+                self.accepted += count - refused
+                if refused or partly.why:
+                    self.problem = f"refused {counted(refused, 'span')}: {_words(partly.why)}"
+                return
+            self.problem = answer.why
+            if answer.is_final:
+                self.refused += count
+                # Who has taken nothing so far is no receiver, or does not let us in.
+                self.is_over = not self.accepted
+                return
+            wait = pause * random.uniform(0.5, 1.0) if answer.after_s is None else answer.after_s  # noqa: S311 - so that senders do not come at once
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+            if not self._waited(began, wait):
+                self.lost += count
+                self.is_over = True
+                return
+            self.again += 1
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _waited(self, began: float, wait: float) -> bool:
+        """Wait; return whether it is not too late then."""
+        until = time.monotonic() + wait
+        while (left := until - time.monotonic()) > 0:
+            if not self._patient(time.monotonic() - began):
+                return False
+            time.sleep(min(left, SLICE_S))
+        return self._patient(time.monotonic() - began)
+
+    def _ask(self, body: bytes) -> _Answer:
+        self.requests += 1
+        self.bytes += len(body)
+        connection = self._connection or self._connect()
+        self._connection = connection
+        # A receiver that sends a byte now and then would hold a request for ever.
+        watch = Timer(self._timeout_s, _end, (connection,))
+        watch.daemon = True
+        try:
+            watch.start()
+            connection.request("POST", self.place.path, body, self._headers)
+            response = connection.getresponse()
+            text = response.read(ANSWER_BYTES)
+            if response.will_close or response.read(1):
+                self.close()
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            return _Answer(0, f"certificate refused: {error.verify_message}", is_final=True)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            return _Answer(0, _reason(error))
+        finally:
+            watch.cancel()
+        if response.status == 200:
+            return _Answer(200, "", text)
+        why = f"answered {response.status} {_words(response.reason)}".rstrip()
+        again = response.status in AGAIN
+        return _Answer(response.status, why, text, _after_s(response), is_final=not again)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        place = self.place
+        if place.scheme == "http":
+            return http.client.HTTPConnection(place.host, place.port, timeout=self._timeout_s)
+        return http.client.HTTPSConnection(
+            place.host,
+            place.port,
+            timeout=self._timeout_s,
+            context=ssl.create_default_context(),
+        )
+
+
+def _end(connection: http.client.HTTPConnection) -> None:
+    with suppress(OSError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "gave no answer in time"
+    if isinstance(error, (http.client.HTTPException, ValueError)):
+        return "gave no answer of HTTP"
+    return f"cannot be reached: {briefly(error)}"
+
+
+def _after_s(response: http.client.HTTPResponse) -> float | None:
+    """Return after how many seconds it wants to be asked again; None where it does not say."""
+    said = response.getheader("Retry-After", "").strip()
+    if said.isascii() and said.isdigit():
+        return float(said[:9])
+    try:
+        return max(parsedate_to_datetime(said).timestamp() - time.time(), 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())[:200]
