@@ -151,7 +151,9 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_converted(tmp_path: Path) -
         report = json.loads(done.out)
         # One file has a head. Lines of the last block are gone with its end; samples of stacks are in none.
         events = form not in ("speedscope", "pprof")
-        assert 30 * events <= report["lines"] <= (5 * 7 + 6) * events
+        # Spans alone are for OpenTelemetry.
+        least = 20 if form == "otlp" else 30
+        assert least * events <= report["lines"] <= (5 * 7 + 6) * events
         assert any("torn" in note for note in report["notes"]), form
         assert "skipped" in done.err
         assert "Traceback" not in done.err
