@@ -160,7 +160,7 @@ def facts_of(paths: TracePaths) -> TraceFacts:
         missing_ranks=owners.missing_ranks,
         clocks=host_clocks(readable),
         notes=(
-            *_notes(files),
+            *_notes(readable),
             *owners.told(""),
             *ends_told(owners),
             *owners.missing_told(),
@@ -228,12 +228,7 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
     return facts, times
 
 
-def _notes(files: Iterable[FileFacts]) -> Iterator[str]:
-    for file in files:
-        if file.state == "damaged":
-            yield f"{file.path}: damaged at its end; what comes before it can be read"
-        elif file.state == "cut off":
-            yield (
-                f"{file.path}: no closing line: the process still runs, or died and its spool was "
-                "not adopted"
-            )
+def _notes(traces: Iterable[Trace]) -> Iterator[str]:
+    for trace in traces:
+        if told := trace.end.told:
+            yield f"{trace}: {told}"

@@ -107,8 +107,9 @@ def command(
             write_timeline(answer, timeline)
     if timeline is not None and not is_written:
         complain("--timeline: nothing is written, for there is no verdict")
-    found = in_words(answer.result, limits["cost"])
-    notes = (*reading.waiting_notes(), *found.notes, *job.notes, *reading.skipped)
+    known = (*answer.result.notes, *job.notes)
+    found = in_words(replace(answer.result, notes=known), limits["cost"])
+    notes = (*reading.waiting_notes(), *known, *reading.skipped)
     found = replace(found, running=tuple(reading.running), notes=notes)
     if json:
         write_json(found)

@@ -345,7 +345,10 @@ def test_own_work_alone_says_the_same_of_who_is_late(tmp_path: Path) -> None:
 
 # By name: what is odd of the input, what has the answer of `ranks`, and whether whatif is silent.
 SILENT: dict[str, tuple[dict[str, Any], str]] = {
-    "one rank": ({"count": 1, "late": 0, "world_size": 4}, "ranks have no trace: 1, 2, 3"),
+    "one rank": (
+        {"count": 1, "late": 0, "world_size": 4},
+        "ranks have no trace that can be judged: 1, 2, 3",
+    ),
     "no number of a rank": ({"count": 1, "late": 0, "rank": None, "world_size": None}, "one rank"),
     "no collective": ({"has_calls": False}, "no collectives were found"),
     "few steps": ({"steps": 12}, "20 are needed"),

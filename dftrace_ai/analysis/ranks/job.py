@@ -29,6 +29,7 @@ from dftrace_ai.analysis.ranks.partials import UNTOLD, Place, RankPartial
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.identity import MOST_RANKS
 from dftrace_ai.analysis.reading.index_file import IndexFileError, TracedFile, identity_of
+from dftrace_ai.analysis.reading.trace_end import are_whole
 from dftrace_ai.analysis.reading.unranked import unranked_told
 from dftrace_ai.analysis.steps import Job, Process, measure_blocked
 from dftrace_ai.analysis.steps.processes import STEP_ROLES
@@ -268,6 +269,8 @@ class _Reading:
             return "no trace is of a training, and none says which rank it is of"
         of = f"rank {next(iter(ranks))}" if len(ranks) == 1 else f"{len(ranks):,} ranks"
         start = max(owner.start for owner in owners)
+        if not are_whole(self._job.facts.notes):
+            return f"the traces of {of} are not whole, and have no step that can be judged"
         if start < 2:
             return f"the traces of {of} have no step of a training"
         return (

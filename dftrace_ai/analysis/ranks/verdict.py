@@ -24,6 +24,7 @@ from dftrace_ai.analysis.ranks.packing import PackedChunks
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.ranks.words import FEWEST_STEPS
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.trace_end import are_whole
 from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few, time_text
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.wording import counted, shortened
@@ -136,14 +137,14 @@ def _silence(
     why: Silence | str = lateness.abstains
     if why == "one rank":
         others = f"; {_without_trace(seen)}" if seen.missing else ""
-        why = f"one rank has a trace, and there is nothing to compare it with{others}"
+        alone = "one rank has a trace that can be judged, and nothing is there to compare it with"
+        why = f"{alone}{others}"
     elif why == "no common steps":
         why = "the ranks have no step in common"
     elif not job.has_calls:
-        why = (
-            "no collectives were found, so that work cannot be told from waiting; dftrace run "
-            "records them, by hand ai.comm"
-        )
+        how = "dftrace run records them, by hand ai.comm"
+        how = how if are_whole(job.notes) else "the traces are not whole"
+        why = f"no collectives were found, so that work cannot be told from waiting; {how}"
     elif why == "few steps":
         why = _too_few(job, lateness, limits["steps"].warning)
     elif why == "nobody waits":
@@ -202,7 +203,7 @@ def _jumps(clocks: Clocks) -> Iterator[str]:
 
 def _without_trace(seen: RanksSeen) -> str:
     missing = f"{len(seen.missing):,} of {counted(seen.world, 'rank')}"
-    return f"{missing} have no trace: {few(seen.missing)}"
+    return f"{missing} have no trace that can be judged: {few(seen.missing)}"
 
 
 def _unseen(job: RanksOfJob, seen: RanksSeen, met: Collectives) -> Iterator[str]:

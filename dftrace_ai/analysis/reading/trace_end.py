@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.decompression import STEP_BYTES, BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reader import TraceReader, event_of, is_whole_line
-from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC
+from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, TORN, ZSTD_MAGIC
 from dftrace_ai.errors import readable
 from dftrace_ai.trace_format.header_and_footer import footer_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
     from dftrace_ai.trace_format.header_and_footer import FooterFacts
 
 EndState = Literal["complete", "cut off", "damaged"]
 """How a file ends: with its closing line, too early, or in bytes that are no part of a trace."""
 
+NOT_CLOSED: Final = "no closing line: the process still runs, or died and its spool was not adopted"
 # Blocks hold about a mebibyte of text; the first window nearly always suffices.
 WINDOWS = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024)
 
@@ -54,6 +57,15 @@ class TraceEnd:
         return self.footer is not None or self.bracket
 
     @property
+    def told(self) -> str:
+        """What is to be said of it where nobody has read it all; empty of a whole file."""
+        if self.damaged:
+            return "damaged at its end; what comes before it can be read"
+        if not self.whole:
+            return "torn: its last block or line is cut; what comes before it can be read"
+        return "" if self.closed else NOT_CLOSED
+
+    @property
     def state(self) -> EndState:
         """In a word: ``complete``, ``cut off`` or ``damaged``.
 
@@ -67,6 +79,11 @@ class TraceEnd:
 
 
 CUT_OFF = TraceEnd(whole=False, bracket=False, footer=None)
+
+
+def are_whole(notes: Iterable[str]) -> bool:
+    """Return whether no note tells of a file without an end: else what is not found may be lost."""
+    return not any(said in note for note in notes for said in (TORN, NOT_CLOSED))
 
 
 def read_end(file: TraceFile) -> TraceEnd:

@@ -69,6 +69,10 @@ class Tear:
         return self.reason if self.reason == EMPTY else f"{self.reason} at byte {self.offset}"
 
 
+TORN: Final = ": torn"
+"""What stands behind the name of a file that is torn, in what is told of it."""
+
+
 def tear_told(tear: object, done: str) -> str:
     """Return what people are told of a tear, and that what comes before it is `done`."""
     words = str(tear)

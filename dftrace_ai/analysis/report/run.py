@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import NOWHERE, utc_text
+from dftrace_ai.analysis.reading.trace_end import NOT_CLOSED
 from dftrace_ai.analysis.report.figures.facts import (
     KINDS,
     FirstProcesses,
@@ -47,7 +48,6 @@ from dftrace_ai.analysis.report.plots import plots_of
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.elsewhere import made_elsewhere
 from dftrace_ai.analysis.summary.report import Report, Row, reported, soundness
-from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import Others, judge_rank
 from dftrace_ai.analysis.why.model import LIMITS

@@ -12,6 +12,7 @@ from dftrace_ai.analysis.reading.clock_faults import NEVER, FileTimes, clock_not
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.search import deleted_told
+from dftrace_ai.analysis.reading.trace_end import are_whole
 from dftrace_ai.analysis.steps.processes import STEP_ROLES, FileFacts, read_processes
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 
@@ -325,7 +326,8 @@ class Job:
         """What is known of it; it has to be gone through before."""
         files = [self._files[number] for number in sorted(self._files)]
         times = [file.times for file in files if file.times is not None]
-        unread = [note for file in files for note in file.unread]
+        reach = joined(of_file.reach for of_file in times) or NOWHERE
+        unread = [_up_to(note, file, reach) for file in files for note in file.unread]
         self._traces.notes = tuple(unread)
         owners = self._owners
         mended = [note for trace in self._chosen for note in trace.file.notes]
@@ -334,7 +336,6 @@ class Job:
         first = (*mended, *self._set, *clock_notes(times, owners), *told)
         left_out = (note for file in files for note in file.left_out)
         others = (note for note in unread if note not in mended)
-        reach = joined(of_file.reach for of_file in times) or NOWHERE
         return JobFacts((*first, *left_out, *others), len(first), reach)
 
     def _groups(self) -> dict[Hashable, list[Owner]]:
@@ -405,6 +406,15 @@ class Job:
         processes, facts = read_processes(owner, files, events=self._events)
         self._files |= facts
         return processes
+
+
+def _up_to(note: str, file: FileFacts, reach: Reach) -> str:
+    """Return a note; of a file without an end also up to when in the run it tells of it."""
+    times = file.times
+    if are_whole([note]) or times is None or times.reach is None or reach.length_ns is None:
+        return note
+    until_s, whole_s = (ns / 1e9 for ns in (times.reach.last_ns - reach.first_ns, reach.length_ns))
+    return f"{note}: up to {max(0.0, until_s):.3g} of the run's {whole_s:.3g} s"
 
 
 class JobPart:

@@ -24,6 +24,7 @@ from dftrace_ai.analysis.reading.clock_faults import (
 from dftrace_ai.analysis.reading.event_columns import EventPieces, event_columns, is_read_on
 from dftrace_ai.analysis.reading.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.set_aside import SetAside
+from dftrace_ai.analysis.reading.trace_end import NOT_CLOSED
 from dftrace_ai.analysis.steps.calls import OF_EVENTS, OF_FILE
 from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES, ROLES
 from dftrace_ai.analysis.steps.samples import joined_samples, samples_of
@@ -36,6 +37,8 @@ from dftrace_ai.analysis.steps.spans import (
     rows_of,
     span_columns,
 )
+from dftrace_ai.analysis.steps.torn import before_the_tear
+from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, trace_name
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ class Process:
         nonfinite: when tensors stopped being finite, by time, each with layer and tensor.
         clock: how the clock was set back while it recorded.
         pauses: from when to when nothing was recorded, between files of torch.profiler, in order.
+        torn: what is to be said of steps that are left out as its last file is torn; or empty.
         unfinished: spans without an end.
         dropped: events that were lost.
         waits: how often a thread waited for a full spool.
@@ -106,6 +110,7 @@ class Process:
     nonfinite: tuple[Moment, ...] = ()
     clock: SetBack = NEVER
     pauses: tuple[Integers, Integers] = NO_PAUSES
+    torn: str = ""
 
     @property
     def header(self) -> HeaderFacts:
@@ -192,8 +197,8 @@ def read_processes(
                 taken = file[:] if at < len(found) else file
                 roles = RoleCodes(_source(taken[0]))
                 parts[key].append(_part(taken, number, owner, mask, times, roles, events=events))
-        facts[number] = FileFacts(times, left_out, alone.notes)
-    return [_together(parts.pop(key)) for key in list(parts)], facts
+        facts[number] = FileFacts(times, left_out, (*alone.notes, *_unclosed(trace)))
+    return _told([_together(parts.pop(key)) for key in list(parts)], files, facts)
 
 
 def _is_told_soon(trace: Trace) -> bool:
@@ -231,9 +236,31 @@ def _streamed(
         facts[number] = FileFacts(
             times if reaches else None,
             tuple(_left_out_told(trace, *odd.tolist())),
-            (*pieces.notes,),
+            (*pieces.notes, *_unclosed(trace)),
         )
-    return [_process(parts, names, ordered.spans())] if parts else [], facts
+    return _told([_process(parts, names, ordered.spans())] if parts else [], files, facts)
+
+
+def _unclosed(trace: Trace) -> Iterator[str]:
+    """Yield that a recorder's file has no end, and no process that may still write one."""
+    header, end, path = trace.header, trace.end, trace.file.path
+    known = header is not None and header.run is not None and not trace.file.copy
+    name = trace_name(path.name)
+    if not known or name is None or not end.whole or end.closed or trace.file.is_remote:
+        return
+    if not path.with_name(f"{name.base}{MARKER_SUFFIX}").exists():
+        yield f"{trace}: {NOT_CLOSED}"
+
+
+def _told(
+    processes: list[Process], files: Sequence[tuple[int, Trace]], facts: dict[int, FileFacts]
+) -> tuple[list[Process], dict[int, FileFacts]]:
+    """Return processes and what is told of their files, with what of their steps is torn off."""
+    number, trace = files[-1]
+    torn = tuple(f"{trace}: torn before {one.torn}" for one in processes if one.torn)
+    if torn:
+        facts[number] = facts[number]._replace(left_out=(*facts[number].left_out, *torn))
+    return processes, facts
 
 
 def _believed(columns: EventColumns) -> tuple[EventColumns, FileTimes]:
@@ -375,16 +402,20 @@ def _process(parts: Sequence[_Part], names: Sequence[EventNames], spans: Spans) 
     first = parts[0]
     pauses = _pauses(parts) if first.owner.is_known else NO_PAUSES
     footers = [file.trace.end.footer for file in names]
+    spans, torn = _with_marks_at_home(spans), ""
+    if not names[-1].trace.end.whole:
+        spans, torn = before_the_tear(spans, step_thread(spans), first.owner.header)
     return Process(
         pid=first.pid,
         place=(first.number, first.pid),
         owner=first.owner,
         source=first.source,
-        spans=_with_marks_at_home(spans),
+        spans=spans,
         samples=joined_samples([part.samples for part in parts]),
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         clock=max(part.clock for part in parts),
         pauses=pauses,
+        torn=torn,
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
         waits=sum((footer and footer.waits) or 0 for footer in footers),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.clock_faults import clock_notes
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.reach import joined
 from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.analysis.reading.stack_lines import CHUNK, STACKS
+from dftrace_ai.analysis.reading.trace_end import NOT_CLOSED
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import ReadFiles, add_traces
@@ -72,9 +73,6 @@ def _label(header: HeaderFacts, by: FileGroup) -> str:
     if by == "host":
         return header.host or NOT_SAID
     return NOT_SAID if header.rank is None else str(header.rank)
-
-
-NOT_CLOSED: Final = "no closing line: the process still runs, or died and its spool was not adopted"
 
 
 def unreadable_told(count: int) -> str:

@@ -10,9 +10,9 @@ from dftrace_ai._reader import Checking
 from dftrace_ai.analysis.reading.clock_faults import believed, clock_in_lines, clock_notes
 from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.index_line import recorded
+from dftrace_ai.analysis.reading.trace_end import NOT_CLOSED
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.table import NOT_CLOSED
 from dftrace_ai.analysis.validating.rules import (
     Fault,
     FoundFigures,

@@ -111,7 +111,8 @@ def whatif(
     """
     ranks = job if isinstance(job, RanksOfJob) else read_ranks(open_traces(job))
     answer = whatif_of(ranks, clocks_of(ranks), without=without, progress=progress)
-    return in_words(answer.result, LIMITS["cost"])
+    known = (*answer.result.notes, *ranks.notes)
+    return in_words(replace(answer.result, notes=known), LIMITS["cost"])
 
 
 def whatif_of(

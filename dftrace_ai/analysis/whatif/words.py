@@ -17,6 +17,7 @@ from dftrace_ai.analysis.ranks.words import (
     more_passes,
     span_text,
 )
+from dftrace_ai.analysis.reading.trace_end import are_whole
 from dftrace_ai.analysis.texts import (
     ARGUMENT_LETTERS,
     GPU_UNSEEN,
@@ -112,10 +113,9 @@ MOST_RANKS, MOST_KINDS, MOST_ASKED = 4, 3, 4
 # From here on the words tell how much the graph misses.
 MISSES: Final = 0.02
 WHY: Final[dict[Reason, str]] = {
-    "one rank": "one rank has a trace, and there is nothing to compare it with",
+    "one rank": "one rank has a trace that can be judged, and nothing is there to compare it with",
     "few steps": "{figure:.0f} steps that all ranks have, {needed:.0f} are needed",
-    "no collectives": "no collectives were found, so that nothing tells who waits for whom; "
-    "dftrace run records them, by hand ai.comm",
+    "no collectives": "no collectives were found, so that nothing tells who waits for whom; {how}",
     "clocks": "the clocks of {names} cannot be compared with the others'",
     "circle": "what is before what goes round in a circle, so that calls are matched wrongly: "
     "{names}",
@@ -156,7 +156,9 @@ def _cost(found: WhatIf) -> float:
 def _why(one: Unjudged, found: WhatIf) -> str:
     names = ", ".join(shortened(name, ARGUMENT_LETTERS) for name in one.names[:3])
     needed = found.limits.get("steps", 0.0)
-    return WHY[one.what].format(figure=one.figure, names=names or "some", needed=needed)
+    how = "dftrace run records them, by hand ai.comm"
+    how = how if are_whole(found.notes) else "the traces are not whole"
+    return WHY[one.what].format(figure=one.figure, names=names or "some", needed=needed, how=how)
 
 
 def _what(found: WhatIf, slowdown: float) -> str:

@@ -15,6 +15,7 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS, usual_distance
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, PIECES_AT_ONCE, covered_within
+from dftrace_ai.analysis.steps.torn import is_by_auto
 from dftrace_ai.analysis.thresholds import severity
 from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.wording import counted
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 FEWEST_STEPS: Final = 3
 NS_A_MS: Final = 1e6
-# An argument of the steps of `auto` alone.
-BY_AUTO: Final = "microbatches"
 
 # Of the other work those spans are named that have most of it.
 NAMED_SPANS: Final = 3
@@ -84,13 +83,8 @@ def signals_of(rank: Rank, steps: Steps) -> Signals:
         gpu=bool(spans.has("gpu_compute", "gpu_comm", "gpu_transfer").any()),
         data=any(bool(process.spans.has(*DATA_WORK).any()) for process in processes),
         memory=any("memory" in name.lower() for name in rank.process.samples.names),
-        by_auto=_is_by_auto(steps),
+        by_auto=is_by_auto(steps.thread),
     )
-
-
-def _is_by_auto(steps: Steps) -> bool:
-    marks = steps.thread.of("step")
-    return bool(len(marks)) and BY_AUTO in marks.args(len(marks) - 1)
 
 
 # However fast a GPU is, it has something to do in nearly every step that needs one.

@@ -12,6 +12,7 @@ import numpy as np
 from dftrace_ai.analysis.endings import breaks_off, ends_told, fewer_steps, quiet_end
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.reach import utc_text
+from dftrace_ai.analysis.reading.trace_end import are_whole
 from dftrace_ai.analysis.reading.unranked import unranked_told
 from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.steps.elsewhere import made_elsewhere
@@ -35,7 +36,7 @@ from dftrace_ai.analysis.why.words import range_text
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading import TraceSet
@@ -49,6 +50,7 @@ NO_STEPS: Final = (
     "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
     "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
 )
+NONE_LEFT: Final = "what is left of traces that are not whole has no step that can be judged"
 # Of all processors so many percent are in use by others than this job where a host is crowded.
 OTHERS_PERCENT: Final = 40.0
 # What is lost of a rank, and how.
@@ -217,11 +219,11 @@ class _JudgedJob:
             middle = f"{np.median([*counts.values()]):.1f}"
             yield f"{middle} processors of {of(counts)} waited for disks meanwhile (I/O wait)"
 
-    def rank_notes(self, found: Sequence[OfRank]) -> Iterator[str]:
+    def rank_notes(self, found: Sequence[OfRank], known: Collection[str]) -> Iterator[str]:
         """Yield what is to be told of ranks, and of which where it is not of all."""
         ranks: dict[str, list[int]] = defaultdict(list)
         for one in found:
-            for note in dict.fromkeys(one.steps.notes):
+            for note in {*one.steps.notes}.difference(known):
                 ranks[note].append(one.number)
         for note, of in ranks.items():
             yield f"{note}{self._named(of)}"
@@ -328,7 +330,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
         return Verdict(
             "abstained",
             ranks=len(job.ranks),
-            abstained=(Abstention("run", NO_STEPS),),
+            abstained=(Abstention("run", NO_STEPS if are_whole(facts.notes) else NONE_LEFT),),
             notes=facts.notes,
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
@@ -337,7 +339,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
         shown = next(one for one in found if one.number == common[0].rank)
-    of_ranks = [*job.host_notes(found), *job.rank_notes(found)]
+    of_ranks = [*job.host_notes(found), *job.rank_notes(found, facts.notes)]
     # Of the notes few are shown: what times cannot be comes first, then that something could not be
     # read, which may be why a rank has fewer steps.
     notes = dict.fromkeys(
