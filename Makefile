@@ -235,6 +235,7 @@ test-torch: test-packages ## the tests of what has to do with torch, under anoth
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
 	$(call need_packages,$(APT_WHEEL))
 	$(BIN)/python native/packaging/build_wheels.py --this --out build/wheel
+	$(BIN)/python native/packaging/build_wheels.py --this --reader --out build/reader
 	$(call run_pytest,$@,tests/wheel)
 
 wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for every CPython from 3.10 to 3.14 that is here

@@ -10,10 +10,11 @@ endfunction()
 
 # The bindings use parts of CPython that change with its version and that threads without the lock may not share.
 function(dftrace_check_python version soabi)
-  if(NOT soabi MATCHES "^cpython-")
+  # Such as cpython-311-darwin, and cp311-win_amd64.
+  if(NOT soabi MATCHES "^(cpython-|cp)[0-9]")
     dftrace_refuse("dftrace_ai is for CPython; this interpreter's modules are named ${soabi}")
   endif()
-  if(soabi MATCHES "^cpython-[0-9]+d?t")
+  if(soabi MATCHES "^(cpython-|cp)[0-9]+d?t")
     set(needed "CPython with the global interpreter lock")
     dftrace_refuse("dftrace_ai needs ${needed}; this is the free-threaded build of ${version}")
   endif()

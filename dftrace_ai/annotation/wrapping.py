@@ -8,11 +8,14 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dftrace_ai._native import Node, Span, TracedFunction
+from dftrace_ai import recorder
+from dftrace_ai._native import Node, TracedFunction
 from dftrace_ai.annotation.compiled_code import needs_plain_functions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
+
+    from dftrace_ai._native import Span
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -28,6 +31,17 @@ def wrap(node: Node, target: F) -> F:
     wrapped = _of_descriptor(node, target)
     if wrapped is not None:
         return cast("F", wrapped)
+    if not callable(target):
+        raise TypeError(
+            f"{target!r} cannot be decorated: it is not callable; to open a span with arguments, "
+            f"name them, as in {node.name}(epoch=1)"
+        )
+    if recorder.lack():
+        return target
+    return cast("F", _of_callable(node, target))
+
+
+def _of_callable(node: Node, target: Callable[..., Any]) -> Any:
     if isinstance(target, type):
         # Replacing the class would break isinstance and inheritance.
         made: Any = target
@@ -36,32 +50,27 @@ def wrap(node: Node, target: F) -> F:
             made.__new__ = staticmethod(wrap(node, made.__new__))
         else:
             made.__init__ = wrap(node, made.__init__)
-        return cast("F", target)
-    if not callable(target):
-        raise TypeError(
-            f"{target!r} cannot be decorated: it is not callable; to open a span with arguments, "
-            f"name them, as in {node.name}(epoch=1)"
-        )
+        return target
     import inspect
 
     if inspect.iscoroutinefunction(target):
-        return cast("F", _coroutine_function(node, target))
+        return _coroutine_function(node, target)
     if inspect.isasyncgenfunction(target):
-        return cast("F", _async_generator_function(node, target))
+        return _async_generator_function(node, target)
     if inspect.isgeneratorfunction(target):
         if _is_generator_based_coroutine(target):
             awaited = _generator_function(node, target, _end_with_result)
-            return cast("F", types.coroutine(awaited))
-        return cast("F", _generator_function(node, target, _end))
+            return types.coroutine(awaited)
+        return _generator_function(node, target, _end)
     by_class = isinstance(target, types.FunctionType) and target.__name__ in CLASS_METHODS
     if by_class or type(node).__enter__ is not Node.__enter__:
-        return cast("F", _plain_function(node, target))
+        return _plain_function(node, target)
     traced: Any = TracedFunction(node, target)
     functools.update_wrapper(traced, target)
     if not isinstance(traced, TracedFunction) and not hasattr(target, "__code__"):
         with contextlib.suppress(TypeError, ValueError):  # a builtin that does not tell
             traced.__signature__ = inspect.signature(target)
-    return cast("F", traced)
+    return traced
 
 
 def in_place_of(target: Callable[..., Any]) -> Callable[[F], F]:

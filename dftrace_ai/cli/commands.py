@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dftrace_ai import recorder
 from dftrace_ai._version import __version__
 from dftrace_ai.errors import ConfigError, DftraceError
 
@@ -55,6 +56,9 @@ COMMANDS = {
     "migrate": "Try it, move to it",
 }
 
+# Those that record, or look into what is being recorded.
+RECORDING = frozenset({"run", "top", "stuck", "recover", "demo", "generate"})
+
 # What options were called before, which is taken for this version and shown nowhere.
 FORMER: dict[str, dict[str, tuple[str, ...]]] = {
     "diff": {"--limit": ("--top",)},
@@ -73,6 +77,7 @@ COMPLETING = "_DFTRACE_COMPLETE"
 # Letters of a line that has room for the panels of a help, and of names before what they mean.
 PANELS_FROM = 60
 NARROW_NAMES = 6
+ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -149,6 +154,11 @@ def _dftrace(
     pass
 
 
+def _lacking() -> None:
+    """Not here: the recorder is for Linux."""
+    raise DftraceError(recorder.lack())
+
+
 def _app_of(names: Iterable[str], *, completes: bool) -> typer.Typer:
     made = typer.Typer(
         name="dftrace",
@@ -163,6 +173,12 @@ def _app_of(names: Iterable[str], *, completes: bool) -> typer.Typer:
     )
     made.callback()(_dftrace)
     for name in names:
+        if name in RECORDING and recorder.lack():
+            add = made.command(
+                name=name, rich_help_panel=COMMANDS[name], context_settings=ANY_WORDS
+            )
+            add(_lacking)
+            continue
         module = import_module(f"dftrace_ai.cli.{name}")
         if hasattr(module, "app"):
             made.add_typer(module.app, name=name, rich_help_panel=COMMANDS[name])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from dftrace_ai import recorder
 from dftrace_ai.cli.reading import FAILED, Reading, folders_here
 from dftrace_ai.cli.shared_options import Paths, Recover, Run, json_option, where_option
 from dftrace_ai.cli.terminal import complain, write_json, write_out
@@ -154,7 +155,8 @@ def _follow(
     recover: bool,
     json: bool,
 ) -> None:
-
+    if lacking := recorder.lack():
+        raise DftraceError(lacking)
     from dftrace_ai.live.following import FollowedJob
 
     for path in paths or ():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from dftrace_ai import recorder
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.cli.long_tables import All, left_out_told, worst
 from dftrace_ai.cli.reading import Reading
@@ -231,6 +232,8 @@ def _plugins() -> dict[str, Fact]:
 
 
 def _native() -> dict[str, Fact]:
+    if lacking := recorder.lack():
+        return {"error": lacking}
     try:
         import dftrace_ai._native as _native
     except ImportError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from dftrace_ai import recorder
 from dftrace_ai.cli.terminal import complain, shown_progress
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.wording import counted, shell_word
@@ -102,6 +103,16 @@ def tell_watched(observer: Observer) -> None:
         complain(f"looking at {told}")
 
 
+def _tell_of_spools(given: Iterable[Path]) -> None:
+    """Say where processes have left events, or write them now, which are not read here."""
+    from dftrace_ai.analysis.reading.search import folders_of_runs
+
+    for path in given:
+        folders = folders_of_runs(path).folders if os.path.isdir(path) else []  # noqa: PTH112
+        if any(one.marked for one in folders):
+            complain(f"{path}: events of processes that run or died are not read here", loud=True)
+
+
 class Reading:
     """A call of a command that reads traces, begun by completing those of the dead if asked to.
 
@@ -152,13 +163,17 @@ class Reading:
 
     def _complete_dead_traces(self) -> None:
         from dftrace_ai.analysis.reading.search import matching_paths
-        from dftrace_ai.spools.completing import Leavings, processes_that_run, waiting_events
 
         # What does not exist is left for the command to complain of.
         here = [path for path in self.paths if URL.fullmatch(str(path)) is None]
         if not here:
             return  # processes leave their spools on a machine
         given = matching_paths(here, and_beside=True)
+        if recorder.lack():
+            _tell_of_spools(given)
+            return
+        from dftrace_ai.spools.completing import Leavings, processes_that_run, waiting_events
+
         leavings = Leavings(given, deep=not self._is_here)
         with shown_progress("completing traces of processes that died"):
             spools = leavings.clear()
@@ -280,6 +295,8 @@ class Reading:
 
     def _unread_told(self) -> Iterator[str]:
         """Yield what is to be said of processes that have only spools."""
+        if recorder.lack():
+            return
         from dftrace_ai.spools.completing import Leavings
 
         there = [path for path in self.paths if os.path.isdir(path)]  # noqa: PTH112

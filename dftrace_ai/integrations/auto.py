@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai import recorder
 from dftrace_ai.config import values
 from dftrace_ai.config.settings import Config
 from dftrace_ai.errors import ConfigError
@@ -110,6 +111,8 @@ class Auto:
         if io is False:
             settings["io"] = False
         config = _config(settings, {name: one for name, one in given.items() if one is not None})
+        if recorder.lack():
+            return self
         options = options_of(config, model=model, optimizer=optimizer, loader=loader)
         with self._lock:
             if self._options is not None:

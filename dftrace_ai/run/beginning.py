@@ -10,11 +10,12 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dftrace_ai._native as _native
+from dftrace_ai import recorder
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.run.ending import end, end_at_exit
 from dftrace_ai.run.hooks import begin_hooks, fork_hooks
 from dftrace_ai.run.run import LAUNCH_VARIABLE, PARENT, RUN_VARIABLE, Run, current_run
-from dftrace_ai.wording import LOGGER, LastWord, tell
+from dftrace_ai.wording import LOGGER, LastWord, ToldOnce, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.run.native_types import RunSettings
 
 
+_told = ToldOnce()
 _hooked = False
 
 
@@ -145,12 +147,19 @@ def _take_back(run: Run, parents: Run | None) -> None:
 
 
 def _settings(config: Config, parents: Run | None) -> RunSettings | None:
-    if not config.enabled:
+    if not config.enabled or not _is_built():
         return None
     from dftrace_ai.run.core_settings import check_directory, run_settings
 
     check_directory(config)
     return run_settings(config, parents._settings if parents is not None else None)
+
+
+def _is_built() -> bool:
+    lacking = recorder.lack()
+    if lacking is not None and _told.first(lacking):
+        tell(logging.WARNING, "%s", lacking)
+    return lacking is None
 
 
 def _configured(asked: Asked) -> Config:
@@ -242,7 +251,7 @@ def _take_signal(name: str | None) -> None:
 def join_run_of_parent() -> None:
     """Go on with the run of the process that started this one, if the environment names it."""
     # Still on when the package is imported a second time (sys.modules was cleared).
-    if not os.environ.get(RUN_VARIABLE) or current_run() is not None:
+    if not os.environ.get(RUN_VARIABLE) or current_run() is not None or not _is_built():
         return
     from dftrace_ai.run.core_settings import settings_of_child
 

@@ -54,13 +54,16 @@ def _of_pyenv(version: str, name: str) -> list[str]:
     return [str(p / "bin" / name) for p in sorted(root.glob(f"versions/{version}.*"), reverse=True)]
 
 
-def build(python: str, folder: Path) -> Path:
+def build(python: str, folder: Path, *, recorder: bool = True) -> Path:
     """Build for one interpreter into a folder; returns the wheel, which fits this machine only."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.whl"):
         old.unlink()
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
-    options = ["--no-deps", "--quiet", "-C", "cmake.define.DFTRACE_PORTABLE=ON"]
+    defined = {"DFTRACE_PORTABLE": "ON", "DFTRACE_RECORDER": "ON" if recorder else "OFF"}
+    options = ["--no-deps", "--quiet"]
+    for name, value in defined.items():
+        options += ["-C", f"cmake.define.{name}={value}"]
     if python == sys.executable:
         # With the tools that built the editable installation: then only the module is linked anew.
         options.append("--no-build-isolation")
@@ -107,11 +110,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the wheels go")
     parser.add_argument("--this", action="store_true", help="for this interpreter alone")
+    parser.add_argument("--reader", action="store_true", help="without the recorder")
     asked = parser.parse_args()
     # pip keeps to itself what the build says of it.
     uplot.place_or_tell()
     for python in [sys.executable] if asked.this else interpreters():
-        wheel = repair(build(python, ROOT / "build" / "unrepaired"), asked.out)
+        built = build(python, ROOT / "build" / "unrepaired", recorder=not asked.reader)
+        wheel = repair(built, asked.out)
         print(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
 
 

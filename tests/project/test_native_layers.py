@@ -39,9 +39,10 @@ ALONE = {
     "reading/arrow": {"reading/arrow", "reading/traces", "index", "text"},
     "index": {"index", "text"},
 }
-# Read as they stand: no more than how a thread of our own begins.
+# Read as they stand: how a thread of our own begins, and what systems call otherwise.
 HEADERS_ALONE = {
     "dftrace/system/first_exception.hpp",
+    "dftrace/system/read_at.hpp",
     "dftrace/system/signals_blocked.hpp",
 }
 # Longer files say in their first lines why they are "one subject".

@@ -16,6 +16,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from dftrace_ai import recorder
 from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.dumping import TensorFiles
 from dftrace_ai.inspect.attaching.fp8 import LISTENERS, AmaxSharing, Recipe, recipe_in_force
@@ -156,6 +157,9 @@ class _Plans:
     def tell(self) -> None:
         """Tell of what cannot be done, and the session which sections have layers."""
         session = self._session
+        if lacking := recorder.lack():
+            session.log.write(f"no tensor is looked at: {lacking}.", logging.WARNING)
+            return
         for what, layers in self._unreached.items():
             names = [f"{layer.name} ({layer.info.class_name})" for layer in layers]
             session.log.write(

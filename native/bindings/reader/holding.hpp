@@ -1,8 +1,10 @@
 // Objects of Python that hold one of C++ and work by it, one thread at a time, while other threads go on.
 #pragma once
 
+#ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include <cerrno>
 #include <chrono>
@@ -19,10 +21,19 @@
 
 namespace dftrace::py {
 
+// Whether this is the thread that a process began on, as far as its system tells.
+inline bool may_be_first_thread() noexcept {
+#ifdef __linux__
+    return syscall(SYS_gettid) == getpid();
+#else
+    return true;
+#endif
+}
+
 // Interrupts reach the thread that Python began on, and no other looks for them.
 class Interrupts {
   public:
-    Interrupts() : mine_(syscall(SYS_gettid) == getpid()), state_(PyEval_SaveThread()) {}
+    Interrupts() : mine_(may_be_first_thread()), state_(PyEval_SaveThread()) {}
     bool none() {
         const auto now = std::chrono::steady_clock::now();
         if (!mine_ || now - looked_ < std::chrono::milliseconds(50)) return true;

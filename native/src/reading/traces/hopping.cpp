@@ -1,14 +1,14 @@
 // Reading the heads of blocks alone.
 #include "dftrace/reading/traces/hopping.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
 #include <string_view>
 #include <system_error>
+
+#include "dftrace/system/read_at.hpp"
 
 namespace dftrace {
 
@@ -21,7 +21,7 @@ std::string_view head_at(int file, std::uint64_t place, std::uint64_t end, Head&
     const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), end - place));
     std::size_t held = 0;
     while (held < wanted) {
-        const ssize_t got = pread(file, head.data() + held, wanted - held, static_cast<off_t>(place + held));
+        const std::ptrdiff_t got = read_at(file, head.data() + held, wanted - held, place + held);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) throw std::system_error(errno, std::generic_category());
         if (got == 0) break;  // it is shorter than it was

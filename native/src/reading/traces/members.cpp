@@ -2,8 +2,6 @@
 #include "dftrace/reading/traces/members.hpp"
 
 #include <libdeflate.h>
-#include <string.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "dftrace/index/block_facts.hpp"
+#include "dftrace/system/read_at.hpp"
 #include "dftrace/system/signals_blocked.hpp"
 
 namespace dftrace {
@@ -104,8 +103,7 @@ class Window {
         bytes = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, end_ - place_));
         if (bytes > bytes_.size()) bytes_.resize(bytes);
         while (held_ < bytes) {
-            const ssize_t got =
-                pread(file_, bytes_.data() + held_, bytes - held_, static_cast<off_t>(place_ + held_));
+            const std::ptrdiff_t got = read_at(file_, bytes_.data() + held_, bytes - held_, place_ + held_);
             if (got < 0 && errno == EINTR) continue;
             if (got < 0) throw std::system_error(errno, std::generic_category());
             if (got == 0) break;  // it is shorter than it was
@@ -137,11 +135,8 @@ std::size_t guessed_length(BlockCodec codec, Window& window) {
         const std::string_view bytes = window.bytes();
         if (codec == BlockCodec::gzip) {
             constexpr std::size_t magic_bytes = 4;
-            const void* next =
-                bytes.size() > least_gzip + magic_bytes
-                    ? memmem(bytes.data() + least_gzip, bytes.size() - least_gzip, bytes.data(), magic_bytes)
-                    : nullptr;
-            if (next) return static_cast<std::size_t>(static_cast<const char*>(next) - bytes.data());
+            const std::size_t next = bytes.find(bytes.substr(0, magic_bytes), least_gzip);
+            if (next != bytes.npos) return next;
         } else {
             const std::size_t skipped = std::min(skippable_bytes(bytes), bytes.size());
             const std::size_t length =
