@@ -51,11 +51,14 @@ class Joined(NamedTuple):
     def measured(self) -> Measured:
         """The clocks, for who shows times by them."""
         constants: dict[str, int] = {}
+        own_clocks: dict[int, str] = {}
         for number, rank in enumerate(self.job.ranks):
-            own = rank.place.clock_offset_ns
+            own, name = rank.place.clock_offset_ns, self.names[int(self.clocks.clock[number])]
             if own is not None:
-                constants.setdefault(rank.place.clock, own + int(self.clocks.shift_ns[number]))
-        return Measured(self.clocks, self.names, constants)
+                constants.setdefault(name, own + int(self.clocks.shift_ns[number]))
+            if name != rank.place.clock:
+                own_clocks[rank.place.rank] = name
+        return Measured(self.clocks, self.names, constants, own_clocks)
 
     @property
     def late(self) -> list[int]:

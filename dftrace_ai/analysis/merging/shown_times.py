@@ -53,6 +53,7 @@ class ShownTimes:
         self.base_us = shown_base_us(files)
         self.notes: list[str] = on_one_clock(files)[1] if exact else []
         self._owners = owners
+        self._own = clocks.own if clocks else {}
         self._clocks = _given(files) if exact else {}
         for name, clock in (_measured(clocks) if clocks else {}).items():
             given = self._clocks.get(name)
@@ -68,7 +69,9 @@ class ShownTimes:
             return []
         base_us = header.time_base_us or (self.base_us if is_profile else 0)
         own_ns = base_us * 1000
-        clock = self._clocks.get(header.boot_id or self._owners.of(file).host)
+        shared = header.boot_id or self._owners.of(file).host
+        own = shared if header.rank is None else self._own.get(header.rank, shared)
+        clock = self._clocks.get(own)
         if clock is None:
             return _whole(own_ns - self.base_us * 1000)
         if header.time_base_us and header.clock_offset_ns and clock.constant_ns is not None:
@@ -112,6 +115,7 @@ class Measured(NamedTuple):
     clocks: Clocks
     names: Sequence[str]
     constants_ns: Mapping[str, int]
+    own: Mapping[int, str] = {}  # of ranks that have a clock of their own
 
 
 def _measured(found: Measured) -> dict[str, _Clock]:

@@ -67,9 +67,11 @@ class RanksInOrder:
     shift_ns: Integers  # of each rank, what brings its times to those of the first of its clock
 
     @classmethod
-    def of(cls, ranks: Sequence[RankPartial]) -> RanksInOrder:
-        """Put ranks in order."""
-        told = [one.place.clock for one in ranks]
+    def of(
+        cls, ranks: Sequence[RankPartial], clocks_told: Sequence[str] | None = None
+    ) -> RanksInOrder:
+        """Put ranks in order; by the clocks of their hosts, if those of ranks are not told."""
+        told = clocks_told or [one.place.clock for one in ranks]
         clocks, clock = np.unique(np.array(told, object), return_inverse=True)
         order = np.argsort(clock, kind="stable")
         place = np.empty(len(ranks), np.int64)

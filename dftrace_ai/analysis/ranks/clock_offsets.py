@@ -53,7 +53,6 @@ _LATEST_PART: Final = 4
 USUALLY: Final = 2
 """An order of arrivals is told where it is clear by so many times what ends usually are off by."""
 
-
 # Of clocks that are not known nobody tells how far apart ends are seen.
 _NEVER_CLEAR_NS: Final = 1 << 61
 
@@ -88,6 +87,7 @@ class ClockOfHost(NamedTuple):
     circle_ns: int = 0
     # By so much its ranks may see each end later than others do, which looks as if it were ahead.
     late_ns: int = 0
+    rank: int | None = None  # the one that has it by itself, on a host of several; None for a host
 
     def told(self, *, certain: bool = False) -> str:
         """Return how well it is known, or why it is not: ``within 40 us``."""
@@ -428,9 +428,10 @@ class _Calibration:
         lowest = np.full(count, len(ranks))
         np.minimum.at(lowest, order.clock, np.arange(len(ranks)))
         self._lowest = lowest
-        # A clock that was set back shows no order of times.
+        # A clock that was set back shows no order of times, and one rank is no host.
         back = np.array([_is_set_back(rows) for rows in self._of[:count]], bool)
-        self._references = np.lexsort((lowest, -sizes, back)).tolist()[:_MOST_REFERENCES] or [0]
+        own = np.array([self._rank_of(at) is not None for at in range(count)], bool)
+        self._references = np.lexsort((lowest, -sizes, own, back)).tolist()[:_MOST_REFERENCES]
         self._reference = self._references[0]
 
     def clocks(self) -> Clocks:
@@ -518,10 +519,12 @@ class _Calibration:
         return found
 
     def _host(self, at: int, pair: PairOfClocks | None) -> ClockOfHost:
-        name = self._order.clocks[at]
+        name, rank = self._order.clocks[at], self._rank_of(at)
         host = self._ranks[int(self._lowest[at])].place.host or name
+        if rank is not None:
+            host = f"{host}, rank {rank}"
         if pair is None:
-            return ClockOfHost(name, host, "reference", typical_ns=0, certain_ns=0, ppm=0.0)
+            return ClockOfHost(name, host, "reference", 0, 0.0, 0, 0, rank=rank)
         ppm = None if pair.drift is None else pair.drift * 1e6
         reason = pair.reason
         if reason and not pair.shared and at in self._enqueued:
@@ -538,7 +541,13 @@ class _Calibration:
             reason,
             pair.contradiction,
             pair.jumps,
+            rank=rank,
         )
+
+    def _rank_of(self, at: int) -> int | None:
+        """Return the rank that has a clock by itself, on a host of several."""
+        place = self._ranks[int(self._lowest[at])].place
+        return None if self._order.clocks[at] == place.clock else place.rank
 
     def _pair(self, one: int, other: int) -> PairOfClocks:
         """Return how a clock differs from another."""

@@ -21,6 +21,7 @@ from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.model import Unmatched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, some_of, sorted_by
+from dftrace_ai.analysis.ranks.own_clocks import own_clocks
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Matches:
 def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
     """Put ranks in order; those of a group that nobody tells are those that leave together."""
     found = RanksInOrder.of(ranks)
+    if told := own_clocks(found, ranks):
+        found = RanksInOrder.of(ranks, told)
     if len(ranks) < 2 or not _some_unknown(found.groups, ranks[0]):
         return found
     unknown = np.flatnonzero(found.groups.size == 0)

@@ -192,6 +192,12 @@ def _silences(met: Collectives) -> Iterator[Abstention]:
 
 def _jumps(clocks: Clocks) -> Iterator[str]:
     for one in clocks.hosts:
+        if one.rank is not None:
+            host = one.host.rpartition(", rank ")[0]
+            yield (
+                f"the times of rank {one.rank} are far from those of the other ranks of {host}: "
+                "taken for a clock of its own"
+            )
         if one.jumps_ns:
             by = ", ".join(time_text(abs(ns)) for ns in one.jumps_ns[:3])
             times = counted(len(one.jumps_ns), "time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,3 +90,44 @@ def test_clocks_that_are_known_less_well_than_asked_for_are_refused(tmp_path: Pa
         assert (certain.status, certain.out) == (3, "")
     refused = invoke("ranks", tmp_path / "out", "--max-error", "soon")
     assert (refused.status, "'soon' is no length of time" in refused.err) == (2, True)
+
+
+def test_a_rank_with_times_of_its_own_costs_the_others_nothing(tmp_path: Path) -> None:
+    """A wall clock that was set between two starts, and times that are below 0: it is put among the others."""
+    plain = ("--compression", "none", "--no-index", "--offset-s", "2")
+    whole, moved = tmp_path / "whole", tmp_path / "moved"
+    for folder in (whole, moved):
+        assert (
+            invoke("generate", folder, "--ranks", 6, "--per-host", 3, "--steps", 40, *plain).status
+            == 0
+        )
+
+    def later(found: re.Match[bytes]) -> bytes:
+        return b'"ts":%d' % (int(found[1]) - 1_000_000_000)
+
+    for rank in (0, 4):
+        path = sorted(moved.glob("*.pfw"))[rank]
+        path.write_bytes(re.sub(rb'"ts":(\d+)', later, path.read_bytes()))
+    before, after = (json.loads(invoke("ranks", "--json", one).out) for one in (whole, moved))
+    assert after["by_rank"] == before["by_rank"]
+    offsets = {host: one["ns"] for host, one in after["clocks"]["offsets"].items()}
+    told = {host: one["ns"] for host, one in before["clocks"]["offsets"].items()}
+    assert offsets == {
+        host: pytest.approx(told[host.partition(",")[0]] - 1000 * S * (", " in host), abs=100_000)
+        for host in ("node0000", "node0000, rank 0", "node0001", "node0001, rank 4")
+    }
+    notes = [note for note in after["notes"] if "taken for a clock of its own" in note]
+    told_of = {note.partition(" are far")[0].rpartition(" ")[2] for note in notes}
+    assert told_of == {"0", "4"}
+    assert "who arrives last across hosts" not in {one["what"] for one in after["abstained"]}
+    shown = []
+    for folder in (whole, moved):
+        merged = invoke("merge", folder, "-o", tmp_path / "all.pfw", "--force")
+        assert "clocks of" not in merged.err
+        steps = re.findall(
+            rb'"name":"step","cat":"pipeline",[^\n]*?"ts":(\d+)',
+            (tmp_path / "all.pfw").read_bytes(),
+        )
+        shown.append(np.array(steps, np.int64))
+    assert len(shown[0]) == 240
+    assert np.abs(shown[0] - shown[1]).max() < 200  # microseconds

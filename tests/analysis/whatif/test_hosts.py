@@ -325,6 +325,12 @@ def _long_before(one: RankPartial, chunk: StepsChunk) -> StepsChunk:
     )
 
 
+def _unjoined(one: RankPartial, chunk: StepsChunk) -> StepsChunk:
+    """The same, of which nothing tells how its times stand to theirs."""
+    moved = _long_before(one, chunk)
+    return _without_calls(one, moved) if one.place.rank == 2 else moved
+
+
 def _turned(one: RankPartial, chunk: StepsChunk) -> StepsChunk:
     if one.place.rank == 0:
         return chunk
@@ -376,8 +382,15 @@ def test_where_nothing_can_be_said_the_reason_is() -> None:
     even = whatif(alike.job(), without=[{"rank": "1"}])
     assert even.what.startswith("The run is as fast as with even work. ") == (even.slowdown < 1.005)
     assert "  without   rank 1: the run would take as long" in verdict_lines(even)
-    apart = whatif(_with(MadeHosts(8, STEPS).job(), _long_before))
+    apart = whatif(_with(MadeHosts(8, STEPS).job(), _unjoined))
     assert (_unsaid(apart), apart.abstained[0].names) == (["clocks"], ("node0",))
+
+
+def test_times_of_a_rank_that_are_long_before_are_brought_to_the_others() -> None:
+    job = MadeHosts(8, STEPS).job()
+    as_they_are, moved = whatif(job), whatif(_with(job, _long_before))
+    assert moved.slowdown == pytest.approx(as_they_are.slowdown, abs=0.002)
+    assert moved.cause.kind == as_they_are.cause.kind
 
 
 def test_what_is_queued_behind_an_end_that_was_seen_late_may_have_begun_before() -> None:
