@@ -431,7 +431,8 @@ class _Calibration:
         # A clock that was set back shows no order of times, and one rank is no host.
         back = np.array([_is_set_back(rows) for rows in self._of[:count]], bool)
         own = np.array([self._rank_of(at) is not None for at in range(count)], bool)
-        self._references = np.lexsort((lowest, -sizes, own, back)).tolist()[:_MOST_REFERENCES]
+        best: list[int] = np.lexsort((lowest, -sizes, own, back)).tolist()
+        self._references = best[:_MOST_REFERENCES] or [0]
         self._reference = self._references[0]
 
     def clocks(self) -> Clocks:
@@ -525,7 +526,6 @@ class _Calibration:
             host = f"{host}, rank {rank}"
         if pair is None:
             return ClockOfHost(name, host, "reference", 0, 0.0, 0, 0, rank=rank)
-        ppm = None if pair.drift is None else pair.drift * 1e6
         reason = pair.reason
         if reason and not pair.shared and at in self._enqueued:
             reason = "enqueued"
@@ -534,7 +534,7 @@ class _Calibration:
             host,
             pair.state,
             pair.offset,
-            ppm,
+            None if pair.drift is None else pair.drift * 1e6,
             pair.typical,
             pair.certain,
             pair.shared,
