@@ -129,6 +129,10 @@ def main() -> int:
     for each in wrong:
         print(each, file=sys.stderr)
     if not wrong:
+        nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2].split()
+        for page in sorted((ROOT / "docs").rglob("*.md")):
+            if page.relative_to(ROOT / "docs").as_posix() not in nav:
+                print(f"{page.relative_to(ROOT)} has no place in the nav of mkdocs.yml")
         print(f"{SITE.relative_to(ROOT)}: {len(questions())} questions find their pages")
     return 1 if wrong else 0
 
