@@ -162,7 +162,7 @@ def _follow(
     for path in paths or ():
         if not path.is_dir():
             raise TraceError(f"{path}: not a directory, in which processes may write traces")
-    job = FollowedJob(paths or folders_here(), run, where, deep=bool(paths))
+    job = FollowedJob(paths or _folders_here, run, where, deep=bool(paths))
 
     def is_patient(waited_s: float) -> bool:
         return job.runs_on() or min(waited_s, job.silent_s) < PATIENCE_S
@@ -171,7 +171,8 @@ def _follow(
         export.recordings = job.recordings.values()
         job.runs_on()
         if not job.runs:
-            complain(f"waiting for a job that runs in {', '.join(map(str, job.paths))}")
+            place = f"in {', '.join(map(str, paths))}" if paths else "below the current directory"
+            complain(f"waiting for a job that runs {place}")
         while job.runs_on() or not job.runs:
             for resource, spans in job.read():
                 export.take(resource, spans)
@@ -190,6 +191,13 @@ def _follow(
         export.notes += [*job.notes, *job.deleted]
     if export.failed:
         raise typer.Exit(FAILED)
+
+
+def _folders_here() -> list[Path]:
+    try:
+        return folders_here()
+    except TraceError:
+        return []  # nothing has begun yet
 
 
 def _sender(to: str | None, patient: Callable[[float], bool]) -> Sender:

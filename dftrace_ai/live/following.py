@@ -16,7 +16,7 @@ from dftrace_ai.spools.completing import Leavings
 from dftrace_ai.trace_format.file_names import RUN_DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dftrace_ai.analysis.otlp.messages import Resource, Span
     from dftrace_ai.analysis.reading.trace import Trace
@@ -37,7 +37,7 @@ class FollowedJob:
     """What the processes of a job write, until none of them runs.
 
     Args:
-        paths: directories of traces.
+        paths: directories of traces; or what finds them, which is asked until a job runs.
         run: the job, by its folder or the beginning of its name; None for the newest that runs.
         where: which spans are told.
         deep: what lies below these directories is looked at, too.
@@ -50,7 +50,7 @@ class FollowedJob:
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[Path] | Callable[[], Sequence[Path]],
         run: str | None = None,
         where: Where | None = None,
         *,
@@ -58,7 +58,8 @@ class FollowedJob:
     ) -> None:
         self.runs: set[str] = set()
         self.recordings: dict[tuple[Path, str], Recording] = {}
-        self.paths = list(paths)
+        self._find = paths if callable(paths) else None
+        self._paths = [] if callable(paths) else list(paths)
         self._wanted = run
         self._where = where
         self._deep = deep
@@ -82,7 +83,7 @@ class FollowedJob:
             running = [one for one in self._left() if self._is_running(one)]
             if not self.runs and running:
                 newest = max(running, key=lambda one: one.began_ns)
-                self._folder = newest.folder
+                self._take(newest.folder)
             self.runs |= {one.run for one in running if one.folder == self._folder}
             self._runs_now = any(one.run in self.runs for one in running)
             took = time.monotonic() - now
@@ -90,6 +91,18 @@ class FollowedJob:
             if self._runs_now:
                 self._seen = time.monotonic()
         return self._runs_now or self.silent_s < GRACE_S
+
+    def _take(self, folder: str) -> None:
+        self._folder = folder
+        if self._find is not None:
+            self._find, self._paths = None, [Path(folder)]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The directories that are looked at."""
+        if self._find is not None:
+            self._paths = list(self._find())
+        return self._paths
 
     def _left(self) -> list[LeftSpool]:
         return Leavings(self.paths, deep=self._deep).all()
@@ -128,8 +141,9 @@ class FollowedJob:
 
     def _traces(self) -> list[Trace]:
         opened = open_traces if self._deep else open_folders
+        paths = self.paths
         with suppress(TraceError):  # nothing is written yet
-            return list(opened(self.paths))
+            return list(opened(paths)) if paths else []
         return []
 
     def _search(self) -> None:
@@ -138,7 +152,8 @@ class FollowedJob:
             if not self.runs and run and run not in self._before:
                 folder = str(trace.path.parent)
                 if not self._wanted or self._is_wanted(run[:RUN_DIGITS], folder):
-                    self._folder, self._seen = folder, time.monotonic()
+                    self._take(folder)
+                    self._seen = time.monotonic()
                     self.runs.add(run[:RUN_DIGITS])
             if (run or "")[:RUN_DIGITS] not in self.runs:
                 continue

@@ -65,7 +65,7 @@ def by_key(told: list[Told]) -> dict[tuple[bytes, bytes], Told]:
 
 @dataclass
 class Answer:
-    """What a receiver says to a request; it takes what it answers with 200."""
+    """What a receiver says to a request; it takes what it answers with 200 to 299."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             server.requests.append(dict(self.headers))
             answer = server.answers.pop(0) if server.answers else Answer()
         answer.wait()
-        if answer.status == 200:
+        if answer.status in range(200, 300):
             with server.lock:
                 server.told += told
         said = ExportTraceServiceResponse()

@@ -68,7 +68,7 @@ def test_what_is_asked_again_is_sent_again_and_all_of_it_arrives_once(
         server.answers = [
             Answer(503, {"Retry-After": "0"}),
             Answer(429, date),
-            Answer(200, {"Connection": "close"}),
+            Answer(202, {"Connection": "close"}),
             Answer(502, {"Retry-After": "0"}, body=b"<html>" + b"x" * 100_000),
             Answer(504, {"Retry-After": "0"}),
         ]
@@ -296,12 +296,17 @@ def test_who_is_ended_tells_how_far_it_came(tmp_path: Path) -> None:
     assert "ended early" in done.err
 
 
-def test_a_job_that_comes_and_goes_between_two_looks_is_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_job_that_comes_and_goes_between_two_looks_is_followed(
+    tmp_path: Path, is_named: bool
+) -> None:
     folder = tmp_path / "run"
     small_trace(100, run="0a" * 16).write(folder / "t-host-100.pfw.gz")
-    job = FollowedJob([folder])
+    # What is named, or what there is by then.
+    job = FollowedJob([folder] if is_named else lambda: [*tmp_path.iterdir()], deep=is_named)
     assert list(job.read()) == []
     assert not job.runs
+    folder = folder if is_named else tmp_path / "another"
     small_trace(200, run=RUN).write(folder / "t-host-200.pfw.gz")
     told = until(lambda: [span for _, spans in job.read() for span in spans], bool)
     assert job.runs == {RUN[:16]}

@@ -36,9 +36,13 @@ GZIP_LEVEL: Final = 1
 MOST_BYTES: Final = 2 * 1024 * 1024
 ANSWER_BYTES: Final = 64 * 1024
 
+TAKEN: Final = range(200, 300)
+TOO_LATE: Final = "gave no answer in time"
 AGAIN: Final = frozenset({429, 502, 503, 504})
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
+# A receiver that asks for a day of peace is tried before.
+LONGEST_ASKED_S: Final = 600.0
 # While somebody may lose patience.
 SLICE_S: Final = 1.0
 
@@ -156,7 +160,7 @@ class Sender:
         began, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
             answer = self._ask(body)
-            if answer.status == 200:
+            if answer.status in TAKEN:
                 partly = refused_in(answer.body)
                 refused = min(max(partly.spans, 0), count)
                 self.refused += refused
@@ -170,7 +174,9 @@ class Sender:
                 # Who has taken nothing so far is no receiver, or does not let us in.
                 self.is_over = not self.accepted
                 return
-            wait = pause * random.uniform(0.5, 1.0) if answer.after_s is None else answer.after_s  # noqa: S311 - so that senders do not come at once
+            wait = answer.after_s
+            if wait is None:
+                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not all at once
             pause = min(pause * 2, LONGEST_PAUSE_S)
             if not self._waited(began, wait):
                 self.lost += count
@@ -201,6 +207,7 @@ class Sender:
         # A receiver that sends a byte now and then would hold a request for ever.
         watch = Timer(self._timeout_s, _end, (connection,))
         watch.daemon = True
+        began = time.monotonic()
         try:
             watch.start()
             connection.request("POST", self.place.path, body, self._headers)
@@ -213,11 +220,12 @@ class Sender:
             return _Answer(0, f"certificate refused: {error.verify_message}", is_final=True)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            return _Answer(0, _reason(error))
+            is_late = time.monotonic() - began >= self._timeout_s
+            return _Answer(0, TOO_LATE if is_late else _reason(error))
         finally:
             watch.cancel()
-        if response.status == 200:
-            return _Answer(200, "", text)
+        if response.status in TAKEN:
+            return _Answer(response.status, "", text)
         why = f"answered {response.status} {_words(response.reason)}".rstrip()
         again = response.status in AGAIN
         return _Answer(response.status, why, text, _after_s(response), is_final=not again)
@@ -242,7 +250,7 @@ def _end(connection: http.client.HTTPConnection) -> None:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "gave no answer in time"
+        return TOO_LATE
     if isinstance(error, (http.client.HTTPException, ValueError)):
         return "gave no answer of HTTP"
     return f"cannot be reached: {briefly(error)}"
@@ -252,11 +260,12 @@ def _after_s(response: http.client.HTTPResponse) -> float | None:
     """Return after how many seconds it wants to be asked again; None where it does not say."""
     said = response.getheader("Retry-After", "").strip()
     if said.isascii() and said.isdigit():
-        return float(said[:9])
+        return min(float(said[:9]), LONGEST_ASKED_S)
     try:
-        return max(parsedate_to_datetime(said).timestamp() - time.time(), 0.0)
+        asked = parsedate_to_datetime(said).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return None
+    return min(max(asked, 0.0), LONGEST_ASKED_S)
 
 
 def _words(text: str) -> str:
