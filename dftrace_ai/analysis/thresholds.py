@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from dftrace_ai.errors import ConfigError
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+"""The worst first."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ def severity(limit: Limit, low: float) -> Severity | None:
     if low < limit.warning:
         return None
     return "critical" if limit.critical is not None and low >= limit.critical else "warning"
+
+
+def worst(some: Iterable[Severity | None]) -> Severity:
+    """Return the worst of severities, None for no such thing; without any it is for information."""
+    return min((one for one in some if one), key=SEVERITIES.index, default="info")
 
 
 class Sure(Protocol):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
 from dftrace_ai.analysis.ranks.model import Evidence
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from dftrace_ai.analysis.ranks.model import Excess, Kind, RankRow, Turn
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.robust_statistics import Share
@@ -63,9 +65,7 @@ class Late:
             kind,
             turn,
             severe,
-            round(cost.share, 6),
-            round(cost.low, 6),
-            round(1 / max(1 - cost.share, 1e-6), 6),
+            *_rounded(cost),
             late_ns,
             waits_ns,
             ranks,
@@ -75,6 +75,49 @@ class Late:
             last_share,
             figures=figures,
         )
+
+    def costing(self, cost: Share, severe: Severity) -> Late:
+        """Return it with what it costs by another measure."""
+        share, low, without = _rounded(cost)
+        return replace(self, severity=severe, cost=share, low=low, without=without)
+
+
+def _rounded(cost: Share) -> tuple[float, float, float]:
+    """Return a cost, its lower end, and how many times as long it takes with as without it."""
+    without = 1 / max(1 - cost.share, 1e-6)
+    return round(cost.share, 6), round(cost.low, 6), round(without, 6)
+
+
+_Told = TypeVar("_Told")
+
+
+def behind_others(
+    findings: Iterable[_Told], is_behind: Callable[[_Told, _Told], bool]
+) -> tuple[_Told, ...]:
+    """Return findings in their order, but each behind those which have to be mended before it.
+
+    Args:
+        findings: some.
+        is_behind: tells of the first whether it is so once the second is mended.
+    """
+    left, ordered = [*findings], list[_Told]()
+    while left:
+        free = (
+            at
+            for at, one in enumerate(left)
+            if not any(is_behind(one, other) for other in left if other is not one)
+        )
+        ordered.append(left.pop(next(free, 0)))
+    return tuple(ordered)
+
+
+def is_beside(
+    ranks: Sequence[int], turn: str, beside_ranks: Sequence[int], *, beside_turns: bool
+) -> bool:
+    """Return whether what is so beside some ranks, or what comes by turns, is so by these."""
+    if beside_turns and turn == "rotating":
+        return True
+    return bool(ranks) and {*ranks} <= {*beside_ranks}
 
 
 Silence = Literal["", "one rank", "no common steps", "few steps", "nobody waits"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.ranks.findings import behind_others, is_beside
 from dftrace_ai.analysis.ranks.model import (
     KINDS,
     LIMITS,
@@ -16,7 +17,7 @@ from dftrace_ai.analysis.ranks.model import (
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
 from dftrace_ai.analysis.ranks.words import once_text, sentences_of
 from dftrace_ai.analysis.texts import few, percent, time_text
-from dftrace_ai.analysis.thresholds import severity
+from dftrace_ai.analysis.thresholds import SEVERITIES, severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.ranks.links import SlowLink
     from dftrace_ai.analysis.thresholds import Confidence, Limits, Severity
 
-SEVERITIES: Final = ("critical", "warning", "info")
 # Of more ranks without a trace the last may well be one.
 MOST_MISSING: Final = 0.1
 # No job is a hundred times as fast without a link.
@@ -74,7 +74,8 @@ class Judged:
         bubble = max((one.cost for one in worded if one.kind == "bubble"), default=None)
         of_link = max((one.cost for one in worded if one.kind == "link"), default=0.0)
         behind = {"jitter": 2, "bubble": int(of_link >= bubble)} if bubble is not None else {}
-        return tuple(sorted(worded, key=lambda one: (behind.get(one.kind, 0), *_order(one))))
+        worded.sort(key=lambda one: (behind.get(one.kind, 0), *_order(one)))
+        return behind_others(worded, _is_behind)
 
     def slight(self) -> Iterator[str]:
         """Yield who is late as a rule and costs little."""
@@ -91,7 +92,7 @@ class Judged:
             yield (
                 f"{who} {time_text(late.late_ns)} late as a rule; without "
                 f"{'them' if several else 'it'} the run would win {percent(late.cost)}"
-                f"{once_text(late.figures.beside_ranks)}"
+                f"{once_text(late.figures.beside_ranks, turns=late.figures.beside_turns)}"
             )
 
     def _of_late(self, late: Late) -> Finding:
@@ -170,6 +171,12 @@ def ranks_seen(job: RanksOfJob) -> RanksSeen:
     world = max((rank.place.world_size or 0 for rank in job.ranks), default=0)
     seen = len(job.ranks)
     return RanksSeen(max(world, seen + len(job.missing)), seen, job.missing)
+
+
+def _is_behind(one: Finding, other: Finding) -> bool:
+    figures = one.evidence
+    turns = figures.beside_turns
+    return is_beside(other.ranks, other.turn, figures.beside_ranks, beside_turns=turns)
 
 
 def _order(finding: Finding) -> tuple[int, bool, float, int]:

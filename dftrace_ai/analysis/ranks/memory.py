@@ -20,9 +20,8 @@ SCALES: Final = 6
 MORE: Final = 1.2
 # No scale is less than this part of what is usual.
 LEAST_SCALE: Final = 0.02
-# Of comparable ranks so many tell what is usual, and such a part may stand out, one at least.
+# Of comparable ranks so many tell what is usual, and one of so many may stand out.
 FEWEST: Final = 3
-MOST: Final = 0.1
 
 
 def memory_of(work: OwnWork) -> tuple[Late, ...]:
@@ -40,7 +39,7 @@ def memory_of(work: OwnWork) -> tuple[Late, ...]:
         usual = low_median(bytes_of)
         scale = max(lower_scale(bytes_of), LEAST_SCALE * usual)
         more = bytes_of > max(usual + SCALES * scale, MORE * usual)
-        if more.any() and more.sum() <= max(1, MOST * len(known)):
+        if more.any() and more.sum() <= len(known) // FEWEST:
             figures = Evidence(peak_bytes=int(bytes_of[more].max()), usual_bytes=usual)
             numbers = tuple(ranks[at].place.rank for at in known[more].tolist())
             nothing = Share(0.0, 0.0, 0.0)

@@ -132,6 +132,7 @@ class Evidence:
             is of.
         beside_ranks: likewise ranks that are late by something else: its cost and how often it is
             last are as if these were as all others are.
+        beside_turns: likewise whether they are as if nobody were late by turns.
         ranks_hit: how many ranks were last in one of them.
         correlation: of forward and backward.
         ranks_of_host: the most ranks that one host has.
@@ -156,6 +157,7 @@ class Evidence:
     step_numbers: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
     beside_ranks: tuple[int, ...] = ()
+    beside_turns: bool = False
     ranks_hit: int | None = None
     correlation: float | None = None
     ranks_of_host: int | None = None

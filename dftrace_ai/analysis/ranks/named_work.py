@@ -39,6 +39,7 @@ class Where:
     ranks: Integers | None = None  # a mask; None for all
     steps: Integers | None = None  # the same
     beyond_ns: float | None = None  # only where a rank works so much longer
+    apart: Integers | None = None  # what is told by itself, ``(ranks, steps)``, a mask
 
     def mask(self, steps: slice) -> Integers:
         """Return where, of some steps, ``(ranks, steps)``."""
@@ -50,6 +51,8 @@ class Where:
             chosen &= self.steps[steps]
         if self.beyond_ns is not None:
             chosen &= excess > self.beyond_ns
+        if self.apart is not None:
+            chosen &= ~self.apart[:, steps]
         return chosen
 
 

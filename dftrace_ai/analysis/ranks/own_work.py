@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import sqrt
@@ -170,6 +170,24 @@ class OwnWork:
         """The usual length of a step."""
         return low_median(self.time_ns)
 
+    def beside_all(self) -> OwnWork:
+        """Return it with each rank beside all others, whatever their stages."""
+        peers = np.zeros(self.ranks, np.int64)
+        return replace(self, peers=peers, excess_ns=excess_of(self.own_ns, peers))
+
+    def less(self, ns: Integers) -> OwnWork:
+        """Return what it is if ranks work so much less, ``(ranks, steps)``, as the others wait."""
+        own = self.own_ns - ns
+        saved = self.own_ns.max(axis=0) - own.max(axis=0)
+        waited = self.waited_ns - saved * self.ranks + ns.sum(axis=0)
+        return replace(
+            self,
+            own_ns=own,
+            excess_ns=excess_of(own, self.peers),
+            time_ns=self.time_ns - saved,
+            waited_ns=np.maximum(waited, 0),
+        )
+
     def usual_excess_ns(self, steps: slice = slice(None)) -> Integers:
         """Return the median over steps of how much longer each rank worked."""
         return np.concatenate(
@@ -231,7 +249,7 @@ class OwnWork:
         most = max(int(time.sum()) - least, 0.0)
         if lost.sum() > most:
             lost = (lost * (most / lost.sum())).astype(np.int64)
-        return self._surely_lost(lost, time)
+        return self._surely_lost(lost if lost.sum() > 0 else np.zeros_like(lost), time)
 
     def _surely_lost(self, lost_ns: Integers, time: Integers) -> Share:
         """Return the share, no less sure for steps that are long by what all do in them."""

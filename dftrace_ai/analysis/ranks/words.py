@@ -219,6 +219,8 @@ def _slowest(finding: Finding, who: str, *, several: bool) -> str:
     verb = "are" if several else "is"
     if figures.beside or figures.beside_ranks:
         who = f"{_but_for(figures)}, {who}"
+    if figures.beside_turns:
+        who = f"but for what comes by turns, {who}"
     if finding.since is not None:
         when = f"since step {finding.since:,} {who} {verb}"
     else:
@@ -226,10 +228,22 @@ def _slowest(finding: Finding, who: str, *, several: bool) -> str:
     return f"{when} the slowest in {percent(finding.last_share)} of the steps, {by}."
 
 
-def once_text(ranks: Sequence[int]) -> str:
-    """Return that something is so once some ranks are late no more; nothing of none."""
+def once_text(ranks: Sequence[int], *, turns: bool) -> str:
+    """Return that something is so once nobody is late by turns, or some ranks are late no more."""
+    if turns:
+        return " once nobody is late by turns"
     be = "are" if len(ranks) > 1 else "is"
     return f" once {named(ranks, {})} {be} as fast as the others" if ranks else ""
+
+
+def _once_text(figures: Evidence) -> str:
+    return once_text(figures.beside_ranks, turns=figures.beside_turns)
+
+
+def _first(figures: Evidence) -> str:
+    """Return what has to be mended before something is so, as a sentence begins."""
+    once = _once_text(figures).lstrip()
+    return f"{once}, " if once else ""
 
 
 def _but_for(figures: Evidence) -> str:
@@ -291,7 +305,8 @@ def _pauses(finding: Finding, _: Mapping[int, Place], steps: int) -> str:
     count = figures.steps or 0
     in_steps = f"in {count:,} of {steps:,} steps " if count else ""
     by = f", {counted(figures.ranks_hit, 'rank')} by turns" if figures.ranks_hit else ""
-    return f"{in_steps}all waited for one that paused{by}: {_cost(finding.cost)} of the time."
+    told = f"all waited for one that paused{by}: {_cost(finding.cost)} of the time."
+    return f"{_first(figures)}{in_steps}{told}"
 
 
 def _data(finding: Finding, _: Mapping[int, Place], __: int) -> str:
@@ -300,7 +315,8 @@ def _data(finding: Finding, _: Mapping[int, Place], __: int) -> str:
         "" if correlation is None else f": its forward and backward go together ({correlation:.2f})"
     )
     return (
-        f"{_cost(finding.cost)} of the time all wait for the one with most to do, now this rank "
+        f"{_first(finding.evidence)}{_cost(finding.cost)} of the time all wait for the one with "
+        f"most to do, now this rank "
         f"and now that{how}."
     )
 
@@ -314,8 +330,8 @@ def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
         else ""
     )
     return (
-        f"{_cost(finding.cost)} of the time all wait for the slowest, now this rank and now "
-        f"that{crowd}."
+        f"{_first(figures)}{_cost(finding.cost)} of the time all wait for the slowest, now this "
+        f"rank and now that{crowd}."
     )
 
 
@@ -445,11 +461,14 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
             ", ".join(f"in {span_text(one.name)} ({percent(one.part)} of it)" for one in excess),
         )
     if finding.cost:
-        be = "then be" if figures.beside_ranks else "be"
+        once = _once_text(figures)
+        be = "then be" if once else "be"
         faster = f"; without it the run would {be} {finding.without:.3g} times as fast"
         is_much = finding.without >= NOTABLE
         apart = f" {_but_for(replace(figures, beside_ranks=()))}" if figures.beside else ""
-        time = f"the time{apart}{once_text(figures.beside_ranks)}"
+        time = f"the time{apart}{once}"
+        if not once and finding.severity != "info" and finding.cost < LIMITS["cost"].warning:
+            time += " by itself, for others are as late"
         yield "costs", f"{_cost(finding.cost)} of {time}{faster if is_much else ''}"
     if finding.since is not None:
         yield "since", f"step {finding.since:,} (before: like the others)"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.ranks.model import LIMITS as RANK_LIMITS
+from dftrace_ai.analysis.ranks.model import bubble_share
 from dftrace_ai.analysis.ranks.partials import GARBAGE
 from dftrace_ai.analysis.texts import time_text
 from dftrace_ai.analysis.thresholds import Abstention
@@ -31,12 +32,12 @@ class LateRanks(NamedTuple):
 
     found: tuple[Finding, ...] = ()
     unsure: tuple[Abstention, ...] = ()
+    bubble: float = 0.0  # the part of a step that a pipeline waits with even work, too
 
 
 def explains_waiting(late: Finding) -> bool:
     """Return whether who is late makes most of what ranks wait in a step."""
-    figures = figures_of(late, Lateness)
-    return figures["longer_ns"] >= EXPLAINED * figures["waits_ns"]
+    return figures_of(late, Lateness)["explains"] >= EXPLAINED
 
 
 def late_ranks_of(
@@ -54,7 +55,9 @@ def late_ranks_of(
         of_few = lateness.abstains == "few steps"
         return LateRanks(unsure=_unsure(judged, RANK_LIMITS) if of_few else ())
     found = Judged(together, lateness, RANK_LIMITS).findings()
-    return LateRanks(tuple(_late_rank(one, judged) for one in found if one.kind != "memory"))
+    bubble = bubble_share(*together.pipeline) if together.pipeline else 0.0
+    told = (_late_rank(one, judged, bubble) for one in found if one.kind != "memory")
+    return LateRanks(tuple(told), bubble=bubble)
 
 
 def _unsure(judged: Mapping[int, JudgedSteps], limits: Limits) -> tuple[Abstention, ...]:
@@ -78,7 +81,7 @@ def _unsure(judged: Mapping[int, JudgedSteps], limits: Limits) -> tuple[Abstenti
     )
 
 
-def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
+def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps], bubble: float) -> Finding:
     rare = late.turn in {"bursts", "once"}
     figure = "last" if late.since is not None else "mean" if rare else "usual"
     own: dict[int, OwnTime] = {number: getattr(of.own, figure) for number, of in judged.items()}
@@ -88,6 +91,13 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
     shown = [number for number in late.ranks if number in own] or [*own][:1]
     usual = float(np.median([one.ns for one in others]))
     longer = max(own[number].ns for number in shown) - usual if late.ranks else float(late.late_ns)
+    # Of a pipeline ranks wait with even work, too.
+    filling = bubble * late.evidence.step_ns if late.kind not in {"bubble", "jitter"} else 0.0
+    # What some steps are longer by explains what ranks wait in all of them by what it costs.
+    makes, of = longer, waits
+    if not late.ranks:
+        makes = late.cost * late.evidence.step_ns
+        of = float(np.mean([one.own.mean.comm for one in judged.values()]))
     evidence = Lateness(
         turn=late.turn,
         hosts=list(late.hosts),
@@ -100,7 +110,9 @@ def _late_rank(late: RankFinding, judged: Mapping[int, JudgedSteps]) -> Finding:
         name_part=late.name_part,
         longer_ns=round(longer),
         waits_ns=round(waits),
+        explains=round(min(max(makes, 0.0) / max(of - filling, 1.0), 1.0), 6),
         beside_ranks=list(late.evidence.beside_ranks),
+        beside_turns=late.evidence.beside_turns,
     )
     lines, of_line = _line_of(shown[0], late, judged)
     return Finding(

@@ -397,7 +397,9 @@ class Lateness(TypedDict):
     name_part: float
     longer_ns: int
     waits_ns: int
+    explains: float
     beside_ranks: list[int]
+    beside_turns: bool
 
 
 class SpanShare(TypedDict):

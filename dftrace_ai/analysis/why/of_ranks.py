@@ -6,7 +6,9 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai.analysis.ranks.findings import behind_others, is_beside
 from dftrace_ai.analysis.ranks.partials import NOT_ANNOTATED
+from dftrace_ai.analysis.thresholds import SEVERITIES, worst
 from dftrace_ai.analysis.why.late_ranks import EXPLAINED, LateRanks, explains_waiting
 from dftrace_ai.analysis.why.model import (
     KINDS,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.judging import JudgedSteps
     from dftrace_ai.analysis.why.model import Kind
 
-SEVERITIES: Final = ("critical", "warning", "info")
 # Who is late, and no more in one step than in another.
 EVERY_STEP: Final = frozenset({"worker", "node", "split", "stage", "stage or worker"})
 
@@ -51,7 +52,11 @@ def told_of_ranks(
     told = [_in_place_of(by_kind["communication-bound"][""], one) for one in late.found]
     severe = [one for one in told if one.severity != "info"]
     named = {rank for one in severe for rank in one.ranks}
-    is_explained = bool(late.unsure) or any(map(explains_waiting, severe))
+    waiting = min((one.cost for one in by_kind["communication-bound"][""]), default=1.0)
+    is_explained = bool(late.unsure) or any(
+        explains_waiting(one) or (one.ranks and one.cost >= EXPLAINED * (waiting - late.bubble))
+        for one in severe
+    )
     once = {rank for one in told if one.cause == "once" for rank in one.ranks}
     said = {one.rank: one for one in by_kind["not-annotated"][""]}
     common = [_with_line(one, said) for one in told]
@@ -157,8 +162,7 @@ def _in_place_of(waiting: Sequence[Finding], late: Finding) -> Finding:
         return late
     if late.cause not in EVERY_STEP:
         return late
-    severe = [late.severity, *(one.severity for one in waiting)]
-    return replace(late, severity=min(severe, key=SEVERITIES.index))
+    return replace(late, severity=worst([late.severity, *(one.severity for one in waiting)]))
 
 
 def _is_in_no_span(late: Finding) -> bool:
@@ -197,8 +201,7 @@ def _ranked(findings: Iterable[Finding], behind: Callable[[Finding], bool]) -> l
     """
     found = list(findings)
     waiting = {rank for one in found if one.kind == "communication-bound" for rank in one.ranks}
-    return sorted(
-        found,
+    found.sort(
         key=lambda finding: (
             behind(finding),
             SEVERITIES.index(finding.severity),
@@ -208,3 +211,12 @@ def _ranked(findings: Iterable[Finding], behind: Callable[[Finding], bool]) -> l
             KINDS.index(finding.kind),
         ),
     )
+    return [*behind_others(found, _is_behind)]
+
+
+def _is_behind(one: Finding, other: Finding) -> bool:
+    if one.kind != "late-rank" or other.kind != "late-rank":
+        return False
+    figures, turn = figures_of(one, Lateness), figures_of(other, Lateness)["turn"]
+    turns = figures["beside_turns"]
+    return is_beside(other.ranks, turn, figures["beside_ranks"], beside_turns=turns)

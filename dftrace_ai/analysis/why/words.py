@@ -192,7 +192,7 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     if finding.kind == "late-rank":
         figures = figures_of(finding, Lateness)
         if (times := figures["without"]) >= NOTABLE:
-            then = once_text(figures["beside_ranks"])
+            then = once_text(figures["beside_ranks"], turns=figures["beside_turns"])
             yield "at best", f"{times:.3g} times as fast, without it{then}"
     if finding.kind in SHARES_OF_STEPS and finding.cause != START_UP and finding.share < 1:
         times = 1 / (1 - finding.share)

@@ -425,7 +425,9 @@ def test_whom_a_crowded_host_lets_wait_is_not_accused() -> None:
     for name in (FORWARD, BACKWARD):
         often = draw.random((4, 200)) < [[0.1], [0.1], [0.1], [0.8]]
         job.own[name] += often * draw.gamma(1.2, 0.2 * STEP, (4, 200))
-    for cpus, kinds in ((2, ["jitter"]), (4, ["worker"]), (None, ["worker"])):
+    # With processors enough the others pause beside it, as they were made to.
+    both = ["worker", "pauses"]
+    for cpus, kinds in ((2, ["jitter"]), (4, both), (None, both)):
         ranks = [
             replace(one, place=one.place._replace(cpus=cpus, host="here")) for one in job.partials()
         ]
@@ -468,7 +470,7 @@ def test_limits_say_what_is_a_finding() -> None:
     job = made(8)
     job.own[FORWARD] += 0.15 * STEP * job.random.standard_normal((8, 200)).clip(0)
     job.own[FORWARD][3] += 0.15 * STEP
-    told = lateness_of(job.job(), limits_of(["cost=0.5,0.6"]))
+    told = lateness_of(job.job(), limits_of(["cost=0.5,0.6", "rotating=0.5,0.6"]))
     assert [one.ranks for one in told.slight + told.found] == [(3,)]
 
 
