@@ -9,7 +9,7 @@ import typer
 from dftrace_ai.cli.reading import Reading
 from dftrace_ai.cli.serving import AddressAsJson, Browser, Port, announce
 from dftrace_ai.cli.shared_options import Everything, Paths, RanksShown, Recover, Run, not_together
-from dftrace_ai.cli.terminal import json_line, shown
+from dftrace_ai.cli.terminal import complain, json_line
 from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.wording import counted
 
@@ -89,28 +89,28 @@ def command(
     with reading.progress():
         found = reading.traces
     for skipped in reading.skipped:
-        _tell(skipped)
+        complain(skipped)
     shown_files = found.files if asked.ranks is None else of_ranks(found.files, asked.ranks)
     for note in Owners(shown_files).told("shown"):
-        _tell(note)
+        complain(note)
     with reading.progress("finding steps and who came last"):
         given = gathered(found.files, asked, _profiles_beside)
     for note in given.told:
-        _tell(note)
+        complain(note)
     ui = None if online else offline_ui()
     files = given.files
-    with TraceServer(given, ui=ui, once=once, port=port, tell=_tell) as server:
+    with TraceServer(given, ui=ui, once=once, port=port, tell=complain) as server:
         told = {"kind": "dftrace view", "address": server.address, "files": len(files)}
         told |= {"skipped": list(map(str, found.skipped))}
         line = json_line(told) if json else ""
         says = f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it"
         announce(server.address, server.port, says, line=line, browser=browser)
         if ui is None and not online:
-            _tell("to view without network: pip install 'dftrace-ai[viewer]'")
+            complain("to view without network: pip install 'dftrace-ai[viewer]'")
         try:
             server.serve()
         except KeyboardInterrupt:
-            _tell("ended")
+            complain("ended")
     reading.end(failed=bool(reading.skipped))
 
 
@@ -129,9 +129,5 @@ def _opened(path: Path) -> Sequence[Trace]:
     try:
         return open_traces([path]).files
     except TraceError as error:
-        _tell(f"skipped: {error}")
+        complain(f"skipped: {error}")
         return ()
-
-
-def _tell(message: str) -> None:
-    typer.echo(f"dftrace: {shown(message)}", err=True)

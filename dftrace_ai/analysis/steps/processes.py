@@ -88,6 +88,7 @@ class Process:
         nonfinite: when tensors stopped being finite, by time, each with layer and tensor.
         clock: how the clock was set back while it recorded.
         pauses: from when to when nothing was recorded, between files of torch.profiler, in order.
+        is_whole: its last file has its end.
         torn: what is to be said of steps that are left out as its last file is torn; or empty.
         unfinished: spans without an end.
         dropped: events that were lost.
@@ -110,6 +111,7 @@ class Process:
     nonfinite: tuple[Moment, ...] = ()
     clock: SetBack = NEVER
     pauses: tuple[Integers, Integers] = NO_PAUSES
+    is_whole: bool = True
     torn: str = ""
 
     @property
@@ -415,6 +417,7 @@ def _process(parts: Sequence[_Part], names: Sequence[EventNames], spans: Spans) 
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         clock=max(part.clock for part in parts),
         pauses=pauses,
+        is_whole=names[-1].trace.end.whole,
         torn=torn,
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),

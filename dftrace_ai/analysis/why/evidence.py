@@ -246,9 +246,12 @@ class Evidence:
     @cached_property
     def gpu_told(self) -> str:
         """Where what was recorded of a GPU cannot be all, what is told of it; else empty."""
+        process = self.rank.process
         if not self.signals.gpu:
-            return ""
-        spans = self.rank.process.spans
+            # A profiler writes what the GPU did behind what the host did.
+            lost = process.source == "kineto" and not process.is_whole
+            return "the profile is torn, and has no event of a GPU in what is left" if lost else ""
+        spans = process.spans
         kernels = spans.has("gpu_compute")
         count = int(kernels.sum())
         if not count:

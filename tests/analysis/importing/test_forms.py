@@ -71,6 +71,7 @@ NOT_TRACES = {
     ),
     '{"rocprofiler-sdk-tool": [{"metadata": {}}]}': "results of rocprofv3",
     '{"a": 1, "b": [1, 2]}': "an object in JSON without traceEvents; it has a, b",
+    '{"traceEvents": null, "b": []}': "an object in JSON whose traceEvents is no list of events",
     '{\n "a": {\n  "b": []\n }\n}\n': "an object in JSON without traceEvents; it has a",
     '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n': "without traceEvents; it has step, loss",
     "[1, 2, 3]": "a list in JSON of which nothing is an event",
@@ -155,6 +156,7 @@ def test_what_else_stands_behind_is_told(tmp_path: Path) -> None:
     cases = {
         "text": (text + b"\nand more", f"{first}: broken JSON at byte {len(text) + 1}"),
         "object": (text + b'\n{"a": 1}', f"{first}: an object in JSON without traceEvents"),
+        "gz and more": (gzip.compress(text) + b"and more", "the last document is not read: broken"),
         "tars": (tar + tar, "what stands behind the end of the archive is not read"),
         "zip and more": (archive + b"and more", "8 bytes behind the archive are not read"),
         "zips": (archive + (tmp_path / "o.zip").read_bytes(), f"{len(archive):,} bytes before the"),

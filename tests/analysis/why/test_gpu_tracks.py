@@ -182,6 +182,35 @@ def test_a_gpu_whose_times_are_lost_is_not_judged(tmp_path: Path, spans: Made, t
     assert silent.why.startswith(told)
 
 
+@pytest.mark.parametrize("kept", [0, 26])
+def test_of_a_torn_profile_the_gpu_is_judged_where_its_part_is_left(
+    tmp_path: Path, kept: int
+) -> None:
+    """A profiler writes what the GPU did behind all that the host did."""
+    host, gpu = [], []
+    for step in range(32):
+        at = START_US + step * STEP_US
+        spans = [("user_annotation", f"ProfilerStep#{step}", 1, 0, STEP_US), *HOST]
+        for cat, name, tid, start, length in (*spans, ("kernel", "sgemm", GPU, 200, 9600)):
+            event = {"name": name, "cat": cat, "pid": 1, "tid": tid, "ph": "X"}
+            event |= {"ts": at + start, "dur": length}
+            (gpu if cat == "kernel" else host).append(json.dumps(event))
+    text = ",".join([*host, *gpu[:kept], gpu[kept][:30]])
+    path = tmp_path / "host.pt.trace.json"
+    path.write_text(f'{{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{text}')
+    verdict = why([path])
+    if kept:
+        # Up to the last kernel that is left all is there.
+        (finding,) = verdict.findings
+        assert (finding.kind, verdict.steps and verdict.steps.count) == ("compute-bound", kept)
+        told = f"{path}: torn before the work of the GPU of the last {32 - kept} steps"
+        assert any(note.startswith(told) for note in verdict.notes)
+    else:
+        assert (verdict.verdict, verdict.findings) == ("abstained", ())
+        (silent,) = verdict.abstained
+        assert silent.why.startswith("the profile is torn, and has no event of a GPU")
+
+
 def test_all_that_is_not_annotated_is_named(tmp_path: Path) -> None:
     (finding,) = profile(tmp_path, 30, [("cpu_op", "aten::mm", 1, 100, 200)]).findings
     assert finding.kind == "not-annotated"

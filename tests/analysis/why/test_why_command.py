@@ -397,6 +397,32 @@ def test_time_in_no_span_is_told_beside_the_part_that_has_more(tmp_path: Path) -
     assert finding["what"].endswith(f"in no span. More of it is backward, {100 * share:.0f} %.")
 
 
+@pytest.mark.parametrize(("unnamed_ms", "severity"), [(2.2, "info"), (9, "critical")])
+def test_nobody_is_told_to_annotate_what_a_framework_does_for_each_step(
+    tmp_path: Path, unnamed_ms: float, severity: str
+) -> None:
+    """A toy of `transformers.Trainer`: a third of its short steps is the Trainer's own work."""
+    trace, now = TraceLines(rank=0, world_size=1), 10**9
+    for step in range(80):
+        begin = now
+        for name, cat, ms in (
+            *(("fetch.iter", "dataloader", 0.2), ("forward", "compute", 2)),
+            *(("backward", "compute", 2), ("step", "compute", 0.4)),
+        ):
+            trace.span(name, cat, now, int(ms * 1e6), step=step)
+            now += int(ms * 1e6)
+        now += int(unnamed_ms * 1e6)
+        trace.span("step", "pipeline", begin, now - begin, step=step, microbatches=1)
+    trace.footer()
+    trace.write(tmp_path / "t-host-100.pfw.gz")
+    told = {one["kind"]: one for one in as_json(tmp_path)["findings"]}
+    assert told["not-annotated"]["severity"] == severity
+    assert told["not-annotated"]["next"].startswith("Look for .item(), logging, conversions")
+    assert "Annotate" not in dftrace_why(tmp_path).stdout
+    status = dftrace_why(tmp_path, "--fail-on", "warning").exit_code
+    assert status == (1 if severity == "critical" else 0)
+
+
 def test_durations_that_hold_waits_of_the_recorder_are_told_of(tmp_path: Path) -> None:
     for pid, waits in ((1, 0), (2, 5)):
         lines = Lines(pid, rank=0, world_size=1)

@@ -61,7 +61,12 @@ def opened_documents(source: Source, *, listed: bool) -> list[TraceFile]:
         else:
             behind = f"what stands behind the first document, at byte {begins_at}, is no trace"
             source.skipped.append(SkippedFile(str(file), f"{behind}: {documents.told()}"))
-        if documents.tear or stream.tear or not documents.goes_on():
+        if documents.tear or stream.tear:
+            return traces
+        if not documents.goes_on():
+            if stream.tear:
+                reason = f"what stands behind the last document is not read: {stream.tear}"
+                source.skipped.append(SkippedFile(str(file), reason))
             return traces
         documents.native.begin()
     place = documents.native.place
@@ -78,7 +83,8 @@ class _Documents:
         self.tear: Tear | None = None
         self._file = file
         self._stream = stream
-        self._chunks = iter(stream)
+        # One without a byte says that there are no more.
+        self._chunks = filter(None, stream)
 
     def copied(self) -> tuple[Copied, Copy]:
         """Read a document."""

@@ -203,6 +203,8 @@ def json_told(members: Iterable[str], *, is_list: bool, has_events: bool) -> str
     if has_events:
         return f"an object in JSON with {EVENTS} of which nothing is an event"
     names = list(members)
+    if EVENTS in names:
+        return f"an object in JSON whose {EVENTS} is no list of events"
     for known, told in KNOWN:
         if known <= set(names):
             return told
