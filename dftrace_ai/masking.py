@@ -17,7 +17,7 @@ ALWAYS = re.compile(r"[a-z]*passw(?:or)?ds?|passphrase|pwd|secrets?|credentials?
 ABOUT = re.compile(r"file|path|dir|directory|folder|name|env|var|length|len|type|policy|url")
 # These say it at the end, but behind one that tells of which of many keys or tokens they are.
 AT_END = re.compile(
-    r"key|token|auth|authorization|pass|sshpass|jwt|cookies?"
+    r"key|token|auth|authorization|bearer|pass|sshpass|jwt|cookies?"
     r"|(api|access|secret|private|auth|session|hf|wandb|openai|github)(key|token)"
 )
 BEHIND = re.compile(r"value|string|str|data|base64|header")
@@ -69,10 +69,12 @@ SSHPASS = re.compile(r"""\b(sshpass\s{1,9}-p\s{0,9})(?:"[^"]*"|'[^']*'|[^\s"']+)
 CURL = re.compile(
     r"""\b(curl\s(?:[^\n|;]{0,200}?\s)?(?:-u\s{0,9}|--user\s{1,9})["']?[^\s:"'/]{1,100}:)[^\s"']+"""
 )
-# As services give them out: of OpenAI, Hugging Face, GitHub, GitLab, Slack, AWS; JSON Web Tokens.
+# As services give them out: of OpenAI, Hugging Face, GitHub, GitLab, Slack, AWS, Google, npm, PyPI,
+# Stripe; JSON Web Tokens.
 ISSUED = re.compile(
     r"\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)"
+    r"|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{30,}"
+    r"|pypi-[\w-]{40,}|[rs]k_(?:live|test)_\w{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)"
 )
 
 
@@ -144,8 +146,10 @@ def masked_text(text: str, *, pairs: bool = True) -> str:
         text = _masked_pairs(text)
     if "sshpass" in text or "curl" in text:
         text = CURL.sub(rf"\1{HIDDEN}", SSHPASS.sub(rf"\1{HIDDEN}", text))
+    if "?" in text or "&" in text:
+        text = SIGNED.sub(rf"\1{HIDDEN}", text)
     if "/" in text:
-        text = WEBHOOK.sub(rf"\1{HIDDEN}", SIGNED.sub(rf"\1{HIDDEN}", text))
+        text = WEBHOOK.sub(rf"\1{HIDDEN}", text)
     return ISSUED.sub(HIDDEN, BEARER.sub(rf"\1{HIDDEN}", text))
 
 

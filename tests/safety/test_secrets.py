@@ -30,6 +30,7 @@ LINES = [
     "https://s/c?sv=1&sig=$&se=2 'https://b/k?X-Amz-Signature=$' https://b/k?signal=1&design=2",
     "'https://b/k?Expires=1&Signature=$&Key-Pair=2' HTTPS://HOOKS.SLACK.COM/triggers/$ --signature=2",
     "https://discord.com/api/v10/webhooks/$ https://t.webhook.office.com/webhookb2/$ Discord.com/api/v10",
+    "--sas '?sv=2020&sig=$' --bearer $ --bearers 2 'sv=1&se=2&sig=$' npm_config=1 pypi-url AIza",
     "sshpass -p $ ssh -p 22 me@host | sshpass -p$ scp x host: ; sshpass -e ssh -p 22 -u a:b",
     "/usr/bin/curl -s -u me:$ http://h:80 --user me:$ -u me && train.py --user me:x -u a:b -p 5",
     "'curl -s -u me:$ http://h:80; sshpass -p $ ssh -p 22 h' 'curl is what -p x and --user me know'",
@@ -41,6 +42,21 @@ LINES = [
     "ssh://git@host/x git@host:x/y http://auth:8080/x user@host /data/key/a.txt token key",
     "a=b,c=d monkey=1 tokenizer.name=x key.frames=5 'loss: 1' --lr=0.1 -k 5 x:y --seed 1",
 ]
+
+# How what services give out begins, and how many letters follow; then what is none.
+ISSUED = [
+    *(("sk-ant-", 24), ("hf_", 34), ("ghp_", 36), ("github_pat_", 40), ("glpat-", 20)),
+    *(("xoxb-", 24), ("AKIA", 16), ("AIza", 35), ("npm_", 36), ("pypi-", 80), ("sk_live_", 24)),
+]
+NOT_ISSUED = ["npm_config_cache", "pypi-mirror.example.org", "AIzawa", "sk_test_split", "hf_hub"]
+
+
+def test_what_services_give_out_is_known_without_a_name() -> None:
+    for begins, letters in ISSUED:
+        token = begins + "A" * letters
+        assert masked_words(["a.py", token, f"x {token}."]) == ["a.py", HIDDEN, f"x {HIDDEN}."]
+    assert masked_words(NOT_ISSUED) == NOT_ISSUED
+
 
 PROGRAM = """
 import pathlib, sys
