@@ -587,5 +587,7 @@ class NotAnnotated(TypedDict):
 
     lacking: list[str]
     by_auto: bool
+    # In so much of it another thread of the program communicates, for which the loop may wait.
+    beside_comm: float
     # So many steps hold most of it, where the usual step holds little; 0 where it does.
     bursts: int

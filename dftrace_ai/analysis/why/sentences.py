@@ -41,6 +41,8 @@ MACHINE: Final = (
     "temperature; or for batches that got larger."
 )
 
+# Where another thread communicates for so much of the time in no span the loop waits for it.
+MOSTLY_BESIDE: Final = 0.5
 NEXT_OF_GARBAGE: Final = "Call gc.freeze() after setting up; collect less often, between steps."
 
 
@@ -314,6 +316,14 @@ def _not_annotated(finding: Finding, said: _Said) -> _Sentences:
     share, largest = max((said.sums.share(part).share, part) for part in said.sums.parts)
     if largest != "none" and share > finding.share:
         what += f" More of it is {part_name(largest)}, {percent(share)}."
+    if told["beside_comm"] >= MOSTLY_BESIDE:
+        return _Sentences(
+            what,
+            "Look at what the loop waits for there (Thread.join, a queue, a future); dftrace ranks "
+            "tells who comes last.",
+            f"In {percent(told['beside_comm'])} of that time another thread of the program "
+            "communicates.",
+        )
     if lacking := ", ".join(told["lacking"]):
         return _Sentences(what, f"Annotate {lacking}.", f"These are not annotated: {lacking}.")
     if told["by_auto"]:

@@ -50,7 +50,7 @@ NO_STEPS: Final = (
     "no steps were found: no loop over a loader that trains (ai.dataloader.fetch.iter), no "
     "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
 )
-NONE_LEFT: Final = "what is left of traces that are not whole has no step that can be judged"
+NONE_LEFT: Final = "no steps were found that can be judged: the traces are not whole"
 # Of all processors so many percent are in use by others than this job where a host is crowded.
 OTHERS_PERCENT: Final = 40.0
 # What is lost of a rank, and how.

@@ -115,7 +115,7 @@ def test_of_what_has_no_step_left_it_is_said(tmp_path: Path, count: int) -> None
         text = "\n".join([*lines_of(rank)[0].lines[:count], '{"na']).encode()
         (tmp_path / f"t-host-{200 + rank}.pfw").write_bytes(text)
     out = told("why", tmp_path)
-    assert "what is left of traces that are not whole has no step that can be judged" in out
+    assert "no steps were found that can be judged: the traces are not whole" in out
     for command in ("ranks", "whatif"):
         assert "are not whole, and have no step that can be judged" in invoke(command, tmp_path).err
 

@@ -423,6 +423,30 @@ def test_nobody_is_told_to_annotate_what_a_framework_does_for_each_step(
     assert status == (1 if severity == "critical" else 0)
 
 
+@pytest.mark.parametrize("other", [True, False])
+def test_that_another_thread_communicates_meanwhile_is_told(tmp_path: Path, *, other: bool) -> None:
+    """Of what the thread that trains has called for itself nothing else waits."""
+    trace = TraceLines(rank=0, world_size=2)
+    for step in range(60):
+        at = 10**9 + step * 30_000_000
+        for name, cat, begin, ms in (
+            *(("fetch.iter", "dataloader", 0, 1), ("forward", "compute", 1, 2)),
+            *(("backward", "compute", 3, 2), ("step", "compute", 27, 1)),
+        ):
+            trace.span(name, cat, at + begin * 10**6, ms * 10**6, step=step)
+        told = {"step": step, "group": "0", "seq": step, "nth": step}
+        told |= {"waited_us": 100, "waited_by": 4711} if other else {"until": "dropped"}
+        trace.span("all_reduce", "comm", at + 6 * 10**6, 20 * 10**6, tid=(1 << 30) + 1, **told)
+        begin, length = at, 28 * 10**6
+        trace.span("step", "pipeline", begin, length, 1 << 30, step=step, microbatches=1)
+    trace.footer()
+    trace.write(tmp_path / "t-host-100.pfw.gz")
+    (finding,) = (one for one in as_json(tmp_path)["findings"] if one["kind"] == "not-annotated")
+    said = "of that time another thread of the program communicates."
+    assert (said in finding["because"], "Thread.join" in finding["next"]) == (other, other)
+    assert finding["evidence"]["beside_comm"] == pytest.approx(20 / 22 if other else 0, abs=0.01)
+
+
 def test_durations_that_hold_waits_of_the_recorder_are_told_of(tmp_path: Path) -> None:
     for pid, waits in ((1, 0), (2, 5)):
         lines = Lines(pid, rank=0, world_size=1)

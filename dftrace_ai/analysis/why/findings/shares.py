@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.robust_statistics import BatchSums
-from dftrace_ai.analysis.steps.spans import union
-from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.steps.spans import NO_INTEGER, union
+from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 from dftrace_ai.analysis.why.evidence import at_once
 from dftrace_ai.analysis.why.model import (
     Figures,
@@ -142,9 +142,34 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
         "not-annotated",
         limit,
         BatchSums.of({"none": evidence.unnamed_ns}, evidence.time, evidence.used).share("none"),
-        NotAnnotated(lacking=lacking, by_auto=by_auto, bursts=bursts),
+        NotAnnotated(
+            lacking=lacking,
+            by_auto=by_auto,
+            beside_comm=round(_beside_comm(evidence), 4),
+            bursts=bursts,
+        ),
         confidence="low" if lacking else evidence.confidence,
     )
+
+
+def _beside_comm(evidence: Evidence) -> float:
+    """Return in which share of the time that is in no span other threads communicate."""
+    steps, spans, used = evidence.steps, evidence.rank.process.spans, evidence.used
+    rows = np.flatnonzero(spans.has("comm") & (spans.tid != steps.tid))
+    # Where it is not said who waits it is the main thread.
+    (waits,) = spans.integers(rows, "waited_by")
+    calls = spans.at(rows[(waits != NO_INTEGER) & (waits != steps.tid)])
+    if not len(calls):
+        return 0.0
+    meanwhile = union(calls.start_ns, calls.end_ns)
+    beside = int(covered_within(*meanwhile, steps.start_ns, steps.end_ns)[used].sum())
+    for line in steps.line.lines():
+        step = steps.within(line.start_ns)
+        named = (step >= 0) & used[np.maximum(step, 0)] & (line.part != PART_CODE["other"])
+        pieces = line.only(named)
+        beside -= int(covered_within(*meanwhile, pieces.start_ns, pieces.end_ns).sum())
+    unnamed = int(evidence.unnamed_ns[used].sum())
+    return min(1.0, max(0, beside) / max(1, unnamed))
 
 
 def _steps_with_most(evidence: Evidence) -> int:
