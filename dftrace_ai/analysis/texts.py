@@ -46,6 +46,9 @@ def part_name(part: str) -> str:
     return NAMES.get(part, part)
 
 
+YEAR_NS: Final = 365 * 86_400 * 1_000_000_000
+
+
 def time_text(ns: float) -> str:
     """Return nanoseconds in the unit that fits: ``20.9 ms``."""
     for size, unit in UNITS:
@@ -54,6 +57,14 @@ def time_text(ns: float) -> str:
             return f"{value:g} {unit}"
     seconds = ns / 1e9
     return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
+
+
+def lasted_text(ns: float) -> str:
+    """Return how long a run lasted: ``lasted 2.5 s``; where that is years, that it cannot be."""
+    if ns < YEAR_NS:
+        return f"lasted {time_text(ns)}"
+    years = ns / YEAR_NS
+    return f"its events lie {years:.1f} years apart, so times of some of them cannot be"
 
 
 def bytes_text(count: float) -> str:

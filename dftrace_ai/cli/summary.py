@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.analysis.texts import lasted_text, time_text
 from dftrace_ai.cli.long_tables import All, left_out_told, spread_told, spreads, worst
 from dftrace_ai.cli.readers import Readers, with_readers
 from dftrace_ai.cli.reading import Reading
@@ -326,7 +326,7 @@ def _closing_lines(report: Report, cuts: Sequence[str]) -> Iterator[str]:
         yield f"of {whose} {_share(outside.share)} ({_time(outside.us)}) is not annotated"
     if report.length_us is not None:
         began = "" if report.began_at is None else f"began {local_text(report.began_at)}, "
-        yield f"{began}lasted {_time(report.length_us)}"
+        yield began + lasted_text(report.length_us * 1e3)
     yield f"{counted(report.events, 'event')} in {counted(len(report.files), 'file')}"
     if report.chosen_events is not None:
         yield f"of these {report.chosen_events:,} meet --where"

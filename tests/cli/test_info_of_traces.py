@@ -247,6 +247,27 @@ def test_who_counts_from_no_known_moment_has_a_length_alone(tmp_path: Path) -> N
     assert "began" not in invoke("summary", path).out
 
 
+def test_times_that_are_years_apart_are_no_length_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "t.pfw"
+    line = '{"name":"step","cat":"pipeline","ph":"X","pid":1,"tid":1,"ts":%d,"dur":5}'
+    path.write_text("\n".join(["[", *(line % at for at in (-(10**15), 7, 90))]) + "\n")
+    for command in ("summary", "why"):
+        told = " ".join(invoke(command, path).out.split())
+        assert "its events lie 31.7 years apart, so times of some of them cannot be" in told
+        assert "lasted" not in told
+
+
+def test_a_header_may_be_written_with_escapes(tmp_path: Path) -> None:
+    """As some writers of JSON put every letter."""
+    path = small_trace(rank=3, world_size=4).write(tmp_path / "t.pfw")
+    text = path.read_text()
+    for name in ("dftrace", "rank"):
+        text = text.replace(f'"{name}"', '"' + "".join(f"\\u{ord(x):04x}" for x in name) + '"')
+    path.write_text(text)
+    assert '"dftrace"' not in text
+    assert answer("info", path)["files"][0]["rank"] == 3
+
+
 def test_without_events_there_is_nothing_to_say(tmp_path: Path) -> None:
     trace = TraceLines()
     trace.footer()

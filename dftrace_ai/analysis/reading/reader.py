@@ -182,6 +182,8 @@ HEADER_LINES = 64
 
 # As the recorder writes it, and as others do.
 HEADER_NAME = b'"dftrace"'
+# Of any letter of it, where it is written with escapes.
+ESCAPED = b"\\u00"
 LATE_RANK_NAME = b'"rank"'
 
 
@@ -212,7 +214,7 @@ def read_late_rank(file: TraceFile) -> tuple[int, int] | None:
 def header_in(lines: Iterable[bytes]) -> HeaderFacts | None:
     """Return the header among the first lines of a trace; None where these hold none."""
     for line in lines:
-        event = event_of(line) if HEADER_NAME in line else None
+        event = event_of(line) if HEADER_NAME in line or ESCAPED in line else None
         facts = header_of(event) if event else None
         if facts is not None:
             return facts

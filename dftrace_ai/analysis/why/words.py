@@ -12,6 +12,7 @@ from dftrace_ai.analysis.texts import (
     bytes_text,
     few,
     in_lines,
+    lasted_text,
     note_rows,
     part_name,
     percent,
@@ -162,7 +163,7 @@ def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield from note_rows(verdict.running, verdict.notes)
     if verdict.length_ns is not None:
         began = "" if verdict.began_at is None else f"began {local_text(verdict.began_at)}, "
-        yield "run", f"{began}lasted {time_text(verdict.length_ns)}"
+        yield "run", began + lasted_text(verdict.length_ns)
     if steps is not None:
         yield "judged", judged_text(steps, verdict)
     if verdict.unseen:
