@@ -271,7 +271,7 @@ def _losses(end: LaunchEnd, traces: list[Trace], left: Iterable[tuple[str, int, 
     waiting = sum(one[2] for one in of_run)
     counts = {
         f"{counted(dropped, 'event')}: the spool was full, or had no room to grow": dropped,
-        f"{counted(waiting, 'event')} not yet in the trace, which has no room; "
+        f"{counted(waiting, 'event')} not yet in the trace, which cannot be written; "
         f"dftrace recover {shell_word(end.shown)} adds them": waiting,
     }
     return "; ".join(text for text, count in counts.items() if count)

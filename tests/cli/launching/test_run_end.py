@@ -180,7 +180,9 @@ def test_what_was_lost_is_told(tmp_path: Path) -> None:
     done = ran(limited, environment(tmp_path), tmp_path)
     assert (done.returncode, done.stdout) == (3, "out\n")
     (lost,) = (line for line in done.stderr.splitlines() if line.startswith("  lost "))
-    assert re.search(r"[\d,]+ events not yet in the trace, which has no room; ", lost), done.stderr
+    assert re.search(r"[\d,]+ events not yet in the trace, which cannot be written; ", lost), (
+        done.stderr
+    )
     assert "dftrace recover out adds them" in lost
 
 
