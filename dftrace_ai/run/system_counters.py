@@ -30,6 +30,8 @@ Counters = dict[str, dict[str, float]]
 
 LOOK_S = 0.0005
 OF_RANKS_S: Final = 10.0
+WAYS: Final = ("read", "write")
+BLOCK_DEVICES: Final = "/sys/block"
 # Half of what the system counts the time of processors by: of less nothing is known.
 LEAST_PASSED_S: Final = 0.005
 # Where there is an NVIDIA driver: on Linux, in a virtual machine of Windows.
@@ -61,6 +63,7 @@ class SystemCounters:
         self._before: dict[str, int] = {}
         self._used: dict[str, tuple[float, float]] = {}
         self._processors: tuple[float, float, float] | None = None
+        self._whole: dict[str, bool] = {}
         self._readings: dict[str, Callable[[], Counters]] = {
             "memory": self._memory,
             "GPU memory": _gpu_memory,
@@ -154,11 +157,21 @@ class SystemCounters:
         return {"memory bytes": {"used": memory.total - memory.available, "process": resident}}
 
     def _disk(self) -> Counters:
-        # Its bookkeeping of counts that begin anew costs as much as they do; below none falls.
-        disk: Any = self._psutil.disk_io_counters(nowrap=False)
-        if disk is None:
+        # Its bookkeeping of counts that begin anew costs as much as they do; below none falls. For
+        # their sum it looks for each of the names in /sys, every time.
+        parts: Any = self._psutil.disk_io_counters(perdisk=True, nowrap=False)
+        disks = [one for name, one in parts.items() if self._is_whole(name)]
+        if not disks:
             return {}
-        return self._since_last("disk bytes", read=disk.read_bytes, written=disk.write_bytes)
+        read, written = (sum(getattr(one, f"{way}_bytes") for one in disks) for way in WAYS)
+        return self._since_last("disk bytes", read=read, written=written)
+
+    def _is_whole(self, disk: str) -> bool:
+        """Whether it is a disk and no part of one, which is counted in it."""
+        if disk not in self._whole:
+            name = disk.replace("/", "!")  # as that of cciss/c0d0 is written there
+            self._whole[disk] = os.access(f"{BLOCK_DEVICES}/{name}", os.F_OK)
+        return self._whole[disk]
 
     def _network(self) -> Counters:
         network: Any = self._psutil.net_io_counters(nowrap=False)

@@ -71,6 +71,32 @@ def test_the_first_sample_is_of_the_time_since_the_run_began(run_script: RunScri
     assert sample.args["process"] * lasted_s / 100 >= 3.99
 
 
+# Two disks, of which one has a part; a program that counted the parts would count them twice.
+DISKS = """
+import collections, os, sys, psutil, dftrace_ai
+from dftrace_ai.run import system_counters
+Disk = collections.namedtuple("Disk", "read_bytes write_bytes")
+readings = [
+    {"nvme0n1": Disk(100, 10), "nvme0n1p1": Disk(100, 10), "cciss/c0d0": Disk(1000, 5)},
+    {"nvme0n1": Disk(140, 17), "nvme0n1p1": Disk(130, 16), "cciss/c0d0": Disk(1002, 6)},
+]
+psutil.disk_io_counters = lambda **_: readings.pop(0) if len(readings) > 1 else readings[0]
+system_counters.BLOCK_DEVICES = sys.argv[1]
+with dftrace_ai.tracing(system_counters_s=3600):
+    pass
+"""
+
+
+def test_what_is_read_of_parts_of_disks_is_counted_once(
+    tmp_path: Path, run_script: RunScript
+) -> None:
+    for name in ("nvme0n1", "cciss!c0d0"):
+        (tmp_path / "block" / name).mkdir(parents=True)
+    done = run_script(DISKS, args=[str(tmp_path / "block")])
+    (sample,) = [e for e in done.trace().of("C") if e.name == "disk bytes"]
+    assert sample.args == {"read": 42, "written": 8}
+
+
 DRIVER = """
 #include <string.h>
 typedef struct { unsigned gpu, memory; } Use;

@@ -1,7 +1,7 @@
 """A program that trains and knows nothing of tracing: `program TRAINING STEPS DIR TWIN`.
 
 What `dftrace run` starts, or Python alone. Two of them, the twins 0 and 1, take turns, a step each, and then
-so many steps at a stretch, while the other one waits. Each writes to `DIR/TWIN.json` what its steps have
+steps for a second at a stretch, while the other one waits. Each writes to `DIR/TWIN.json` what its steps have
 taken, once all is warm: processor seconds of each of the first ones in the thread that trains, those of one
 step of the others in all other threads and in workers, and the whole of both.
 """
@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import process_time, thread_time
+from time import monotonic, process_time, thread_time
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from bench.steps.trainings import LENGTH, LETTERS, Step, small_transformer
 from bench.steps.twin import Twin
 
-SETTLE = 20
+SETTLE, STRETCH_S = 20, 1.0
 IMAGES, SIDE, KINDS, IMAGE_BATCH = 4096, 32, 10, 32
 TEXTS, TEXT_BATCH, ACCUMULATED = 4096, 4, 2
 TOLD_EVERY, JUDGED_EVERY, JUDGED_BATCHES = 10, 50, 4
@@ -144,12 +144,13 @@ def main() -> None:
         twin.give()
     # What is paid by the second is paid by all steps of that second: none of them may wait meanwhile.
     twin.wait()
-    begun_s, own_s = all_s(), thread_time()
-    for _ in range(int(steps)):
+    begun_s, own_s, end_s, stretch = all_s(), thread_time(), monotonic() + STRETCH_S, 0
+    while monotonic() < end_s:
         step()
+        stretch += 1
     others_s = all_s() - begun_s - (thread_time() - own_s)
     twin.give()
-    found = [single[SETTLE:], others_s / int(steps), all_s() - first_s]
+    found = [single[SETTLE:], others_s / stretch, all_s() - first_s]
     Path(folder, f"{number}.json").write_text(json.dumps(found))
 
 

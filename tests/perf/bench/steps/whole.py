@@ -10,7 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from bench.processes import Homes, environment
 from bench.series import Bench, Series, Target
@@ -22,7 +22,7 @@ TITLES = {
     "workers": "the same, two workers",
     "trainer": "a small transformer as trainers do it: 2 microbatches, clipping, schedule, evaluation",
 }
-STEPS = 150
+STEPS = 70  # in turn; one process differs from another by more than its steps do, so there are many pairs
 MOST_PERCENT = 1.0
 # That whoever is left by its parent becomes ours (prctl.h of Linux).
 PR_SET_CHILD_SUBREAPER = 36
@@ -34,7 +34,7 @@ class Ran:
 
     Attributes:
         steps: each of the steps that it does in turn with another program, in the thread that trains.
-        others: a step of those at a stretch, in all other threads and in workers.
+        others: a step of those at a stretch of a second, in all other threads and in workers.
         apart: all else, from its start to its end and that of whom it has left behind.
     """
 
@@ -43,8 +43,12 @@ class Ran:
     apart: float
 
 
-def measure(homes: Homes, pairs: int) -> list[Bench]:
-    """Run each training below `dftrace run` and by Python alone, pair by pair."""
+def measure(homes: Homes, rounds: int) -> list[Bench]:
+    """Run each training below `dftrace run` and by Python alone, pair by pair.
+
+    A round is two pairs, in which the one that is traced has either place: what one place is slower than
+    the other is in both. Nobody has a pair in every other round.
+    """
     apart = Bench(
         "run_apart",
         "`dftrace run`: processor time of beginning and ending, with what it says at its end",
@@ -61,22 +65,26 @@ def measure(homes: Homes, pairs: int) -> list[Bench]:
             targets=[Target(OURS, MOST_PERCENT)],
             notes=[
                 "All threads and workers; two programs take turns, a step each.",
-                "Other threads and workers: of as many steps that each does at a stretch then.",
+                "Other threads and workers: of the steps that each does in a second at a stretch then.",
                 "Where others keep the machine busy, what is paid by the second counts more often.",
             ],
         )
         begun, steps_s = Series(training), []
-        for at in range(2 * pairs):
-            series, traced = bench.series[at % 2], at % 2 == 0
+        for at in range(3 * rounds // 2):
+            traced, taken = at % 3 < 2, []
+            series, places = (bench.series[0], (0, 1)) if traced else (bench.series[1], (at % 2,))
             print(f"  run: {training}, {series.contestant}", file=sys.stderr)
-            # Each is in both places of a pair as often as in the other.
-            found, series.missing = _pair(homes.main, training, traced, at // 2 % 2)
-            if found is None:
+            for place in places:
+                found, series.missing = _pair(homes.main, training, traced, place)
+                if found is None:
+                    break
+                taken.append(percent(*found))
+                steps_s.append(step_s(found[1]))
+                if traced:
+                    begun.samples.append(found[0].apart - found[1].apart)
+            if series.missing:
                 break
-            series.samples.append(percent(*found))
-            steps_s.append(step_s(found[1]))
-            if traced:
-                begun.samples.append(found[0].apart - found[1].apart)
+            series.samples.append(mean(taken))
         if steps_s:
             bench.notes.append(f"A step by Python alone: {1e3 * median(steps_s):.1f} ms.")
         apart.series.append(begun)
