@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
@@ -15,7 +16,7 @@ from dftrace_ai.cli.reading import FAILED, Reading, folders_here
 from dftrace_ai.cli.shared_options import Paths, Recover, Run, json_option, where_option
 from dftrace_ai.cli.terminal import complain, write_json, write_out
 from dftrace_ai.errors import ConfigError, DftraceError, TraceError, needs_numpy
-from dftrace_ai.wording import counted
+from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # https://opentelemetry.io/docs/specs/otel/protocol/exporter/ has them, those of traces first.
 ADDRESSES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+HEADER: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+OF_THE_BODY: Final = re.compile(r"content-.*|transfer-encoding|connection", re.IGNORECASE)
 TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 TIMEOUT_S: Final = 10.0
 LEAST_TIMEOUT_S: Final = 0.1
@@ -211,8 +214,10 @@ def _sender(to: str | None, patient: Callable[[float], bool]) -> Sender:
         raise ConfigError("there is no receiver: --to URL, or OTEL_EXPORTER_OTLP_ENDPOINT")
     headers = dict(pairs_in(next(filter(None, map(os.environ.get, HEADERS)), "")))
     for name, value in headers.items():
-        if not f"{name}{value}".isascii() or not f"{name}{value}".isprintable():
-            raise ConfigError(f"{HEADERS[1]}: a header may hold letters of ASCII alone")
+        if not HEADER.fullmatch(name) or OF_THE_BODY.fullmatch(name):
+            raise ConfigError(f"{HEADERS[1]}: {quoted(name)} is no header that can be given")
+        if not value.isascii() or not value.isprintable():
+            raise ConfigError(f"{HEADERS[1]}: {name}: a header may hold letters of ASCII alone")
     timeout = next(filter(None, map(os.environ.get, TIMEOUTS)), "")
     timeout_s = int(timeout[:9]) / 1000 if timeout.isascii() and timeout.isdigit() else TIMEOUT_S
     # That of traces alone is taken as it is.

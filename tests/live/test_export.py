@@ -161,6 +161,18 @@ def test_a_call_that_makes_no_sense_is_refused(
     assert told in done.err
 
 
+@pytest.mark.parametrize("header", ["a b=1", "k=%0d%0aX: y", "Content-Length=1", "k=ü"])
+def test_a_header_that_is_none_is_refused_without_its_value(
+    job: Path, header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"key=secret,{header}")
+    done = invoke("export", job, "--to", nobody())
+    assert (done.status, done.out) == (2, "")
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in done.err
+    assert "secret" not in done.err
+    assert "X: y" not in done.err
+
+
 def test_chosen_spans_have_the_nearest_chosen_one_above_them(job: Path) -> None:
     with receiver() as server:
         done = invoke(
