@@ -70,6 +70,7 @@ def test_steps_of_all_ranks_are_traces_with_every_span_in_its_place(tmp_path: Pa
             roots[0].attributes["dftrace.step"]
         }
         for root in roots:
+            assert root.attributes["dftrace.rank"] == root.resource["dftrace.rank"]
             (link,) = root.span.links
             assert (link.trace_id, link.span_id) == process[root.resource["dftrace.rank"]].key
 

@@ -441,6 +441,11 @@ class PlacedSpans:
         said = repr((self._run, restarts, epoch, laps, number)).encode()
         return blake2b(said, digest_size=16).digest()
 
+    def _rank(self, step: _Held) -> Attributes:
+        """Return the rank, by which steps beside each other are told apart where no resource is."""
+        rank = self._file.said.rank
+        return () if rank is None or "rank" in step.args else (("dftrace.rank", rank),)
+
     def _told(
         self,
         span: _Held,
@@ -454,6 +459,7 @@ class PlacedSpans:
         attributes: Attributes = (
             ("dftrace.category", cat),
             ("thread.id", span.tid),
+            *(self._rank(span) if link else ()),
             *((("thread.name", known),) if (known := self._threads.get(span.tid)) else ()),
             *(
                 (f"dftrace.{key}", value)
