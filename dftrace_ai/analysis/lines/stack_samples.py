@@ -211,13 +211,18 @@ def _numbers(data: _Data) -> bytes:
     lists = {"timeDeltas": data["timeDeltas"], "cpu": data["cpu"], "cut": data["cut"]}
     if late := data.get("late"):
         lists["late"] = late
-    # Of true and false 1 and 0.
     told = {
-        "cpuProfile": {"samples": data["cpuProfile"]["samples"]},
-        **{name: [one + 0 for one in numbers] for name, numbers in lists.items()},
-        **({"ready": data["ready"]} if "ready" in data else {}),
+        "cpuProfile": {"samples": [*map(_as_whole, data["cpuProfile"]["samples"])]},
+        **{name: [*map(_as_whole, numbers)] for name, numbers in lists.items()},
+        **({"ready": _as_whole(data["ready"])} if "ready" in data else {}),
     }
     return b'"data":%b' % orjson.dumps(told)
+
+
+def _as_whole(number: int) -> int:
+    """Return a whole number that others wrote as ``1.0`` or ``true`` as one."""
+    whole = int(number)
+    return whole if whole == number else number
 
 
 def _begun(said: _Begin) -> tuple[int, int]:
@@ -295,7 +300,9 @@ class StackReader:
             data: _Data = orjson.loads(b"{%b}" % args)["data"]
             for node in data["cpuProfile"].get("nodes", ()):
                 parent = node.get("parent")
-                outer = NO_STACK if parent is None else samples.stack_of(*profile, parent)
+                outer = (
+                    NO_STACK if parent is None else samples.stack_of(*profile, _as_whole(parent))
+                )
                 if outer is None:
                     return False
                 frame = node["callFrame"]
@@ -304,7 +311,7 @@ class StackReader:
                 made = self._told.get(told)
                 if made is None:
                     made = self._told[told] = self._node(outer, frame)
-                if not samples.learn(*profile, node["id"], made):
+                if not samples.learn(*profile, _as_whole(node["id"]), made):
                     return False
             return samples.add(*profile, tid, _numbers(data))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

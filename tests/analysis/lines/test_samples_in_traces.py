@@ -113,6 +113,33 @@ def test_what_is_wrong_with_them_is_told(
     assert said("summary", bad, "--json")["spans"][0]["count"] == 120
 
 
+@pytest.mark.parametrize("odd", [0.0, 0.5])
+def test_whole_numbers_may_be_written_as_fractions(tmp_path: Path, odd: float) -> None:
+    """As other writers of JSON have them; what is none is told."""
+    path = tmp_path / "t-a-100.pfw.gz"
+    sampled(tmp_path, 100)
+    plain = said("summary", "--by", "line", path, "--json")
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    for at, line in enumerate(lines):
+        if '"ProfileChunk"' not in line:
+            continue
+        event = json.loads(line.removesuffix(","))
+        data = event["args"]["data"]
+        profile = data["cpuProfile"]
+        for columns, name in ((profile, "samples"), (data, "timeDeltas"), (data, "cpu")):
+            columns[name] = [float(value) for value in columns[name]]
+        data["cut"] = [bool(value) for value in data["cut"]]
+        for node in profile.get("nodes", ()):
+            node["id"] = float(node["id"])
+        data["cpu"][0] += odd
+        lines[at] = json.dumps(event, separators=(",", ":"))
+    path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n"))
+    if odd:
+        assert "3 lines" in invoke("summary", "--by", "line", path, "--json").err
+    else:
+        assert said("summary", "--by", "line", path, "--json")["lines"] == plain["lines"]
+
+
 def test_a_second_profile_of_an_id_is_a_fault(tmp_path: Path) -> None:
     trace = TraceLines(100)
     for _ in range(2):
