@@ -28,6 +28,7 @@ from dftrace_ai.analysis.whatif.causes import (
 )
 from dftrace_ai.analysis.whatif.gathering import FEWEST_STEPS, TimesApartError, gather
 from dftrace_ai.analysis.whatif.graph import CircleError
+from dftrace_ai.analysis.whatif.in_turn import with_each
 from dftrace_ai.analysis.whatif.model import (
     DEFAULT_LIMITS,
     Bubble,
@@ -160,6 +161,7 @@ def whatif_of(
             break
         odd |= more
     answer = _judged(run, len(odd), sets, held, progress)
+    answer = replace(answer, result=_with_each(answer, job))
     once = answer.once
     if once is None:
         return answer
@@ -170,7 +172,15 @@ def whatif_of(
         return answer
     steps = rest.result.steps
     told = None if steps is None else replace(steps, once=once.steps, once_rank=once.rank)
-    return replace(rest, result=replace(rest.result, steps=told))
+    return replace(rest, result=replace(_with_each(rest, job), steps=told))
+
+
+def _with_each(answer: Answer, job: RanksOfJob) -> WhatIf:
+    run = answer.run
+    if run is None or answer.result.slowdown is None:
+        return answer.result
+    work = Work.of(run.operations, run.weighed.times, _stages(run.gathered.places))
+    return with_each(answer.result, job, run, work)
 
 
 def _run_of(gathered: Gathered | None, clocks: Clocks, held: Mapping[str, float]) -> Run | Unjudged:

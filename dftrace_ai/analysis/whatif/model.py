@@ -238,6 +238,8 @@ class WhatIf:
         per_step: each judged step.
         without: what was asked, each by itself.
         together: all of that at once; null for one or none.
+        in_turn: where several are late in every step, whom the run would be faster without, the
+            latest first: each together with those before it.
         waste_gpu_hours: what all ranks together lose in all their steps.
         negative_transfers: communication that ended before it could have begun.
         transfers: communication in all.
@@ -272,6 +274,7 @@ class WhatIf:
     per_step: tuple[StepFigures, ...] = ()
     without: tuple[Without, ...] = ()
     together: Without | None = None
+    in_turn: tuple[Without, ...] = ()
     waste_gpu_hours: float = 0.0
     negative_transfers: int = 0
     transfers: int = 0

@@ -31,7 +31,7 @@ from dftrace_ai.analysis.thresholds import severity
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.thresholds import Limit
     from dftrace_ai.analysis.whatif.model import (
@@ -143,7 +143,7 @@ def in_words(found: WhatIf, limit: Limit) -> WhatIf:
         unseen=(GPU_UNSEEN,) if found.form == "host" else (),
         severity=None if cause.kind in UNNAMED else severity(limit, _cost(found)),
         what=_what(found, found.slowdown),
-        next=_next(cause, found.bubble),
+        next=_next_in_turn(found) or _next(cause, found.bubble),
     )
 
 
@@ -176,6 +176,12 @@ def _what(found: WhatIf, slowdown: float) -> str:
     if cause.kind == "bubble" and found.bubble is not None:
         told = bubble_text(found.bubble.stages, found.bubble.passes)
         return f"{run} Even so all ranks wait {percent(found.bubble.share)} of a step {told}."
+    if cause.kind == "several" and found.in_turn:
+        each = [_asked(one) for one in found.in_turn]
+        return (
+            f"{run} {len(each)} are late in every step: {_listed(each)}. {share} of that "
+            "goes when all ranks do as much."
+        )
     if cause.kind == "several":
         return f"{run} No single cause makes half of that."
     if cause.kind in GOES_WHEN:
@@ -219,6 +225,22 @@ def _of_nobody(found: WhatIf, slowdown: float) -> str:
         "That is by turns, now on this rank and now on that: less than "
         f"{found.limits['jitter']:g} times is nothing to look for."
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them, of many the first."""
+    first = [*names[:MOST_RANKS]]
+    more = len(names) - len(first)
+    rest = [f"{more:,} more"] if more else [first.pop()]
+    return f"{', '.join(first)} and {rest[0]}"
+
+
+def _next_in_turn(found: WhatIf) -> str:
+    """Return what to try where several are late, by unlike causes."""
+    if found.cause.kind != "several" or not found.in_turn:
+        return ""
+    each = ", then ".join(_asked(one) for one in found.in_turn[:MOST_RANKS])
+    return f"{each}: dftrace ranks tells in which span each is late, and what to look at"
 
 
 def _next(cause: Cause, bubble: Bubble | None) -> str:
@@ -335,7 +357,13 @@ def _figures(found: WhatIf) -> Iterator[tuple[str, str]]:
         for rank, figures in found.by_rank.items()
         if figures.without is not None and figures.without >= LEAST_SLOWDOWN
     ]
-    if ranks and not found.without:
+    if found.in_turn and not found.without:
+        each = [f"{_asked(one)} {one.ratio:.3g}" for one in found.in_turn[:MOST_RANKS]]
+        yield (
+            "without",
+            f"{', and '.join(each)} times as fast, each without those before it as well",
+        )
+    elif ranks and not found.without:
         first = sorted(ranks, key=lambda one: (-one[0], one[1]))[:MOST_RANKS]
         text = ", ".join(f"rank {rank} {ratio:.3g}" for ratio, rank in first)
         yield "without", f"{text} times as fast"
