@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.judging import JudgedSteps, OwnTime
     from dftrace_ai.analysis.why.model import FindingLine
 
+# Of more late ranks the first are looked at for the function in which they are.
+MOST_APART: Final = 4
 # What ranks wait in a step is explained by who is late where that is so much of it.
 EXPLAINED: Final = 0.5
 
@@ -148,7 +150,17 @@ def _line_of(
     # Late: most traces hold no samples of stacks.
     from dftrace_ai.analysis.why.carriers import line_of_late_rank
 
-    lines, following = line_of_late_rank(number, late.ranks, late.late_ns, functions)
+    # Several may be late in a function each.
+    apart: dict[tuple[str, str], tuple[FindingLine, str]] = {}
+    for one in dict.fromkeys((number, *late.ranks[:MOST_APART])):
+        some, then = line_of_late_rank(one, late.ranks, late.late_ns, functions)
+        for line in some:
+            if line.carrier is not None:
+                apart.setdefault((line.carrier.function, line.carrier.file), (line, then))
+    lines = tuple(line for line, _ in apart.values())
+    following = " ".join(then for _, then in apart.values())
+    if not all(then for _, then in apart.values()):
+        following = ""
     # Garbage is collected wherever a rank happens to be.
     return lines, "" if late.name == GARBAGE else following
 

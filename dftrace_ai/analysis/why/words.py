@@ -151,8 +151,10 @@ def verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     # What only some ranks do is what the others may wait for, and is not cut off.
     for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{whose(other, verdict)} {sureness(other)}"
-        # Of two causes each is told with what it costs and what to do, if both are sure.
-        is_sure = other.severity != "info" and other.confidence != "low"
+        # Of two causes each is told with what it costs and what to do, if both are sure: of who is
+        # late in no span it is unsure in what, but for the line that says it.
+        is_told = other.kind == "late-rank" and any(line.text for line in other.lines)
+        is_sure = other.severity != "info" and (other.confidence != "low" or is_told)
         if is_sure and other in verdict.findings[1:2]:
             yield from first_rows(other, verdict)
         else:

@@ -449,3 +449,32 @@ def test_work_between_waits_is_not_said_to_wait(tmp_path: Path) -> None:
     told = {line.phase: line.text for line in why([tmp_path]).lines}
     assert "lies in on_step_end (train.py:70), called by main" in told["what is not annotated"]
     assert "lies in read_file (data.py:30), and waits there (" in told["item"]
+
+
+def test_of_ranks_that_are_late_alike_each_is_told_its_own_function(tmp_path: Path) -> None:
+    """Neither is in a span, so that one finding has both."""
+    programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31)])]) for _ in range(5)]
+    programs[1].loop = [*programs[1].loop, (20, 1, [at("encode", 42, "data.py")])]
+    programs[3].loop = [*programs[3].loop, (20, 1, [at("log", 7, "store.py")])]
+    first = why([write_job(tmp_path, programs)]).findings[0]
+    assert (first.kind, first.ranks) == ("late-rank", (1, 3))
+    assert [line.text.partition(") ")[0] for line in first.lines] == [
+        "on rank 1 only: encode (data.py:42",
+        "on rank 3 only: log (store.py:7",
+    ]
+    assert first.next == (
+        "Why rank 1 alone is in encode (data.py:42). Why rank 3 alone is in log (store.py:7)."
+    )
+
+
+def test_the_second_of_two_late_ranks_is_told_why_and_what_to_do(tmp_path: Path) -> None:
+    """Though it is unsure in which span it is so: the line says in what."""
+    programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31)])]) for _ in range(6)]
+    programs[1].loop = [*programs[1].loop, (60, 1, [at("encode", 42, "data.py")])]
+    programs[3].loop = [*programs[3].loop, (20, 1, [at("log", 7, "store.py")])]
+    verdict = why([write_job(tmp_path, programs)])
+    assert [one.ranks for one in verdict.findings[:2]] == [(1,), (3,)]
+    text = "\n".join(verdict_lines(verdict))
+    behind = text.partition("  also")[2]
+    assert "because   on rank 3 only: log (store.py:7)" in behind
+    assert "do next   Why rank 3 alone is in log (store.py:7)." in behind
