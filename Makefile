@@ -153,10 +153,15 @@ build: $(VENV)/installed ## build and install the package into .venv
 demo: $(VENV)/installed ## train a small network on handwritten digits, trace it, summarise the trace
 	$(BIN)/dftrace demo --out traces
 
+# Where the package of this interpreter was built, whose libraries the native tests take where all that is tested was
+# built just before; alone they build their own, for debuggers.
+BUILT_IN = $(BIN)/python -c 'import sys, sysconfig; own = "cp%d%d" % sys.version_info[:2]; \
+  print("$(CURDIR)/build", "-".join((own, own, sysconfig.get_platform().replace("-", "_"))), sep="/")'
+
 native-test: ## build and run the native unit tests
 	$(call need_packages,$(APT_BUILD) cmake)
 	cmake -S native -B build/native -DDFTRACE_BINDINGS=OFF -DDFTRACE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
-	  -DCMAKE_CXX_FLAGS_DEBUG=-g1 >/dev/null
+	  -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDFTRACE_BUILT=$(if $(wildcard $(BUILT)/libdftrace_core.a),$(BUILT)) >/dev/null
 	cmake --build build/native -j 2 >/dev/null
 	ctest --test-dir build/native --output-on-failure --parallel 2
 
@@ -193,7 +198,7 @@ check-rest: $(VENV)/test-tools test-packages
 # Side by side, two at a time; each tells all of it when it has ended. The longest begin first, so that both end
 # together: none of them waits for packages, which whoever begins them has seen to.
 LANES ?= 2
-SIDE_BY_SIDE := PACKAGES_ARE_THERE=1 --no-print-directory --jobs $(LANES) --keep-going --output-sync=target
+SIDE_BY_SIDE := PACKAGES_ARE_THERE=1 BUILT=$$($(BUILT_IN)) --no-print-directory --jobs $(LANES) --keep-going --output-sync=target
 TESTS := test-rest test-life test-reading test-loggers round-trip test-wheel fuzz
 
 test: $(VENV)/test-tools test-packages ## run every test
