@@ -96,8 +96,8 @@ WITHOUT_COLLECTIONS = {"DFTRACE_AUTO_PARTS": "-gc"}
 # For trainings with torch and the digits, which take half the time with them: where scikit-learn is that of its
 # digits alone, and where a program that ends does not collect what it has imported, of which some of that complains.
 LEAN_PROGRAMS = Path(__file__).with_name("lean_programs")
-DIGITS_ALONE = {"PYTHONPATH": str(LEAN_PROGRAMS / "digits")}
 LEAN = {"PYTHONPATH": f"{LEAN_PROGRAMS / 'digits'}:{LEAN_PROGRAMS / 'ends'}"}
+LEAN_ENDS = {"PYTHONPATH": str(LEAN_PROGRAMS / "ends")}
 
 
 def clean_environment() -> dict[str, str]:
@@ -257,7 +257,8 @@ def run_script(tmp_path: Path) -> RunScript:
 
     `env` adds to a cleaned environment, `args` to the command line; unless
     `status` is None the script must end with it. `stop` gets the Popen object
-    once the script has printed a line that says "ready".
+    once the script has printed a line that says "ready". One that imports torch
+    does not collect that when it ends.
     """
     count = 0
 
@@ -281,6 +282,7 @@ def run_script(tmp_path: Path) -> RunScript:
                 **clean_environment(),
                 "DFTRACE_LOG_FILE": str(folder / "out" / "trace"),
                 "PYTHONDONTWRITEBYTECODE": "1",
+                **(LEAN_ENDS if "import torch" in source else {}),
                 **(env or {}),
             },
             cwd=folder,

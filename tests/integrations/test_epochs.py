@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli.launching import LIMIT_S, RUN
-from conftest import Traced, clean_environment
+from conftest import LEAN_ENDS, Traced, clean_environment
 from perfetto.trace_file import Event
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
@@ -230,7 +230,7 @@ def test_all_readers_find_as_many_steps_in_each_epoch(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)
     command = [*RUN, "-o", str(tmp_path / "out"), str(script)]
-    subprocess.run(command, check=True, env=clean_environment(), timeout=LIMIT_S)
+    subprocess.run(command, check=True, env=clean_environment() | LEAN_ENDS, timeout=LIMIT_S)
     by_name: dict[str, Counter[object]] = {}
     for row in reported([tmp_path / "out"], by="step").spans:
         epoch = None if row.group == "-" else row.group.partition("/")[0]

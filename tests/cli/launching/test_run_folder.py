@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment
+from conftest import LEAN_ENDS, clean_environment
 
 from dftrace_ai.cli import run_folder
 from dftrace_ai.run.ranks import JobName
@@ -112,7 +112,7 @@ def test_ranks_of_torchrun_that_start_in_other_seconds(tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     done = subprocess.run(
         [sys.executable, *torchrun, "--no-python", "sh", "-c", line],
-        env={**clean_environment(), "OMP_NUM_THREADS": "1"},
+        env={**clean_environment(), **LEAN_ENDS, "OMP_NUM_THREADS": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

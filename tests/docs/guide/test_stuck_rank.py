@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPT_LIMIT_S, clean_environment
+from conftest import LEAN_ENDS, SCRIPT_LIMIT_S, clean_environment
 from live.made import dead, process, snapshot_of
 from live.programs import dftrace, until
 from live.terminal import Terminal
@@ -48,7 +48,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         running = subprocess.Popen(
             [sys.executable, EXAMPLES / "stuck_rank.py", "out"],
             cwd=folder,
-            env={**clean_environment(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            env={
+                **clean_environment(),
+                **LEAN_ENDS,
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": "lo",
+            },
             stdout=said,
             stderr=said,
             start_new_session=True,

@@ -259,7 +259,8 @@ def block_by_block(x: Tensor, format: Format, margin: int = 0) -> Tensor:
     blocks = []
     for block in rows.split(32, -1):
         amax = block.abs().amax(-1, keepdim=True)
-        power = torch.full_like(amax, -127.0)
+        # Surely too small, and never by more than some powers: from -127 on it took seconds.
+        power = (torch.frexp(amax / format.fmax).exponent - 3.0).clamp(min=-127)
         while (short := amax > format.fmax * 2.0**power).any():
             power[short] += 1
         scale = 2.0 ** (power + margin).clamp(-127, 120)

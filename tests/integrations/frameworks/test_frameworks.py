@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment, read_all, trace_files
+from conftest import LEAN_ENDS, clean_environment, read_all, trace_files
 from docs.pages import DOCS, section, table
 from loggers.local_lines import Kept
 from perfetto.trace_file import Event, Trace
@@ -49,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
-        env=clean_environment() | QUIET | {"KERAS_HOME": str(folder / "home")},
+        env=clean_environment() | LEAN_ENDS | QUIET | {"KERAS_HOME": str(folder / "home")},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment
+from conftest import LEAN_ENDS, clean_environment
 from printed_json import checked
 
 from dftrace_ai.live import snapshot_json
@@ -44,7 +44,9 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"),
             *(str(JOBS), str(folder), *CASES),
         ],
-        env=clean_environment() | {"TORCH_FR_BUFFER_SIZE": "200", "OMP_NUM_THREADS": "1"},
+        env=clean_environment()
+        | LEAN_ENDS
+        | {"TORCH_FR_BUFFER_SIZE": "200", "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
         timeout=LIMIT_S,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RunScript, clean_environment, read_all, trace_files
+from conftest import LEAN_ENDS, RunScript, clean_environment, read_all, trace_files
 from safety.commands import invoke
 
 import dftrace_ai
@@ -174,7 +174,7 @@ def test_ranks_that_no_launcher_tells(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(RANKS)
     line = [sys.executable, "-m", "dftrace_ai", "run", "--quiet", "-o", "out", "train.py"]
-    subprocess.run(line, cwd=tmp_path, env=clean_environment(), check=True, timeout=300)
+    subprocess.run(line, cwd=tmp_path, env=clean_environment() | LEAN_ENDS, check=True, timeout=300)
     told = json.loads(invoke("ranks", tmp_path / "out", "--json").out)
     assert told["ranks"] == {"world": 3, "seen": 3, "missing": []}
     ended = "ended: rank 2 by exit status 7 after step 2; rank 1 killed, or by os._exit"
@@ -231,7 +231,7 @@ def test_spawned_ranks_that_are_terminated_on_their_way_out(tmp_path: Path) -> N
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(SPAWNED)
     line = [sys.executable, "train.py"]
-    subprocess.run(line, cwd=tmp_path, env=clean_environment(), check=True, timeout=300)
+    subprocess.run(line, cwd=tmp_path, env=clean_environment() | LEAN_ENDS, check=True, timeout=300)
     # Each rank, and the workers that it has forked and spawned.
     assert sorted(_ranks(tmp_path / "out")) == [(0, 2)] * 3 + [(1, 2)] * 3
     # Whichever has ended first is told first.
@@ -278,7 +278,7 @@ def test_a_spawned_rank_is_seen_from_other_hosts_and_a_worker_is_not(tmp_path: P
     done = subprocess.run(
         line,
         cwd=tmp_path,
-        env=clean_environment(),
+        env=clean_environment() | LEAN_ENDS,
         check=True,
         timeout=300,
         capture_output=True,
