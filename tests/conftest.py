@@ -96,8 +96,10 @@ WITHOUT_COLLECTIONS = {"DFTRACE_AUTO_PARTS": "-gc"}
 # For trainings with torch and the digits, which take half the time with them: where scikit-learn is that of its
 # digits alone, and where a program that ends does not collect what it has imported, of which some of that complains.
 LEAN_PROGRAMS = Path(__file__).with_name("lean_programs")
+DIGITS_ALONE = {"PYTHONPATH": str(LEAN_PROGRAMS / "digits")}
 LEAN = {"PYTHONPATH": f"{LEAN_PROGRAMS / 'digits'}:{LEAN_PROGRAMS / 'ends'}"}
 LEAN_ENDS = {"PYTHONPATH": str(LEAN_PROGRAMS / "ends")}
+QUIET_ENDS = {"PYTHONPATH": str(LEAN_PROGRAMS / "quiet_ends")}
 
 
 def clean_environment() -> dict[str, str]:
@@ -282,7 +284,7 @@ def run_script(tmp_path: Path) -> RunScript:
                 **clean_environment(),
                 "DFTRACE_LOG_FILE": str(folder / "out" / "trace"),
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **(LEAN_ENDS if "import torch" in source else {}),
+                **(QUIET_ENDS if "import torch" in source else {}),
                 **(env or {}),
             },
             cwd=folder,

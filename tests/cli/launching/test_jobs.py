@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import LEAN, clean_environment, read_all, trace_files
+from conftest import DIGITS_ALONE, clean_environment, read_all, trace_files
 from docs.pages import EXAMPLES
 from integrations.frameworks.shown import shows_what_is_recorded
 from live.programs import LIMIT_S, dftrace, until
@@ -72,7 +72,7 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
         cwd=tmp_path,
         env={
             **clean_environment(),
-            **LEAN,
+            **DIGITS_ALONE,
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
         },

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from conftest import LEAN, SCRIPT_LIMIT_S, clean_environment
+from conftest import DIGITS_ALONE, SCRIPT_LIMIT_S, clean_environment
 from printed_json import checked
 from safety.commands import invoke
 
@@ -44,7 +44,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=folder,
         env={
             **clean_environment(),
-            **LEAN,
+            **DIGITS_ALONE,
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
         },
