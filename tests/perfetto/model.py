@@ -9,12 +9,13 @@ from typing import Any
 
 from perfetto.engine import Scalar
 
+QUOTED = json.JSONEncoder(ensure_ascii=False).encode
 LITERAL = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"')
 
 
 def literals(line: str) -> Any:
     """The line's value with every string as it stands between its quotes, escapes and all."""
-    return json.loads(LITERAL.sub(lambda m: json.dumps(m[1], ensure_ascii=False), line))
+    return json.loads(LITERAL.sub(lambda m: QUOTED(m[1]), line) if "\\" in line else line)
 
 
 def unescaped(literal: str) -> str:

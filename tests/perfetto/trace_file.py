@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -46,7 +47,8 @@ class Decimal3(float):
         return number
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen, which would take as long as to read its line does.
+@dataclass(eq=False)
 class Event:
     """One line of a trace; times in integer nanoseconds."""
 
@@ -118,10 +120,17 @@ class Trace:
     path: Path
     events: list[Event] = field(repr=False)
 
+    @cached_property
+    def _asked(self) -> dict[tuple[str, ...], list[Event]]:
+        return {}
+
     def of(self, *phs: str) -> list[Event]:
         """Events of these phases, in time order where they have a time."""
-        found = [e for e in self.events if e.ph in phs]
-        return sorted(found, key=lambda e: -1 if e.ts_ns is None else e.ts_ns)
+        if phs not in self._asked:
+            found = [e for e in self.events if e.ph in phs]
+            found.sort(key=lambda e: -1 if e.ts_ns is None else e.ts_ns)
+            self._asked[phs] = found
+        return list(self._asked[phs])
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -178,9 +187,17 @@ class Trace:
         """Nested [name, [children]] below `e`."""
         return [[c.name, self.tree(c)] for c in self.children(e)]
 
+    @cached_property
+    def _meta(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for e in self.events:
+            if e.ph == "M":
+                found.setdefault(e.name, []).append(e)
+        return found
+
     def meta(self, name: str) -> list[Event]:
         """The M lines of that name, in file order."""
-        return [e for e in self.events if e.ph == "M" and e.name == name]
+        return list(self._meta.get(name, ()))
 
     @property
     def marks(self) -> list[tuple[str, str]]:
@@ -203,7 +220,7 @@ class Trace:
         name: str = self.meta("process_name")[0].args["name"]
         return name
 
-    @property
+    @cached_property
     def thread_names(self) -> dict[int, str]:
         """Thread names by tid; the last one given counts."""
         return {e.tid: e.args["name"] for e in self.meta("thread_name")}
@@ -266,8 +283,7 @@ def read_unfinished(path: Path, *, in_a_write: bool = False) -> Trace:
     if in_a_write and not text:
         return Trace(path, [])
     require(text.startswith("[\n") and text.endswith("\n"), f"{path.name}: framing")
-    lines = text.split("\n")[1:-1]
-    return Trace(path, [event(line, f"{path.name}:{i}") for i, line in enumerate(lines, 2)])
+    return Trace(path, _events(path, text.split("\n")[1:-1]))
 
 
 def read(path: Path, *, ended: str | None = None) -> Trace:
@@ -280,7 +296,7 @@ def read(path: Path, *, ended: str | None = None) -> Trace:
     require(text.startswith("[\n"), f"{path.name}: does not begin with '['")
     require(text.endswith("\n"), f"{path.name}: the last line is cut")
     lines = text.split("\n")[1:-1]
-    trace = Trace(path, [event(line, f"{path.name}:{i}") for i, line in enumerate(lines, 2)])
+    trace = Trace(path, _events(path, lines))
     _framing(trace, len(raw) - len(lines[-1].encode()) - 1)
     _references(trace)
     if ended is not None:
@@ -288,32 +304,46 @@ def read(path: Path, *, ended: str | None = None) -> Trace:
     return trace
 
 
+def _events(path: Path, lines: list[str]) -> list[Event]:
+    name = path.name
+    return [event(line, f"{name}:{i}") for i, line in enumerate(lines, 2)]
+
+
+def _pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(items)
+    if len(found) < len(items):
+        twice = [k for k, n in Counter(k for k, _ in items).items() if n > 1]
+        raise ValueError(f"repeated keys {twice}")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=Decimal3)
+
+
+# Of hundreds of thousands of lines: what is wrong is worded where something is.
 def event(line: str, where: str) -> Event:
     """One line, strictly: JSON without repeated keys or NaN, the format's key order and types."""
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice = [k for k, n in Counter(k for k, _ in items).items() if n > 1]
-        require(not twice, f"{where}: repeated keys {twice}")
-        return dict(items)
-
-    def constant(name: str) -> NoReturn:
-        raise BadTrace(f"{where}: {name} is not JSON")
-
     try:
-        obj = json.loads(
-            line, object_pairs_hook=pairs, parse_constant=constant, parse_float=Decimal3
-        )
+        obj = _STRICT.decode(line)
     except ValueError as e:
         raise BadTrace(f"{where}: {e}: {line[:300]}") from e
     require(isinstance(obj, dict), f"{where}: not an object")
     ph, args = obj.get("ph"), obj.get("args", {})
     _keys(obj, ph, where)
     for key in ("pid", "tid"):
-        require(type(obj[key]) is int and 0 < obj[key] < 2**31, f"{where}: {key} {obj[key]}")
-    require(all(type(obj[k]) is str for k in ("name", "cat", "ph")), f"{where}: types")
+        if type(obj[key]) is not int or not 0 < obj[key] < 2**31:
+            raise BadTrace(f"{where}: {key} {obj[key]}")
+    if not type(obj["name"]) is type(obj["cat"]) is type(ph) is str:
+        raise BadTrace(f"{where}: types")
     if ph in "XBi":
-        require(list(args)[:3] == ["hhash", "p_idx", "level"], f"{where}: args begin {list(args)}")
-        require(type(args["p_idx"]) is int and type(args["level"]) is int, f"{where}: types")
+        if [*islice(args, 3)] != ["hhash", "p_idx", "level"]:
+            raise BadTrace(f"{where}: args begin {list(args)}")
+        if not type(args["p_idx"]) is type(args["level"]) is int:
+            raise BadTrace(f"{where}: types")
     if ph == "C":
         good = all(type(v) in (int, Decimal3) for v in args.values())
         require(good, f"{where}: counters are numbers: {args}")
@@ -335,18 +365,20 @@ def event(line: str, where: str) -> Event:
 def _keys(obj: dict[str, Any], ph: Any, where: str) -> None:
     keys = tuple(obj)
     if ph == "M":
-        want: Callable[[], bool] = lambda: keys[-len(M_KEYS) :] == M_KEYS  # noqa: E731
+        good = keys[-len(M_KEYS) :] == M_KEYS
     elif ph == "i":
-        want = lambda: set(keys) == INSTANT_KEYS and obj["s"] == "t"  # noqa: E731
+        good = set(keys) == INSTANT_KEYS and obj["s"] == "t"
     else:
-        want = lambda: keys == KEYS.get(ph)  # noqa: E731
-    require(want(), f"{where}: keys {keys} of a {ph!r} line")
+        good = keys == KEYS.get(ph)
+    if not good:
+        raise BadTrace(f"{where}: keys {keys} of a {ph!r} line")
 
 
 def _ns(value: Any, where: str) -> int:
     if type(value) is int:
         return value * 1000
-    require(NANOSECONDS.fullmatch(value.text) is not None, f"{where}: time {value.text}")
+    if NANOSECONDS.fullmatch(value.text) is None:
+        raise BadTrace(f"{where}: time {value.text}")
     return int(value.text.replace(".", ""))
 
 
@@ -356,7 +388,8 @@ def _no_null_in_lists(value: Any, where: str) -> None:
             _no_null_in_lists(item, where)
     elif isinstance(value, list):
         for item in value:
-            require(item is not None, f"{where}: a null in a list shifts what follows it")
+            if item is None:
+                raise BadTrace(f"{where}: a null in a list shifts what follows it")
             _no_null_in_lists(item, where)
 
 
@@ -434,10 +467,12 @@ def _references(trace: Trace) -> None:
         return
     for e in trace.of("X", "B", "i"):
         up = trace.by_id.get(e.p_idx)
-        require(e.p_idx == 0 or up is not None, f"{where}: no span {e.p_idx}, parent of {e.name}")
+        if e.p_idx != 0 and up is None:
+            raise BadTrace(f"{where}: no span {e.p_idx}, parent of {e.name}")
         level = up.level + 1 if up else 1
         good = e.level >= 1 if outlived(trace, e) else e.level == level
-        require(good, f"{where}: {e.name} level {e.level}, its parent {level - 1}")
+        if not good:
+            raise BadTrace(f"{where}: {e.name} level {e.level}, its parent {level - 1}")
 
 
 def outlived(trace: Trace, e: Event) -> bool:

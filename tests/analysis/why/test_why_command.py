@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from analysis.bad_traces import bad_inputs, loop
 from analysis.trace_lines import TraceLines
 from analysis.why.made_runs import START_NS, Lines, Training, write_ranks
 from analysis.why.test_late_ranks import synchronous
 from conftest import clean_environment
+from printed_json import schema
 from safety.commands import invoke
 from typer.testing import CliRunner, Result
 
@@ -24,7 +24,6 @@ from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why import LIMITS, limits_of, verdict_lines, why
 from dftrace_ai.cli.commands import app_for
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "why.schema.json").read_text("utf-8"))
 STARVED = Training(item_ms=20, steps=60)
 CLEAN = Training(steps=60)
 
@@ -39,7 +38,7 @@ def as_json(*words: object) -> dict[str, Any]:
     result = dftrace_why("--json", *words)
     assert result.exit_code == 0, result.output
     value = json.loads(result.stdout)
-    jsonschema.validate(value, SCHEMA)
+    schema("why").validate(value)
     return value
 
 
