@@ -90,6 +90,7 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
         "evidence": "JSON",
         "ranks": "BIGINT[]",
         "rank": "BIGINT",
+        "of_ranks": "DOUBLE[]",
         "late_ranks": "JSON",
         "lines": "JSON",
         "of_some_ranks": "BOOLEAN",

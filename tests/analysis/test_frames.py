@@ -80,6 +80,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     stacks = MadeStacks(trace, 0)
     stacks.sample(5_000_000, [("main", "train.py", 41), ("norm", "torch/_tensor.py", 0, True)])
     stacks.end()
+    trace.footer()
     trace.write(folder / "two ranks" / "stacks.pfw.gz")
     Training(item_ms=20, epochs=2, steps=60).write(folder / "slow", 3)
     return {path.name: path for path in folder.iterdir()}
