@@ -191,7 +191,7 @@ def _follow(
         for resource, spans in () if export.is_over else job.read(last=True):
             export.take(resource, spans)
         export.flush()
-        export.notes += [*job.notes, *job.deleted]
+        export.notes += job.deleted
     if export.failed:
         raise typer.Exit(FAILED)
 

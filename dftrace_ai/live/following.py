@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import dftrace_ai._native as _native
 from dftrace_ai.analysis.otlp.recordings import Recording
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.search import deleted_told
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from dftrace_ai.spools.completing import LeftSpool
     from dftrace_ai.spools.recovery import Recovery
 
-# Between the end of processes and the start of others of the job, such as by torchrun.
+# Between the end of processes and the start of others of the job.
 GRACE_S: Final = 5.0
+# Who starts processes again that have died, for longer than that.
+STARTS_AGAIN: Final = "torchrun"
 # Whether one of another host lives is known by what it writes.
 SILENT_S: Final = 60.0
 # Looking takes this share of the time at most.
@@ -45,7 +48,6 @@ class FollowedJob:
     Attributes:
         runs: the runs that are followed, by the beginning of their names; none before one is seen.
         recordings: processes by the paths of their traces without suffix.
-        notes: what could not be read, a line each.
     """
 
     def __init__(
@@ -67,9 +69,9 @@ class FollowedJob:
         self._seen = self._read = time.monotonic()
         self._next_look = self._next_search = 0.0
         self._runs_now = False
+        self._launchers: set[int] = set()
         # A job that comes and goes between two looks is known by what it leaves.
         self._before = {trace.said.run for trace in self._traces()}
-        self.notes: list[str] = []
 
     @property
     def silent_s(self) -> float:
@@ -85,7 +87,9 @@ class FollowedJob:
                 newest = max(running, key=lambda one: one.began_ns)
                 self._take(newest.folder)
             self.runs |= {one.run for one in running if one.folder == self._folder}
-            self._runs_now = any(one.run in self.runs for one in running)
+            # As long as their launcher is there, others may come in the place of the dead.
+            self._launchers -= {pid for pid in self._launchers if _native.process_gone(pid, 0)}
+            self._runs_now = any(one.run in self.runs for one in running) or bool(self._launchers)
             took = time.monotonic() - now
             self._next_look = now + max(LOOK_S, took * LOOKS_APART)
             if self._runs_now:
@@ -127,17 +131,9 @@ class FollowedJob:
             took = time.monotonic() - now
             self._next_search = now + max(LOOK_S, took * LOOKS_APART)
         for recording in self.recordings.values():
-            for spans in self._read_of(recording, last=last):
-                yield recording.resource, spans
-
-    def _read_of(self, recording: Recording, *, last: bool) -> Iterator[list[Span]]:
-        try:
             for spans in recording.read(last=last):
                 self._read = time.monotonic()
-                yield spans
-        except TraceError as error:
-            self.notes.append(str(error))
-            yield recording.end()
+                yield recording.resource, spans
 
     def _traces(self) -> list[Trace]:
         opened = open_traces if self._deep else open_folders
@@ -161,6 +157,7 @@ class FollowedJob:
             if known is None:
                 known = Recording(trace, self._where, live=True)
                 self.recordings[trace.recording] = known
+                self._launchers |= _launcher_of(trace)
             known.add(trace)
 
     def complete(self) -> Recovery:
@@ -171,3 +168,13 @@ class FollowedJob:
     def deleted(self) -> list[str]:
         """What was deleted before it could be read, a line for each process."""
         return deleted_told([recording.files for recording in self.recordings.values()])
+
+
+def _launcher_of(trace: Trace) -> set[int]:
+    """Return the process that starts one again, where it can be seen from here."""
+    said = trace.said
+    with suppress(OSError):
+        here = _native.host_name(), Path("/proc/self/ns/pid").stat().st_ino
+        if said.launcher == STARTS_AGAIN and (said.host, said.pid_namespace) == here:
+            return {said.ppid} if said.ppid and said.ppid > 1 else set()
+    return set()

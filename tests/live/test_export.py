@@ -17,9 +17,12 @@ from analysis.trace_lines import TraceLines, small_trace
 from conftest import clean_environment
 from safety.commands import Done, answer, invoke
 
+from dftrace_ai import _native
+from dftrace_ai.analysis.otlp import recordings
 from dftrace_ai.analysis.otlp.recordings import Recording
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.cli import export
+from dftrace_ai.live import following
 from dftrace_ai.live.following import FollowedJob
 from live.otlp_receiver import Answer, Receiver, by_key, receiver
 from live.programs import program, until
@@ -358,3 +361,63 @@ def test_what_is_written_anew_behind_the_end_is_read_once(tmp_path: Path, suffix
         [*range(30), 40, 41, None]
     )
     assert not any("dftrace.unfinished" in dict(span.attributes) for span in told)
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_part_that_is_deleted_while_it_is_followed_takes_no_other_with_it(
+    tmp_path: Path, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_held:
+        monkeypatch.setattr(recordings, "OPEN_FILES", tmp_path / "none")
+    first = TraceLines(run=RUN)
+    for number in range(10):
+        first.span("forward", "compute", 1000 * number, 500, step=number)
+    path = tmp_path / "t-host-100.pfw.gz"
+    written = first.write(path, 1).read_bytes()
+    first.span("forward", "compute", 10_000, 500, step=10)
+    first.footer(ended="rotated")
+    (file,) = open_traces([path])
+    recording = Recording(file, live=True)
+    recording.add(file)
+    told = [span for spans in recording.read(last=False) for span in spans]
+    rest = TraceLines(run=RUN)
+    rest.last_id = first.last_id
+    rest.span("forward", "compute", 20_000, 500, step=20)
+    rest.footer(part=1)
+    # What was written since is gone with it, unless it is open.
+    with path.open("ab") as still:
+        still.write(first.write(tmp_path / "whole.gz", 1).read_bytes()[len(written) :])
+    path.unlink()
+    (part,) = open_traces([rest.write(tmp_path / "t-host-100.part1.pfw.gz")])
+    recording.add(part)
+    told += [span for spans in recording.read(last=False) for span in spans]
+    steps = Counter(dict(span.attributes).get("dftrace.step") for span in told)
+    assert recording.is_over
+    assert steps == Counter([*range(10 + is_held), 20, None])
+    assert [note.rpartition(": ")[2] for note in recording.placed.notes] == (
+        [] if is_held else ["No such file or directory"]
+    )
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "slurm"])
+def test_a_job_goes_on_while_torchrun_may_start_ranks_again(
+    tmp_path: Path, launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "GRACE_S", 0.0)
+    monkeypatch.setattr(following, "LOOK_S", 0.0)
+    job = FollowedJob([tmp_path])
+    agent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    rank = TraceLines(run=RUN, host=_native.host_name(), rank=0, launcher=launcher)
+    header = json.loads(rank.lines[3])
+    header["args"] |= {
+        "ppid": agent.pid,
+        "pid_namespace": Path("/proc/self/ns/pid").stat().st_ino,
+    }
+    rank.lines[3] = json.dumps(header)
+    rank.footer()
+    rank.write(tmp_path / f"t-{_native.host_name()}-100.pfw")
+    until(lambda: [*job.read()], bool)
+    if launcher == "torchrun":
+        assert until(job.runs_on, bool)
+    agent.communicate(b"\n")
+    until(lambda: not job.runs_on(), bool)

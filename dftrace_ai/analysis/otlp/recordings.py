@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections import deque
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.otlp.placing import PlacedSpans
 from dftrace_ai.analysis.reading.scanning import BEGIN
-from dftrace_ai.errors import readable
+from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile
+from dftrace_ai.errors import TraceError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +43,8 @@ class _Read(NamedTuple):
 class _File:
     """A file of a recording, and how far it was read."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, *, live: bool) -> None:
+        self.trace = _held(trace) if live else trace
         self.is_closed = False
         self.read: deque[_Read] = deque([_Read(BEGIN, b"", None)], BLOCKS_KNOWN)
 
@@ -58,6 +63,20 @@ class _File:
         """Take in that a block was read."""
         with readable(self.trace), self.trace.file.opened() as raw:
             self.read.append(_Read(whole, _bytes_before(raw.fileno(), whole.file_bytes), ids))
+
+    def close(self) -> None:
+        """Read no more of it."""
+        self.is_closed = True
+        self.trace.file = replace(self.trace.file, held=None)
+
+
+def _held(trace: Trace) -> Trace:
+    """Return a trace that stays readable when its recorder deletes it, where there is room."""
+    held = copy(trace)
+    with suppress(OSError):
+        if len(os.listdir(OPEN_FILES)) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:  # noqa: PTH208 - numbers alone
+            held.file = replace(trace.file, held=HeldFile(trace.path), kept=None)
+    return held
 
 
 def _bytes_before(descriptor: int, place: int) -> bytes:
@@ -96,7 +115,7 @@ class Recording:
     def add(self, trace: Trace) -> None:
         """Take in a file, one of those behind the others."""
         if all(file.trace.path != trace.path for file in self._files):
-            self._files.append(_File(trace))
+            self._files.append(_File(trace, live=self._live))
             self._files.sort(key=lambda file: file.trace.part)
 
     def read(self, *, last: bool = True) -> Iterator[list[Span]]:
@@ -105,21 +124,33 @@ class Recording:
         `last`: nothing follows; all spans get a place, and that of the process is told.
 
         Raises:
-            TraceError: a file cannot be read any more.
+            TraceError: a file cannot be read any more; while it may be written, that is a note.
         """
         for file in self._files:
             if file.is_closed or self.is_over:
                 continue
             self.placed.ended = None
-            start = file.whole(self.placed.again) if self._live else BEGIN
-            for whole, spans, ids in self.placed.read(file.trace, start, to_end=last):
-                if self._live:
-                    file.note(whole, ids)
-                yield spans
-            file.is_closed = self.placed.ended is not None
+            yield from self._live_spans(file, last=last) if self._live else self._spans(file.trace)
             last |= self._live and self.placed.ended not in {None, GOES_ON}
         if last:
             yield self.end()
+
+    def _spans(self, trace: Trace) -> Iterator[list[Span]]:
+        for placed in self.placed.read(trace):
+            yield placed.spans
+
+    def _live_spans(self, file: _File, *, last: bool) -> Iterator[list[Span]]:
+        try:
+            start = file.whole(self.placed.again)
+            for whole, spans, ids in self.placed.read(file.trace, start, to_end=last):
+                file.note(whole, ids)
+                yield spans
+        except TraceError as error:
+            # What is behind it may be readable.
+            self.placed.notes.append(str(error))
+            file.close()
+        if self.placed.ended is not None:
+            file.close()
 
     def end(self) -> list[Span]:
         """Return the spans that have no place yet, and that of the process; once."""
