@@ -338,7 +338,8 @@ def _rows(found: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _figures(found: WhatIf) -> Iterator[tuple[str, str]]:
-    told = f"{time_text(found.measured_ns)}, with even work {time_text(found.ideal_ns)}"
+    took, ideal = time_text(found.measured_ns), time_text(found.ideal_ns)
+    told = f"{took} on average, with even work {ideal}"
     error = abs(found.replay_error or 0.0)
     misses = f"; the model misses {error:.1%} of it" if error >= MISSES else ""
     yield "step", told + misses
