@@ -57,7 +57,12 @@ macro(dftrace_find_library name header library package)
 endmacro()
 
 macro(dftrace_find_python)
+  # For another processor: by its headers, beside which this machine's interpreter runs.
+  set(dftrace_soabi "${Python_SOABI}")
   find_package(Python COMPONENTS Interpreter Development.Module)
+  if(CMAKE_CROSSCOMPILING)
+    set(Python_SOABI "${dftrace_soabi}")
+  endif()
   if(Python_Interpreter_FOUND)
     dftrace_check_python("${Python_VERSION}" "${Python_SOABI}")
   endif()

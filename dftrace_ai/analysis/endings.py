@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.identity import Owner, Owners
     from dftrace_ai.trace_format.header_and_footer import FooterFacts
 
+# SIGHUP, SIGINT and SIGTERM of Linux, by which somebody ends a program.
+ORDERED: Final = (1, 2, 15)
 # Ranks that end together do so within this time, and by clocks of several hosts within that.
 TOGETHER_NS: Final = 10_000_000
 ON_HOSTS_NS: Final = 2_000_000_000
@@ -60,7 +61,7 @@ class _End(NamedTuple):
         """How likely others have made it end: least where a signal that is no request has."""
         if self.owner.header.rank is None:
             return 4  # it has started the ranks
-        if self.footer.signal not in {None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+        if self.footer.signal not in {None, *ORDERED}:
             return 0
         if self.footer.ended != "died":
             return 1

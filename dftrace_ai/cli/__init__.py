@@ -15,6 +15,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from dftrace_ai import system
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -26,8 +28,6 @@ __all__ = ["app", "main"]
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-
-ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 # A command that is unwound has this and the number of the signal as its status until it ends.
 STATUS: Final = 128
@@ -117,7 +117,7 @@ def _end_in_order() -> None:
         if os.getpid() != owner:
             _end_by(number)  # a forked child, which has put nothing aside
         # Once is enough, and who is impatient sends it to all of the group again.
-        for each in ENDING:
+        for each in system.ENDING:
             if signal.getsignal(each) is unwind:
                 signal.signal(each, signal.SIG_IGN)
         came.append(number)
@@ -129,7 +129,7 @@ def _end_in_order() -> None:
 
     # Exit handlers run in the opposite order.
     atexit.register(end)
-    for each in ENDING:
+    for each in system.ENDING:
         if signal.getsignal(each) is signal.SIG_DFL:
             signal.signal(each, unwind)
 

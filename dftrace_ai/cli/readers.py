@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from dftrace_ai import system
 from dftrace_ai.cli.terminal import complain
 from dftrace_ai.errors import ConfigError
 
@@ -216,4 +216,4 @@ def with_readers(
 
 def processors() -> int:
     """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    return system.processors()

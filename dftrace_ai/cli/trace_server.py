@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from dftrace_ai import system
 from dftrace_ai.analysis.summary.adding import add_traces
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
@@ -129,7 +130,7 @@ ONLINE_UI_PORT = 9001
 VIEW = "view"
 
 # So many traces are read side by side while they are sent.
-JOBS = len(os.sched_getaffinity(0))
+JOBS = system.processors()
 
 # After the trace the offline UI still asks for parts of itself.
 LINGER_S = 3.0

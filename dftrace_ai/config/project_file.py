@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from dftrace_ai import system
 from dftrace_ai.config import values
 from dftrace_ai.config.rows import MESSAGE_LETTERS, Given, nearest
 from dftrace_ai.config.settings import SETTINGS
@@ -150,13 +151,13 @@ def _believed_places(start: Path) -> Iterator[Path]:
 
 
 def _is_ours(facts: os.stat_result) -> bool:
-    return facts.st_uid in {os.geteuid(), 0} and not facts.st_mode & stat.S_IWOTH
+    return facts.st_uid in {system.user(), 0} and not facts.st_mode & stat.S_IWOTH
 
 
 def _read(path: Path) -> Looked | None:
     """Return what a file says; None where there is none, or it has no table of ours."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        number = os.open(path, system.TO_READ | system.O_NOFOLLOW)
     except OSError:  # there is none, or it is a link, which leads to who knows whose file
         return None
     facts = os.fstat(number)

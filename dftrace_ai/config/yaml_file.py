@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from dftrace_ai import system
 from dftrace_ai.wording import in_short, quoted
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def opened(path: str | os.PathLike[str], guard: Guard) -> Iterator[YamlFile]:
 def _small_text(path: str | os.PathLike[str], name: str, guard: Guard) -> str:
     """Return the text of a file that may be anything: a pipe, a device, a disk image."""
     # Not waiting for a writer, should it become a pipe after it was looked at.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    flags = system.TO_READ
     try:
         data = None
         if stat.S_ISREG(Path(path).stat().st_mode):

@@ -5,8 +5,7 @@ DuckDB is of the extra `analysis`, and imported when one is opened.
 
 from __future__ import annotations
 
-import os
-import resource
+import mmap
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from dftrace_ai import system
 from dftrace_ai.errors import DftraceError, missing_package
 from dftrace_ai.spare_folders import SpareFolder
 
@@ -101,7 +101,7 @@ class Database:
         options = {
             "memory_limit": MEMORY_LIMIT,
             "max_temp_directory_size": DISK_LIMIT,
-            "threads": str(min(len(os.sched_getaffinity(0)), most_threads)),
+            "threads": str(min(system.processors(), most_threads)),
             "temp_directory": str(self.folder / "duckdb"),
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -343,6 +343,11 @@ def _limited() -> Iterator[None]:
     if not _alone:
         yield
         return
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows, which has no limits of this kind
+        yield
+        return
     before, most = resource.getrlimit(resource.RLIMIT_DATA)
     limit = _data_bytes() + MOST_BYTES
     wanted = min(bytes_ for bytes_ in (limit, before, most) if bytes_ != resource.RLIM_INFINITY)
@@ -359,7 +364,7 @@ def _data_bytes() -> int:
         words = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:
         return 0
-    return int(words[5]) * resource.getpagesize()
+    return int(words[5]) * mmap.PAGESIZE
 
 
 def _end_by(ended: KeyboardInterrupt | SystemExit) -> None:

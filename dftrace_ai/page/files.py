@@ -7,6 +7,7 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dftrace_ai import system
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import quoted
 
@@ -43,9 +44,10 @@ def new_file(path: Path, mode: int = 0o600) -> Iterator[Path]:
         raise DftraceError(f"{quoted(str(path))}: is no file; it is left as it is")
     unnamed = path.with_name(f".{path.name[:100]}-{secrets.token_hex(4)}")
     try:
-        number = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        number = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(number, mode)
+            if hasattr(os, "fchmod"):
+                os.fchmod(number, mode)
         finally:
             os.close(number)
         try:

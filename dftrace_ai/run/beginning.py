@@ -34,7 +34,8 @@ def _hook_into_process() -> None:
     if _hooked:
         return
     atexit.register(end_at_exit)
-    os.register_at_fork(after_in_child=_after_fork)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
     _hook_into_multiprocessing()
     # Last: interrupted before, it is done again, which does no harm.
     _hooked = True

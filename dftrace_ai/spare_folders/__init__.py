@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -10,6 +9,8 @@ import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
+
+from dftrace_ai import system
 
 __all__ = ["SpareFolder", "is_let_go", "locked"]
 
@@ -64,7 +65,7 @@ def _held(folder: Path) -> int | None:
     """Lock a directory for as long as this process lives; None where there are no locks."""
     unlocked = folder / UNLOCKED
     with suppress(OSError):
-        number = os.open(unlocked, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        number = os.open(unlocked, os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.O_CLOEXEC, 0o600)
         if locked(number):
             # Nobody sees it without the lock.
             unlocked.rename(folder / IN_USE)
@@ -93,7 +94,7 @@ def _remove_left(place: str) -> None:
 def _is_own_folder(path: str) -> bool:
     with suppress(OSError):
         status = os.lstat(path)
-        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == system.user()
     return False
 
 
@@ -103,6 +104,10 @@ def locked(number: int) -> bool:
     Args:
         number: its descriptor, which forked children have, too.
     """
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows: then nobody knows whose it is, and it stays
+        return False
     with suppress(OSError):
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -115,11 +120,11 @@ def is_let_go(path: Path) -> bool:
     Args:
         path: what a process had `locked`.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    flags = system.TO_READ | system.O_NOFOLLOW
     with suppress(OSError):
         number = os.open(path, flags)
         try:
-            return os.fstat(number).st_uid == os.geteuid() and locked(number)
+            return os.fstat(number).st_uid == system.user() and locked(number)
         finally:
             os.close(number)
     return False

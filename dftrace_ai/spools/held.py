@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dftrace_ai import system
 from dftrace_ai._native import HeldFile
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ __all__ = ["HeldDirectory", "HeldFile", "HeldLog", "directories_at"]
 PATH_BYTES = 4096
 
 # O_PATH: who may look for a name in a directory may not always list it.
-FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+FLAGS = system.O_PATH | system.O_DIRECTORY | system.O_CLOEXEC
 # Not waiting for a reader, should it be a pipe.
-LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+LOG_FLAGS = os.O_WRONLY | os.O_APPEND | system.O_CLOEXEC | system.O_NOFOLLOW | system.O_NONBLOCK
 OWNERS = 0o600
 
 

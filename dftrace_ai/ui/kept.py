@@ -16,6 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai import system
 from dftrace_ai._version import __version__
 from dftrace_ai.spare_folders import SpareFolder, is_let_go
 from dftrace_ai.ui.answers import Card
@@ -193,6 +194,6 @@ def _is_ours(folder: Path) -> bool:
     except OSError:
         return False
     for info in (own, above):
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != system.user() or info.st_mode & 0o022:
             return False
     return not own.st_mode & 0o077

@@ -23,7 +23,7 @@ DRAWING = HERE / "rooms.svg"
 # What is written in C++, and what it is.
 NATIVE = {"_native": "the core, in C++", "_reader": "reading, in C++"}
 NATIVE_MODULES = {f"dftrace_ai.{name}" for name in NATIVE}
-LEAVES = {"errors", "wording", "masking", "recorder", "_version"}
+LEAVES = {"errors", "wording", "masking", "recorder", "system", "_version"}
 
 WIDTH = 1490
 BOX_WIDTH, BOX_HEIGHT = 168, 46

@@ -15,6 +15,9 @@ from .machines import Machine, built
 
 LACKING = "dftrace_ai was built without its recorder here: it reads traces, and records nothing"
 
+OTHER_SYSTEM = str(Path(__file__).with_name("other_system.py"))
+SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
+
 # Public names of the package, the tree and what its forms give, with signatures.
 NAMES = """
 import inspect, json
@@ -160,7 +163,10 @@ READING = [
     ["validate", "../made"],
     ["sql", "../made", "select count(*) from events", "--json"],
     ["convert", "../made", "--to", "speedscope", "-o", "speed"],
+    ["convert", "../made", "--to", "parquet", "-o", "tables"],
+    ["convert", "../made", "--to", "perfetto", "-o", "perfetto"],
     ["report", "../made", "-o", "report.html"],
+    ["merge", "../made", "-o", "merged.json"],
 ]
 
 
@@ -203,6 +209,22 @@ def test_every_form_does_what_it_does_and_records_nothing(
     assert len(list(tmp_path.glob("out/*.pfw*"))) == 2
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_annotated_program_runs_where_a_system_lacks_much(
+    reader_alone: Machine, tmp_path: Path, system: str
+) -> None:
+    (tmp_path / "forms.py").write_text(FORMS)
+    done = reader_alone.finished(["python", OTHER_SYSTEM, system, "forms.py"], tmp_path)
+    name = SYSTEMS[system]
+    line = f"recording is for Linux: on {name} dftrace_ai reads traces, and records nothing\n"
+    assert (done.returncode, done.stderr) == (0, line)
+    main = "import sys; from dftrace_ai.cli import main; sys.argv[0] = 'dftrace'; main()"
+    (tmp_path / "main.py").write_text(main)
+    command = ["python", OTHER_SYSTEM, system, "main.py", "run", "forms.py"]
+    done = reader_alone.finished(command, tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"dftrace: {line}")
+
+
 def test_commands_tell_the_same_of_traces(reader_alone: Machine, tmp_path: Path) -> None:
     for name, seed in (("made", 1), ("other", 2)):
         words = ["generate", name, "--ranks", "3", "--steps", "40", "--seed", str(seed)]
@@ -213,6 +235,12 @@ def test_commands_tell_the_same_of_traces(reader_alone: Machine, tmp_path: Path)
     command = ["python", "-c", COMMANDS, json.dumps(READING)]
     there = json.loads(reader_alone.run(command, tmp_path / "there"))
     assert there == here
+    # With a Python that lacks what those of other systems lack.
+    (tmp_path / "commands.py").write_text(COMMANDS)
+    for system in SYSTEMS:
+        (tmp_path / system).mkdir()
+        command = ["python", OTHER_SYSTEM, system, "../commands.py", json.dumps(READING)]
+        assert json.loads(reader_alone.run(command, tmp_path / system)) == here, system
     assert all(there[" ".join(words)].strip() for words in READING)
 
 

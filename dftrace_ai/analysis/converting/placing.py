@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai import system
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.spare_folders import is_let_go, locked
 from dftrace_ai.wording import quoted
@@ -170,8 +171,9 @@ def in_place(
                 unnamed.mkdir(mode=0o700)
             else:
                 new_file(unnamed)
-            held = os.open(unnamed, os.O_RDONLY | os.O_CLOEXEC)
-            locked(held)
+            if system.HOLDS_FOLDERS:
+                held = os.open(unnamed, os.O_RDONLY | system.O_CLOEXEC)
+                locked(held)
             yield unnamed
             _check_place(target, inputs, directory=directory, force=force)
             _name(unnamed, target, force=force)
@@ -191,7 +193,7 @@ def gzip_member(text: bytes | bytearray) -> bytes:
 
 def new_file(path: Path) -> None:
     """Make an empty file that nobody else may read."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.O_CLOEXEC, FILE_MODE))
 
 
 def cannot_be_written(target: Path, why: str) -> DftraceError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections import deque
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai import system
 from dftrace_ai.analysis.otlp.placing import PlacedSpans
 from dftrace_ai.analysis.reading.scanning import BEGIN
 from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile
@@ -74,13 +74,13 @@ def _held(trace: Trace) -> Trace:
     """Return a trace that stays readable when its recorder deletes it, where there is room."""
     held = copy(trace)
     with suppress(OSError):
-        if len(os.listdir(OPEN_FILES)) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:  # noqa: PTH208 - numbers alone
+        if len(os.listdir(OPEN_FILES)) < system.open_files() // 2:  # noqa: PTH208 - numbers alone
             held.file = replace(trace.file, held=HeldFile(trace.path), kept=None)
     return held
 
 
 def _bytes_before(descriptor: int, place: int) -> bytes:
-    return os.pread(descriptor, min(place, LAST_BYTES), max(0, place - LAST_BYTES))
+    return system.read_at(descriptor, min(place, LAST_BYTES), max(0, place - LAST_BYTES))
 
 
 class Recording:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol,
 
 import numpy as np
 
+from dftrace_ai import system
 from dftrace_ai._reader import pack_rows, unpack_rows
 from dftrace_ai.analysis.ranks.ordering import rows_from, some_of
 from dftrace_ai.analysis.ranks.partials import (
@@ -199,9 +200,9 @@ class Beside(NamedTuple):
         """Return some bytes."""
         # A hundred thousand times where there are a thousand ranks.
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = os.open(self.path, system.TO_READ | system.O_NOFOLLOW)
             try:
-                return os.pread(file, size, place)
+                return system.read_at(file, size, place)
             finally:
                 os.close(file)
         except OSError as error:

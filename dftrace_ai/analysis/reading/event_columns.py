@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import orjson
 
+from dftrace_ai import system
 from dftrace_ai._reader import EventTable, whole_numbers
 from dftrace_ai.analysis.reading import long_columns
 from dftrace_ai.analysis.reading.argument_members import Members, Wanted
@@ -212,7 +213,7 @@ class TraceArguments:
         file, scanner = self.trace.file, new_scanner()
         with readable(self.trace), file.opened() as raw:
             if file.codec == "plain":
-                text = os.pread(raw.fileno(), size, place)
+                text = system.read_at(raw.fileno(), size, place)
                 block = scanner.scan(text if text.endswith(b"\n") else text + b"\n")
             else:
                 end = min(os.fstat(raw.fileno()).st_size, place + size)
@@ -464,7 +465,7 @@ class ReadSoFar:
         place = self._whole.file_bytes
         with readable(trace), trace.file.opened() as raw:
             info = os.fstat(raw.fileno())
-            last = os.pread(raw.fileno(), min(place, LAST_BYTES), max(0, place - LAST_BYTES))
+            last = system.read_at(raw.fileno(), min(place, LAST_BYTES), max(0, place - LAST_BYTES))
         base_us = trace.header and trace.header.time_base_us
         return info.st_dev, info.st_ino, trace.file.codec, base_us, last
 

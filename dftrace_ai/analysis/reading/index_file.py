@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
+from dftrace_ai import system
 from dftrace_ai.analysis.reading.clock_faults import NEVER, SetBack
 from dftrace_ai.analysis.reading.reach import Reach
 from dftrace_ai.analysis.reading.remote import RemotePath, is_listed, opened_remote
@@ -46,7 +47,7 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 # At each end of a trace. What is changed between them and leaves its length and times as they are
 # was made to be overlooked.
 END_BYTES: Final = 64 * 1024
-FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+FLAGS: Final = system.TO_READ | system.O_NOFOLLOW
 
 
 class IndexFileError(Exception):
@@ -129,7 +130,7 @@ def are_known(files: Sequence[TracedFile], parts: Sequence[Trace]) -> bool:
 
 
 def _read(file: BinaryIO, place: int, most: int) -> bytes:
-    return os.pread(file.fileno(), most, place)
+    return system.read_at(file.fileno(), most, place)
 
 
 def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
@@ -175,7 +176,7 @@ def opened_beside(
     if isinstance(path, RemotePath):
         return file  # whoever writes to the store has written the traces
     status = os.fstat(file.fileno())
-    owners = {os.geteuid(), 0, *(trace.file.content.stat().st_uid for trace in parts)}
+    owners = {system.user(), 0, *(trace.file.content.stat().st_uid for trace in parts)}
     if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
         file.close()
         raise IndexFileError("may have been written by somebody else")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from dftrace_ai import _reader
+from dftrace_ai import _reader, system
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reach import (
     LITTLE_BYTES,
@@ -127,7 +127,7 @@ def _in_block(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
     place, packed_bytes, plain_before, lines_before = index
     if packed_bytes > LONGEST_BYTES:
         return None
-    text = _text(codec, os.pread(descriptor, packed_bytes, place))
+    text = _text(codec, system.read_at(descriptor, packed_bytes, place))
     if text is None or text.find(b"\n") != len(text) - 1:
         return None
     figures = index_of(text)
@@ -153,7 +153,7 @@ def _text(codec: Codec, packed: bytes) -> bytes | None:
 
 def _in_tail(descriptor: int, end: int) -> FoundIndex | None:
     width = min(TAIL_BYTES, end)
-    tail = os.pread(descriptor, width, end - width)
+    tail = system.read_at(descriptor, width, end - width)
     begun = tail.rfind(BEGINNING) + 1
     ended = tail.find(b"\n", begun) + 1
     if begun == 0 or ended == 0:
@@ -165,7 +165,7 @@ def _in_tail(descriptor: int, end: int) -> FoundIndex | None:
     begins = end - width + begun
     reach = figures.reach
     if reach is None and begins <= LITTLE_BYTES:
-        reach = reach_of_lines([os.pread(descriptor, begins, 0)])
+        reach = reach_of_lines([system.read_at(descriptor, begins, 0)])
     return FoundIndex(figures, Start(place, place, figures.lines + 1), reach)
 
 

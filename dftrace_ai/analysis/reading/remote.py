@@ -16,6 +16,7 @@ from collections import OrderedDict
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
+from dftrace_ai import system
 from dftrace_ai.analysis.reading.unnamed_file import UnnamedFile
 from dftrace_ai.errors import DftraceError, TraceError, missing_package
 from dftrace_ai.wording import quoted
@@ -60,7 +61,7 @@ class RemotePath(PosixPath):
             size = _known[str(self)] if str(self) in _known else _known[str(files_at(self)[0])]
         except TraceError as error:
             raise FileNotFoundError(errno.ENOENT, str(error), str(self)) from error
-        return os.stat_result((0o100444, 0, 0, 1, os.geteuid(), 0, size, 0, 0, 0))
+        return os.stat_result((0o100444, 0, 0, 1, system.user(), 0, size, 0, 0, 0))
 
     def absolute(self) -> RemotePath:
         """Return itself."""
@@ -276,7 +277,7 @@ class _Remote(io.FileIO):
         left = max(0, self._stored.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
         self._stored.need(self._at, self._at + wanted)
-        text = os.pread(self._stored.number, wanted, self._at)
+        text = system.read_at(self._stored.number, wanted, self._at)
         self._at += len(text)
         return text
 

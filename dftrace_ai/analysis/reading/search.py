@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import resource
 import stat
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai import system
 from dftrace_ai.analysis.reading.importing import traces_of
 from dftrace_ai.analysis.reading.remote import RemotePath, files_at, remote_path
 from dftrace_ai.analysis.reading.source import Source, read_head
@@ -55,7 +55,7 @@ def held_parts(paths: Iterable[Path]) -> tuple[dict[Path, HeldFile], set[Path]]:
             recordings[path.parent, name.base].append((name.part, path))
     held: dict[Path, HeldFile] = {}
     gone: set[Path] = set()
-    room = min(MOST_HELD, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    room = min(MOST_HELD, system.open_files() // 2)
     for parts in recordings.values():
         last_part, last = max(parts)
         if last_part == 0 or not OPEN_FILES.is_dir():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import resource
 import stat
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai import system
 from dftrace_ai.analysis.reading.remote import RemotePath, opened_remote
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF
@@ -104,7 +104,7 @@ class HeldFile:
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW
+        flags = system.TO_READ | system.O_NOFOLLOW
         descriptor = os.open(path, flags)
         self.path = OPEN_FILES / str(descriptor)
         weakref.finalize(self, os.close, descriptor)
@@ -200,7 +200,7 @@ def open_regular(path: Path) -> io.FileIO:
         # Looked at first, since opening alone does something to some devices.
         if not stat.S_ISREG(path.stat().st_mode):
             raise TraceError(f"{path}: not a regular file")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, system.TO_READ)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return io.FileIO(descriptor)
         os.close(descriptor)
@@ -246,7 +246,7 @@ def _let_go(opened: io.FileIO) -> None:
 
 def keep(path: Path, opened: io.FileIO) -> KeptFile | None:
     """Return what keeps a file open, which is closed and None where there are enough of them."""
-    if KeptFile.count < min(MOST_KEPT, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8):
+    if KeptFile.count < min(MOST_KEPT, system.open_files() // 8):
         return KeptFile(path, opened)
     opened.close()
     return None
@@ -262,7 +262,7 @@ class _Shared(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         wanted = size if size is not None and size >= 0 else os.fstat(self.fileno()).st_size
-        text = os.pread(self.fileno(), wanted, self._at)
+        text = system.read_at(self.fileno(), wanted, self._at)
         self._at += len(text)
         return text
 

@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dftrace_ai import system
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.wording import quoted
 
@@ -50,7 +51,7 @@ def read_at(number: int, place: int, size: int) -> bytes:
     content = b""
     try:
         # A call gives 2 GiB at the most.
-        while more := os.pread(number, size - len(content), place + len(content)):
+        while more := system.read_at(number, size - len(content), place + len(content)):
             content += more
     except OSError as error:
         folder = quoted(tempfile.gettempdir())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from dftrace_ai import system
 from dftrace_ai._reader import Sums, Totals
 from dftrace_ai.analysis.reading.clock_faults import SetBack, believed, has_clock_in_lines
 from dftrace_ai.analysis.reading.identity import recordings_of
@@ -109,7 +110,7 @@ class ReadFiles:
 
 def new_totals() -> Totals:
     """Return empty totals."""
-    return Totals(min(len(os.sched_getaffinity(0)), MOST_READERS), MOST_BYTES)
+    return Totals(min(system.processors(), MOST_READERS), MOST_BYTES)
 
 
 @dataclass
