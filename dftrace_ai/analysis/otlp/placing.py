@@ -192,6 +192,8 @@ class PlacedSpans:
         for span in self._taken(lambda _: True):
             told += self._place(span)
         told += self._let_go(lambda _: True)
+        self._steps.clear()
+        self._known.clear()
         if self._last_ns:
             rank = self._file.said.rank
             called = "process" if rank is None else f"rank {rank}"
@@ -305,11 +307,7 @@ class PlacedSpans:
         """Return what has a place now that a step has ended."""
         if span.start_ns < self._decided_ns:
             return []  # it lies around another one, and is placed with the others
-        waits = [
-            one
-            for one in self._held
-            if one.role == "wait" and one.end_ns <= span.start_ns >= one.start_ns
-        ]
+        waits = [one for one in self._held if one.role == "wait" and one.end_ns <= span.start_ns]
         start = max(waits, key=lambda one: one.end_ns).start_ns if waits else span.start_ns
         step = _Step(span, start, self._trace_of(span))
         self._steps.append(step)
