@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.thresholds import Limits
 
 FEWEST_SCORED: Final = 5
+# Of more steps of ranks what comes by turns is not looked for beside who is late: 32 bytes each.
+MOST_CELLS: Final = 4_000_000
 
 
 def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool = True) -> Lateness:
@@ -181,16 +183,18 @@ class _Rules:
 
     def _beside_the_late(self, late: Integers) -> None:
         """Add what ranks lose by turns beside who is late in every step, the dearer one first."""
-        if late.all():
+        if late.all() or self.work.own_ns.size > MOST_CELLS:
             return
         work, numbers = self.work, self._every.numbers_of(late)
-        level = work.less(self._lateness_ns(late))
+        level = work.doing(self._without_lateness(late))
         rules = ByTurns(level, self.limits)
         rules.judge()
         turns = next((one for one in rules.drafts if not one.slight), None)
         if turns is None or (turns.late.ranks and {*turns.late.ranks} <= {*numbers}):
             return
-        quiet = work.less(np.maximum(level.excess_ns, 0))
+        # In place: of a thousand ranks each of these is as large as all that is known of steps.
+        own = np.maximum(level.excess_ns, 0)
+        quiet = work.doing(np.subtract(work.own_ns, own, out=own))
         now = work.share_of(work.own_ns.max(axis=0) - quiet.own_ns.max(axis=0))
         dearest = max((one.late.cost for one in self.drafts if not one.slight), default=0.0)
         if dearest < now.share and not self._every.most_crowded:
@@ -205,10 +209,10 @@ class _Rules:
         figures = replace(turns.late.figures, beside_ranks=numbers)
         self.drafts.append(turns._replace(late=replace(turns.late, figures=figures)))
 
-    def _lateness_ns(self, late: Integers) -> Integers:
-        """Return by how much ranks are later than the others as a rule, ``(ranks, steps)``."""
+    def _without_lateness(self, late: Integers) -> Integers:
+        """Return own work less what ranks are later by than the others as a rule."""
         work = self.work
-        ns = np.zeros_like(work.own_ns)
+        own: Integers = work.own_ns.copy()
         for label in np.unique(work.peers[late]).tolist():
             peers = work.peers == label
             others = peers & ~late if (peers & ~late).any() else ~late
@@ -217,8 +221,8 @@ class _Rules:
                 more = work.own_ns[at] - usual
                 first = onset_of(more)
                 rest = more[first:]
-                ns[at, first:] = np.maximum(rest if is_varying(rest) else low_median(rest), 0)
-        return ns
+                own[at, first:] -= np.maximum(rest if is_varying(rest) else low_median(rest), 0)
+        return own
 
     def _first_ones_first(self) -> None:
         """Tell who costs little by itself, but without whom others cost what they do."""

@@ -175,17 +175,16 @@ class OwnWork:
         peers = np.zeros(self.ranks, np.int64)
         return replace(self, peers=peers, excess_ns=excess_of(self.own_ns, peers))
 
-    def less(self, ns: Integers) -> OwnWork:
-        """Return what it is if ranks work so much less, ``(ranks, steps)``, as the others wait."""
-        own = self.own_ns - ns
-        saved = self.own_ns.max(axis=0) - own.max(axis=0)
-        waited = self.waited_ns - saved * self.ranks + ns.sum(axis=0)
+    def doing(self, own_ns: Integers) -> OwnWork:
+        """Return it as if ranks worked so long, ``(ranks, steps)``, and others waited for that."""
+        saved = self.own_ns.max(axis=0) - own_ns.max(axis=0)
+        less = self.own_ns.sum(axis=0) - own_ns.sum(axis=0)
         return replace(
             self,
-            own_ns=own,
-            excess_ns=excess_of(own, self.peers),
+            own_ns=own_ns,
+            excess_ns=excess_of(own_ns, self.peers),
             time_ns=self.time_ns - saved,
-            waited_ns=np.maximum(waited, 0),
+            waited_ns=np.maximum(self.waited_ns - saved * self.ranks + less, 0),
         )
 
     def usual_excess_ns(self, steps: slice = slice(None)) -> Integers:
