@@ -93,8 +93,9 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
         # reads dumps, and reads with other machines, 60 kB stacks of all threads in dumps, packed
         # columns of long runs, formats in blocks and the plug-in of pytest, 30 kB settings of a
         # project, Markdown, metrics, columns that are set aside, and 40 kB the reader of samples, patterns
-        # of arguments and plug-ins.
-        assert wheel.stat().st_size - page < 2_830_000
+        # of arguments and plug-ins, 20 kB what is sent to OpenTelemetry, and 5 kB what stands in the
+        # recorder's place and asks systems for what they call otherwise.
+        assert wheel.stat().st_size - page < 2_880_000
         modules = sorted(n for n in archive.namelist() if n.endswith(".so"))
         archive.extractall(tmp_path, modules)
         metadata = next(n for n in archive.namelist() if n.endswith("/METADATA"))
