@@ -218,13 +218,24 @@ TRAINING = """
 """
 
 
+# The command, which waits for less between two looks and behind the end.
+QUICK = """
+import sys
+from dftrace_ai.cli import export, main
+from dftrace_ai.live import following
+export.PAUSE_S, following.GRACE_S = 0.1, 0.5
+sys.argv[0] = "dftrace"
+main()
+"""
+
+
 class Following:
     """`dftrace export --follow` beside a job."""
 
     def __init__(self, folder: Path, address: str, **env: str) -> None:
         words = ("export", str(folder), "--to", address, "--follow", "--json")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dftrace_ai.cli", *words],
+            [sys.executable, "-c", QUICK, *words],
             env={**clean_environment(), **TIMEOUT, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 NS: Final = 1_000_000_000
 
-# Of one process; what goes beyond is placed as if no further step came.
-MOST_HELD: Final = 50_000
+# Of one process, and of one that may have no steps, such as a loader's worker; what goes beyond is
+# placed as if no further step came.
+MOST_HELD: Final = 20_000
+MOST_HELD_AT_FIRST: Final = 5_000
 # While a job runs, spans that no step has come for are held for so long, or for so many steps.
 LONGEST_HELD_NS: Final = 120 * NS
 STEPS_HELD: Final = 4
@@ -299,7 +301,7 @@ class PlacedSpans:
                 bodies, self._bodies = self._bodies, None
                 for body in bodies:
                     told += self._with_step(body)
-        if len(self._held) >= MOST_HELD:
+        if len(self._held) >= (MOST_HELD if self._steps else MOST_HELD_AT_FIRST):
             told += self._give_up(self._held[len(self._held) // 2].end_ns)
         return told
 
