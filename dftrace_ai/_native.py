@@ -18,6 +18,8 @@ from dftrace_ai import recorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from dftrace_ai.trace_format.json_types import Json
+
 
 class Node:
     """What a name of a category carries; its spans are nothing."""
@@ -52,7 +54,7 @@ class Node:
     def _add_child(self, child: Node, /) -> None:
         self._below = (*self._below, child)
 
-    def _merge_args(self, args: dict[str, Any], /) -> None:
+    def _merge_args(self, args: dict[str, Json], /) -> None:
         for node in self._each():
             node._args = {**node._args, **args}
 
@@ -63,7 +65,7 @@ class Node:
         for node in self._each():
             node._args = {}
 
-    def _copy_args(self) -> dict[str, Any]:
+    def _copy_args(self) -> dict[str, Json]:
         return dict(self._args)
 
     def _switch(self, on: bool, /) -> None:
@@ -158,7 +160,7 @@ class ApartSpan:
 
     def end(
         self,
-        args: dict[str, Any] | None = None,
+        args: object = None,
         exc_type: type[BaseException] | None = None,
         /,
     ) -> None:
@@ -256,12 +258,12 @@ def path_hash(path: str, /) -> str:
     return ""
 
 
-def begin(cat: str, name: str, args: dict[str, Any], track: str, /) -> ApartSpan:
+def begin(cat: str, name: str, args: object, track: str, /) -> ApartSpan:
     """Return a span of which nothing is recorded."""
     return ApartSpan()
 
 
-def told_values(values: Mapping[str, float], /) -> tuple[dict[str, Any], dict[str, float]]:
+def told_values(values: Mapping[str, float], /) -> tuple[dict[str, str], dict[str, float]]:
     """Return nothing of what is given."""
     return {}, {}
 

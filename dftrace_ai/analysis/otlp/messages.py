@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -175,8 +175,8 @@ def _as_json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def _json_span(span: Span) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _json_span(span: Span) -> Json:
+    told: dict[str, Json] = {
         "traceId": span.trace_id.hex(),
         "spanId": span.span_id.hex(),
         "name": span.name,
@@ -196,11 +196,11 @@ def _json_span(span: Span) -> dict[str, Any]:
     return told
 
 
-def _json_attributes(attributes: Attributes) -> list[dict[str, Any]]:
+def _json_attributes(attributes: Attributes) -> list[Json]:
     return [{"key": name, "value": _json_value(value)} for name, value in attributes]
 
 
-def _json_value(value: Json) -> dict[str, Any]:
+def _json_value(value: Json) -> Json:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int) and value in WHOLE:
