@@ -18,8 +18,6 @@ from dftrace_ai import recorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from dftrace_ai.trace_format.json_types import Json
-
 
 class Node:
     """What a name of a category carries; its spans are nothing."""
@@ -54,7 +52,7 @@ class Node:
     def _add_child(self, child: Node, /) -> None:
         self._below = (*self._below, child)
 
-    def _merge_args(self, args: dict[str, Json], /) -> None:
+    def _merge_args(self, args: Any, /) -> None:
         for node in self._each():
             node._args = {**node._args, **args}
 
@@ -65,7 +63,7 @@ class Node:
         for node in self._each():
             node._args = {}
 
-    def _copy_args(self) -> dict[str, Json]:
+    def _copy_args(self) -> Any:
         return dict(self._args)
 
     def _switch(self, on: bool, /) -> None:

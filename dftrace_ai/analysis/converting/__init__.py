@@ -81,6 +81,7 @@ def _write(
     traces: TraceSet, to: Form, unnamed: Path, out: Path, changed: list[str]
 ) -> tuple[list[ConvertedFile], list[str]]:
     from dftrace_ai.analysis.converting.trace_forms import (
+        write_as_otlp,
         write_as_parquet,
         write_for_dftracer,
         write_for_perfetto,
@@ -91,8 +92,6 @@ def _write(
     if to == "perfetto":
         return write_for_perfetto(traces, unnamed, out.name, changed)
     if to == "otlp":
-        from dftrace_ai.analysis.converting.otlp_form import write_as_otlp
-
         return write_as_otlp(traces, unnamed, out.name)
     if to in ("speedscope", "pprof"):
         from dftrace_ai.analysis.converting import stack_forms

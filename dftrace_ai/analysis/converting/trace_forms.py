@@ -1,4 +1,4 @@
-"""The forms that traces are converted to: one file for Perfetto, Parquet, and dftracer's own.
+"""The forms that traces are converted to: a file for Perfetto, Parquet, dftracer's own, OTLP.
 
 Loaded late, by a conversion: who lists the forms needs none of what they are written with.
 """
@@ -20,6 +20,9 @@ from dftrace_ai.analysis.converting.placing import (
 )
 from dftrace_ai.analysis.merging import check_name, written
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
+from dftrace_ai.analysis.otlp.messages import Batch
+from dftrace_ai.analysis.otlp.placing import PlacedSpans
+from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.stack_lines import is_of_stacks
 from dftrace_ai.analysis.reading.trace_file import tear_told
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 1024 * 1024
 MOST_NAMED: Final = 100_000
+SPANS_OF_A_LINE: Final = 2_000
 
 # As the recorder writes them: nanoseconds as three decimals, the duration behind the start.
 TIMES: Final = re.compile(rb'"ts":(\d{1,16})(?:\.(\d{3}))?,(?:"dur":(\d{1,16})(?:\.(\d{3}))?,)?')
@@ -277,3 +281,35 @@ LATEST_US: Final = 2.0**52
 def _whole(start_ns: int, dur_ns: int) -> tuple[int, int]:
     start_us = start_ns // 1000
     return start_us, (start_ns + dur_ns) // 1000 - start_us
+
+
+def write_as_otlp(traces: TraceSet, path: Path, name: str) -> tuple[list[ConvertedFile], list[str]]:
+    """Write the spans of all traces to a path that will have this name, a line for each batch.
+
+    https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/ has the form.
+    """
+    notes: list[str] = []
+    count = 0
+    packed = name.endswith(".gz")
+    with path.open("wb") as file:
+
+        def write(batch: Batch) -> Batch:
+            nonlocal count
+            count += batch.count
+            file.write(gzip_member(batch.line()) if packed else batch.line())
+            return Batch()
+
+        for files in recordings_of(traces).values():
+            placed, batch = PlacedSpans(files[0]), Batch()
+            for trace in files:
+                for _, spans, _ in placed.read(trace):
+                    for span in spans:
+                        batch.add(placed.resource, span)
+                    if batch.count >= SPANS_OF_A_LINE:
+                        batch = write(batch)
+            for span in placed.end():
+                batch.add(placed.resource, span)
+            if batch.count:
+                write(batch)
+            notes += placed.notes
+    return [ConvertedFile(name, None, count, path.stat().st_size)], notes

@@ -14,11 +14,17 @@ import numpy as np
 from dftrace_ai.analysis.ranks.by_turns import ByTurns, of_turns
 from dftrace_ai.analysis.ranks.findings import Late, Lateness
 from dftrace_ai.analysis.ranks.in_every_step import InEveryStep
-from dftrace_ai.analysis.ranks.memory import memory_of
 from dftrace_ai.analysis.ranks.model import LIMITS, Evidence, bubble_share, is_in_one_span
 from dftrace_ai.analysis.ranks.named_work import MOST_OF_IT, Naming, Scoring, Where
-from dftrace_ai.analysis.ranks.own_work import OwnWork, is_varying, low_median, onset_of
-from dftrace_ai.analysis.ranks.partials import GARBAGE
+from dftrace_ai.analysis.ranks.own_work import (
+    OwnWork,
+    is_varying,
+    low_median,
+    lower_scale,
+    onset_of,
+)
+from dftrace_ai.analysis.ranks.partials import GARBAGE, UNTOLD
+from dftrace_ai.analysis.robust_statistics import Share
 from dftrace_ai.analysis.thresholds import severity, worst
 
 if TYPE_CHECKING:
@@ -31,6 +37,13 @@ if TYPE_CHECKING:
 FEWEST_SCORED: Final = 5
 # Of more steps of ranks what comes by turns is not looked for beside who is late: 32 bytes each.
 MOST_CELLS: Final = 4_000_000
+# Who stands out by memory has so many scales more, and so much of what is usual.
+MEMORY_SCALES: Final = 6
+MORE_MEMORY: Final = 1.2
+# No scale is less than this part of what is usual.
+LEAST_MEMORY_SCALE: Final = 0.02
+# Of comparable ranks so many tell what is usual, and one of so many may stand out.
+FEWEST_COMPARED: Final = 3
 
 
 def lateness_of(job: RanksOfJob, limits: Limits | None = None, *, scores: bool = True) -> Lateness:
@@ -236,3 +249,28 @@ class _Rules:
             if one.slight and one.late.ranks and behind:
                 late = replace(one.late, severity=worst(behind))
                 drafts[at] = one._replace(late=late, slight=False)
+
+
+def memory_of(work: OwnWork) -> tuple[Late, ...]:
+    """Return ranks with more memory than comparable ones, which is told for information."""
+    found: list[Late] = []
+    ranks = work.job.ranks
+    peaks = np.array([rank.peak_bytes for rank in ranks], np.int64)
+    # Of stages of one rank each has its own memory.
+    labels = work.peers if work.stages is None else work.stages
+    for label in np.unique(labels).tolist():
+        known = np.flatnonzero((labels == label) & (peaks != UNTOLD))
+        if len(known) < FEWEST_COMPARED:
+            continue
+        bytes_of = peaks[known]
+        usual = low_median(bytes_of)
+        scale = max(lower_scale(bytes_of), LEAST_MEMORY_SCALE * usual)
+        more = bytes_of > max(usual + MEMORY_SCALES * scale, MORE_MEMORY * usual)
+        if more.any() and more.sum() <= len(known) // FEWEST_COMPARED:
+            figures = Evidence(peak_bytes=int(bytes_of[more].max()), usual_bytes=usual)
+            numbers = tuple(ranks[at].place.rank for at in known[more].tolist())
+            nothing = Share(0.0, 0.0, 0.0)
+            found.append(
+                Late.of("memory", "persistent", "info", nothing, 0, figures, ranks=numbers)
+            )
+    return tuple(found)

@@ -16,23 +16,26 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from dftrace_ai._reader import set_flags
-from dftrace_ai.analysis.ranks.calls import Calls, RanksInOrder
+from dftrace_ai.analysis.ranks.calls import RanksInOrder
 from dftrace_ai.analysis.ranks.groups import CALLS, MESSAGE, ROOTED_FROM, SEND
 from dftrace_ai.analysis.ranks.job import RanksOfJob
 from dftrace_ai.analysis.ranks.model import Unmatched
 from dftrace_ai.analysis.ranks.ordering import any_in, begins, place_in_set, some_of, sorted_by
-from dftrace_ai.analysis.ranks.own_clocks import own_clocks
 from dftrace_ai.analysis.ranks.partials import UNTIL, UNTOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.ranks.blocks import Block
+    from dftrace_ai.analysis.ranks.calls import Calls
     from dftrace_ai.analysis.ranks.groups import GroupsOfJob
     from dftrace_ai.analysis.ranks.partials import RankPartial
     from dftrace_ai.analysis.reading.event_columns import Integers
 
 CALLS_AT_ONCE: Final = 1 << 16
+# Ranks of a host begin a step within a few steps of each other, whatever they wait for.
+APART_NS: Final = 1_000_000_000
+APART_STEPS: Final = 20
 """More are not matched at a time: what is made of them takes some 500 bytes each."""
 
 MOST_ODD: Final = 0.05
@@ -94,7 +97,7 @@ class Matches:
 def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
     """Put ranks in order; those of a group that nobody tells are those that leave together."""
     found = RanksInOrder.of(ranks)
-    if told := own_clocks(found, ranks):
+    if told := _own_clocks(found, ranks):
         found = RanksInOrder.of(ranks, told)
     if len(ranks) < 2 or not _some_unknown(found.groups, ranks[0]):
         return found
@@ -110,6 +113,40 @@ def in_order(ranks: Sequence[RankPartial]) -> RanksInOrder:
         if len(mine.rank):
             found = _with_members(found, group, mine, ranks, least)
     return found
+
+
+def _own_clocks(found: RanksInOrder, ranks: Sequence[RankPartial]) -> tuple[str, ...] | None:
+    """Return what the clock of each rank is called where some have their own; None where none has.
+
+    A wall clock is set between the starts of two ranks, or a trace has times that cannot be. What
+    such a rank says of collectives contradicts the others on its clock, so it is brought to theirs
+    as another host's is. It is known by when the first steps begin that all ranks have.
+    """
+    if len(found.clocks) == len(ranks):
+        return None
+    block = next(RanksOfJob(tuple(ranks)).blocks("steps"), None)
+    if block is None:
+        return None
+    start = block.tables.steps.rows.start_ns[block.at] + found.shift_ns[:, None]
+    most = max(APART_NS, APART_STEPS * int(np.median(block.time_ns.max(axis=0))))
+    apart = np.zeros(len(ranks), bool)
+    for clock in range(len(found.clocks)):
+        mine = np.flatnonzero(found.clock == clock)
+        if len(mine) > 1:
+            apart[mine] = _from_middle(start[mine]) > most
+    if not apart.any():
+        return None
+    return tuple(
+        f"{one.place.clock}, rank {one.place.rank}" if own else one.place.clock
+        for one, own in zip(ranks, apart.tolist(), strict=True)
+    )
+
+
+def _from_middle(start: Integers) -> Integers:
+    """Return how far ranks usually are from the one in the middle, by their starts of steps."""
+    middle = np.sort(start, axis=0)[(len(start) - 1) // 2]
+    usual: Integers = np.median(np.abs(start - middle), axis=1)
+    return usual
 
 
 def _some_unknown(groups: GroupsOfJob, one: RankPartial) -> bool:

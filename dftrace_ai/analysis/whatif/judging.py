@@ -9,6 +9,7 @@ import numpy as np
 
 from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
+from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.ranks.model import LIMITS, bubble_share
 from dftrace_ai.analysis.ranks.partials import UNTOLD
 from dftrace_ai.analysis.reading import open_traces
@@ -28,7 +29,6 @@ from dftrace_ai.analysis.whatif.causes import (
 )
 from dftrace_ai.analysis.whatif.gathering import FEWEST_STEPS, TimesApartError, gather
 from dftrace_ai.analysis.whatif.graph import CircleError
-from dftrace_ai.analysis.whatif.in_turn import with_each
 from dftrace_ai.analysis.whatif.model import (
     DEFAULT_LIMITS,
     Bubble,
@@ -45,13 +45,16 @@ from dftrace_ai.analysis.whatif.work import Work
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dftrace_ai.analysis.ranks.clock_offsets import Clocks
+    from dftrace_ai.analysis.ranks.findings import Late
     from dftrace_ai.analysis.ranks.partials import Place
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.whatif.gathering import Gathered
+    from dftrace_ai.analysis.whatif.model import CauseKind
+    from dftrace_ai.analysis.whatif.runs import Run
 
 MOST_ODD: Final = 0.1
 MOST_LEFT_OUT: Final = 0.5
@@ -64,9 +67,15 @@ MOST_APART: Final = 0.02
 BELOW_A_BUBBLE: Final = frozenset({"none", "several", "jitter", "pauses"})
 """Which causes a bubble that costs more is told in place of."""
 LEAST_BUBBLE: Final = 0.01
-ALWAYS: Final = frozenset({"worker", "node", "stage", "stage or worker", "split"})
+ALWAYS: Final[frozenset[CauseKind]] = frozenset(
+    {"worker", "node", "stage", "stage or worker", "split"}
+)
 """Which causes somebody in particular is in nearly every step."""
 NS_PER_HOUR: Final = 3_600_000_000_000
+# Beside these causes others may be late in every step, too; few that are alike are told one by one.
+OF_SEVERAL: Final[frozenset[CauseKind]] = ALWAYS | {"several"}
+EACH_STEP: Final = frozenset({"persistent", "since"})
+ONE_BY_ONE: Final = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -442,3 +451,48 @@ def _steps_judged(gathered: Gathered, *, alone: bool) -> StepsJudged:
         first=int(gathered.numbers[0]),
         last=int(gathered.numbers[-1]),
     )
+
+
+def with_each(result: WhatIf, job: RanksOfJob, run: Run, work: Work) -> WhatIf:
+    """Return a result with each of several that are late in every step, as `ranks` finds them."""
+    if result.cause.kind not in OF_SEVERAL or result.cause.in_bursts:
+        return result
+    found = [
+        late
+        for late in lateness_of(job, scores=False).found
+        if late.ranks and late.turn in EACH_STEP and late.kind != "memory"
+    ]
+    # What is so once another is mended comes behind that.
+    found.sort(key=lambda late: -late.late_ns)
+    parts = [part for late in found for part in _parts(late)]
+    numbers = [place.rank for place in run.gathered.places]
+    in_turn: list[Without] = []
+    out = np.zeros(len(numbers), bool)
+    for asked, ranks in parts:
+        out |= np.isin(numbers, ranks)
+        times = None if out.all() else without(work, out, asked[0])
+        if times is None:
+            return result
+        time = run.time_ns(times)
+        saved = (run.replay_ns - time) // run.counted
+        in_turn.append(Without((asked,), ranks, run.replay_ns / max(time, 1), saved))
+    if len(in_turn) < 2:
+        return result
+    result = replace(result, in_turn=tuple(in_turn))
+    if len(found) < 2 or result.shares is None:
+        return result
+    ranks = tuple(sorted({rank for one in in_turn for rank in one.ranks}))
+    cause = Cause("several", result.shares.rank, ranks=ranks, without=in_turn[-1].ratio)
+    return replace(result, cause=cause)
+
+
+def _parts(late: Late) -> Iterable[tuple[tuple[str, str], tuple[int, ...]]]:
+    """Yield who is late by one cause, by what they are called, with their ranks."""
+    if late.hosts and len(late.hosts) == 1:
+        yield ("host", late.hosts[0]), late.ranks
+    elif late.stages and len(late.stages) == 1:
+        yield ("stage", str(late.stages[0])), late.ranks
+    elif len(late.ranks) <= ONE_BY_ONE:
+        yield from ((("rank", str(rank)), (rank,)) for rank in late.ranks)
+    else:
+        yield ("ranks", ", ".join(map(str, late.ranks))), late.ranks
