@@ -287,7 +287,7 @@ def write_report(words: Sequence[str]) -> int:
         if not chosen:
             return _failed(DftraceError("the trace is too large for that"))
         paths, limits = [trace.path for trace in chosen], limits_of_project("report").limits
-        Run(paths, limits=limits, still_written=own, run="all").report(words[2])
+        Run(paths, limits=limits, still_written=own, run="all").report(words[2], plug_ins=False)
     except DftraceError as error:
         return _failed(error)
     except ImportError as error:

@@ -50,7 +50,8 @@ def command(
     """Write one page on a run: verdict, steps, where the time goes, loader, tensors, counters.
 
     The page is one file, fetches nothing, and can be sent by mail or printed. What was lost
-    stands at its top. A run without steps gets a page, too.
+    stands at its top. A run without steps gets a page, too. Packages with an entry point of
+    dftrace_ai.report_sections add sections of their own.
 
     Example: dftrace report out -o report.html
 
@@ -76,7 +77,7 @@ def command(
             check_page(page, [trace.path for trace in reading.traces], force=force)
         spread = readers.of(reading.traces)
         shown_run = ShownRun(reading.paths, limits, traces=reading.traces, spread=spread)
-        figures = shown_run.figures
+        figures = shown_run.page_figures
     if page is not None:
         made = shown_run.report(page, force=force)
         if not json:
@@ -86,4 +87,5 @@ def command(
     if json:
         write_out(json_text(figures) + "\n")
     reading.warn(shown_run.losses)
+    reading.warn(figures.plugin_faults)
     reading.end(failed=readers.left_out or bool(shown_run.summary.skipped))

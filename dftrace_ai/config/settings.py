@@ -362,8 +362,9 @@ class Config(Settings):
         read=values.names,
         accepted="names with commas between them, such as 'slow-augment' or '-slow-augment'",
         about=(
-            "Which plug-ins of other packages `dftrace why` asks for findings: names with commas "
-            "between them, `-name` for all but that one; `none` asks none."
+            "Which plug-ins of other packages are asked, by `dftrace why` for findings and by "
+            "`dftrace report` for sections: names with commas between them, `-name` for all but "
+            "that one; `none` asks none."
         ),
     )
 

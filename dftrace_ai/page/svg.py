@@ -352,6 +352,15 @@ def _pieces(places: Iterable[Place | None]) -> list[list[Place]]:
     return [piece for piece in pieces if piece]
 
 
+def line_legend(rows: list[tuple[str, str, str]], left: float, y: float) -> Iterator[str]:
+    """Draw the signs of lines and their names, which may be any text, in a row."""
+    for name, colour, dash in rows:
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        yield f'<path class="line" stroke="{colour}"{dashed} d="M{left:.0f} {y - 4}h18"/>'
+        yield text(left + 23, y, told(name, 40))
+        left += 40 + 6.2 * min(len(name), 40)
+
+
 def cross(x: float, y: float, attributes: str, title: str = "") -> str:
     """Return a mark at a value that is not finite; a title is for pages without a script."""
     shape = f'<path {attributes} d="M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"'

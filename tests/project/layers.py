@@ -61,6 +61,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "reading": set(),
         "executors": {"reading"},
         "thresholds": set(),
+        "plug_ins": set(),
         "texts": set(),
         "track_order": set(),
         "summary": {"reading", "executors", "tracks", "where", "steps", "lines"},
@@ -88,7 +89,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                 "thresholds",
                 "texts",
             ),
-            "endings",
+            *("endings", "plug_ins"),
         },
         "tracks": {"reading", "track_order"},
         "endings": {"reading", "texts"},
@@ -109,7 +110,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "converting": {"reading", "merging", "sql", "lines", "protobuf", "otlp"},
         "report": {
             *("reading", "executors", "track_order", "tracks", "summary", "robust_statistics"),
-            *("steps",),
+            *("steps", "plug_ins"),
             *("ranks", "why", "sql", "frames", "thresholds", "texts", "lines"),
         },
         "closing": {

@@ -7,11 +7,22 @@ It needs NumPy. A `Run` reads what it is asked for, and keeps it::
     run = Run("out")
     print(run.why.verdict, run.summary.events)
     run.report("report.html")
+
+The sections that other packages add are made of the classes beside it.
 """
 
 from __future__ import annotations
 
 from dftrace_ai.analysis.report.model import ReportFigures, figures_adapter
 from dftrace_ai.analysis.report.run import Run
+from dftrace_ai.analysis.report.sections import LinePlot, Paragraph, ReportSection, Table
 
-__all__ = ["ReportFigures", "Run", "figures_adapter"]
+__all__ = [
+    "LinePlot",
+    "Paragraph",
+    "ReportFigures",
+    "ReportSection",
+    "Run",
+    "Table",
+    "figures_adapter",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.report.sections import ReportSection  # noqa: TC001 - the same
 from dftrace_ai.analysis.summary.report import Report  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.analysis.why.model import Verdict  # noqa: TC001 - pydantic evaluates it
 
@@ -522,6 +523,8 @@ class ReportFigures:
         tensors: null where there are no statistics of tensors.
         processes: their facts.
         processes_left_out: processes that are not in the list.
+        sections: what other packages add.
+        plugin_faults: which of these failed, a line each.
         kind: what this is.
         format: version of this form; it grows when a member goes or means something else.
     """
@@ -550,6 +553,8 @@ class ReportFigures:
     rank_maps: list[HeatMap] = field(default_factory=list)
     stacks: FlameGraph | None = None
     stacks_of_ranks: list[RankStackFigures] = field(default_factory=list)
+    sections: list[ReportSection] = field(default_factory=list)
+    plugin_faults: list[str] = field(default_factory=list)
     kind: Literal["dftrace report"] = "dftrace report"
     format: Literal[2] = FORMAT
 

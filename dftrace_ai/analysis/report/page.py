@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dftrace_ai.analysis.reading.reach import local_text
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.plots import Plots
+from dftrace_ai.analysis.report.sections import Paragraph, Table
 from dftrace_ai.analysis.report.step_plots import number_of, of_span
 from dftrace_ai.analysis.summary.report import soundness
 from dftrace_ai.analysis.texts import part_name, percent, time_text
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         SlowStepFigures,
         TensorFigures,
     )
+    from dftrace_ai.analysis.report.sections import ReportSection
     from dftrace_ai.analysis.why.model import Verdict
     from dftrace_ai.page.svg import Plot
 
@@ -150,7 +152,40 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         left = figures.counters_left_out
         more = f"<p class=faint>{counted(left, 'number')} more not drawn.</p>" if left else ""
         yield "counters", "Counters", _small(plots.counters) + more
+    for at, section in enumerate(figures.sections):
+        yield f"section-{at + 1}", told(section.title), _section(at, section, plots)
+    faults = "".join(f"<li>{told(line, 1000)}</li>" for line in figures.plugin_faults)
+    yield "plug-ins", "Plug-ins", f"<ul>{faults}</ul>" if faults else ""
     yield "facts", "The run", _facts(figures) + _files(figures)
+
+
+def _section(at: int, section: ReportSection, plots: Plots) -> str:
+    who = told(f"by {section.name} of {section.package}", 300)
+    shown = [f"<p class=faint>{who}</p>"]
+    for which, block in enumerate(section.blocks):
+        if isinstance(block, Paragraph):
+            shown.append(f"<p>{told(block.text, 1000)}</p>")
+        elif isinstance(block, Table):
+            shown.append(_section_table(f"section-{at + 1}-{which + 1}", block))
+        else:
+            shown.append(_drawn([plots.sections[at, which]]))
+    return "".join(shown)
+
+
+def _section_table(name: str, given: Table) -> str:
+    columns = [[row[at] for row in given.rows] for at in range(len(given.heads))]
+    numeric = [not any(isinstance(cell, str) for cell in column) for column in columns]
+    figures = next((at for at, is_one in enumerate(reversed(numeric)) if not is_one), len(numeric))
+    rows = [
+        [_long(told(cell, 300)) if isinstance(cell, str) else _figure(cell) for cell in row]
+        for row in given.rows
+    ]
+    heads = [told(head) for head in given.heads]
+    return _folded(table(name, heads, rows, figures, sorts=True), len(rows), "row")
+
+
+def _figure(cell: float | None) -> Figure:
+    return Figure("-" if cell is None else number_text(cell), cell)
 
 
 def _several(figures: ReportFigures) -> bool:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.report.series_plots import counter_plots, heat_plots, layer_plots
+from dftrace_ai.analysis.report.sections import LinePlot
+from dftrace_ai.analysis.report.series_plots import (
+    counter_plots,
+    heat_plots,
+    layer_plots,
+    section_plot,
+)
 from dftrace_ai.analysis.report.step_plots import (
     epochs_plot,
     flame_plot,
@@ -64,6 +70,13 @@ class Plots:
         self.tensors = heat_plots(maps)
         self.layers = layer_plots(maps[0]) if maps else []
         self.counters = counter_plots(figures.counters)
+        # By section and block.
+        self.sections = {
+            (at, which): at_both_widths(partial(section_plot, f"{at + 1}-{which + 1}", block))
+            for at, section in enumerate(figures.sections)
+            for which, block in enumerate(section.blocks)
+            if isinstance(block, LinePlot)
+        }
 
 
 def plots_of(figures: ReportFigures) -> list[Plot]:
@@ -73,4 +86,5 @@ def plots_of(figures: ReportFigures) -> list[Plot]:
         *(*plots.parts, *plots.phases, *plots.steps, *plots.slowest, *plots.ranks),
         *(*plots.rank_maps, *plots.flame, *plots.lines, *plots.loader),
         *(*plots.tensors, *plots.layers, *plots.counters),
+        *plots.sections.values(),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -45,6 +46,7 @@ from dftrace_ai.analysis.report.files import (
 from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
+from dftrace_ai.analysis.report.sections import sections_of
 from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.elsewhere import made_elsewhere
 from dftrace_ai.analysis.summary.report import Report, Row, reported, soundness
@@ -128,6 +130,7 @@ class Run:
         self._run = run
         self._taken = taken
         self._spread = spread
+        self._is_lent = False
         if traces is not None:
             self.traces = traces
 
@@ -349,12 +352,33 @@ class Run:
             processes_left_out=facts_left_out,
         )
 
-    def report(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    @cached_property
+    def page_figures(self) -> ReportFigures:
+        """The same with the sections of other packages, which are asked for them now."""
+        if self._is_lent:
+            return self.figures
+        # First of all, so that nothing of it can be another's.
+        figures = self.figures
+        found, faults = sections_of(self._lent)
+        return replace(figures, sections=found, plugin_faults=faults)
+
+    def _lent(self) -> Run:
+        # For a function of another package, which may change what it gets.
+        lent = copy.copy(self)
+        own = {name: self.__dict__[name] for name in ("figures", "why", "summary", "losses")}
+        lent.__dict__.update(copy.deepcopy(own))
+        lent._is_lent = True
+        return lent
+
+    def report(
+        self, path: str | os.PathLike[str], *, force: bool = False, plug_ins: bool = True
+    ) -> Path:
         """Write the page, which needs no network; the file is whole when it gets its name.
 
         Args:
             path: of the page. A report that has the name is replaced.
             force: replace whatever has the name, but for a trace that is read.
+            plug_ins: ask other packages for their sections.
 
         Returns:
             The path.
@@ -365,7 +389,7 @@ class Run:
         """
         target = Path(path)
         check_page(target, [trace.path for trace in self.traces], force=force)
-        write_report(target, page_of(self.figures), force=force)
+        write_report(target, page_of(self.page_figures if plug_ins else self.figures), force=force)
         return target
 
     def write_plots(self, folder: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
@@ -383,7 +407,7 @@ class Run:
             TraceError: the traces cannot be read.
         """
         check_plots(Path(folder))
-        return write_plots(Path(folder), plots_of(self.figures), force=force)
+        return write_plots(Path(folder), plots_of(self.page_figures), force=force)
 
 
 class Gathered:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.page.palette import DASHES, LINES, of_share
 from dftrace_ai.page.svg import (
+    NARROW,
     WIDTH,
     Axis,
     Box,
@@ -23,6 +24,7 @@ from dftrace_ai.page.svg import (
     fitted,
     frame,
     line_and_band,
+    line_legend,
     number_text,
     plot_of,
     short_names,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.report.model import CounterChart, CounterLine, Envelope, HeatMap
+    from dftrace_ai.analysis.report.sections import LinePlot
 
 SMALL_WIDTH, SMALL_HEIGHT = 296.0, 168.0
 SMALL: Final = Box(56, 26, SMALL_WIDTH - 10, SMALL_HEIGHT - 36)
@@ -50,6 +53,7 @@ HEAT_ROOM: Final = 900.0
 LABEL_ROOM: Final = 9.5
 OVER: Final = 0.3
 SMALL_LETTER: Final = 5.4
+LEGEND_ROW: Final = 16.0
 
 
 def places_of(values: Envelope, across: Axis, up: Axis) -> Iterator[Place | None]:
@@ -123,6 +127,32 @@ def _told_line(name: str, line: CounterLine) -> Iterator[str]:
     odd = sum(line.values.non_finite)
     if odd:
         yield f"{counted(odd, 'value')} NaN or infinite"
+
+
+def section_plot(number: str, plot: LinePlot, width: float) -> Plot:
+    """Draw the lines of a section that another package adds."""
+    # A row of the legend for each line, however long their names are.
+    top = 26 + LEGEND_ROW * len(plot.lines)
+    box = Box(64, top, width - 12, top + 182)
+    across = Axis(plot.x, box.left, box.right)
+    heights = [y for values in plot.lines.values() for y in values]
+    finite = [y for y in heights if y is not None]
+    up = Axis(heights, box.bottom, box.top, zero=bool(finite) and min(finite) >= 0)
+    marks = 4 if width == NARROW else 8
+    x_title, y_title = (fitted(each, width - 80) for each in (plot.x_title, plot.y_title))
+    parts = [frame(box, across, up, x_title=x_title, y_title=y_title, x_marks=marks)]
+    for at, (name, values) in enumerate(plot.lines.items()):
+        colour, dash = LINES[at % len(LINES)], DASHES[at % len(DASHES)]
+        parts += line_legend([(name, colour, dash)], 8, 14 + at * LEGEND_ROW)
+        own = [y for y in values if y is not None]
+        reach = f"from {number_text(min(own))} to {number_text(max(own))}" if own else "no value"
+        places = (
+            None if y is None else Place(across.at(x), up.at(y), up.at(y), up.at(y))
+            for x, y in zip(plot.x, values, strict=True)
+        )
+        parts += [f"<g {tip(name, reach)}>", *line_and_band(places, colour, dash), "</g>"]
+    height = box.bottom + 36
+    return plot_of(f"section-{number}", plot.title, plot.caption, height, parts, width=width)
 
 
 def layer_plots(heat: HeatMap) -> list[Plot]:

@@ -11,9 +11,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.figures.flame import part_of_span
-from dftrace_ai.analysis.report.series_plots import (
-    places_of,
-)
+from dftrace_ai.analysis.report.series_plots import LEGEND_ROW, places_of
 from dftrace_ai.analysis.texts import part_name, percent, time_text
 from dftrace_ai.page.palette import LINES, ink_on
 from dftrace_ai.page.svg import (
@@ -25,11 +23,11 @@ from dftrace_ai.page.svg import (
     fitted,
     frame,
     line_and_band,
+    line_legend,
     number_text,
     plot_of,
     text,
     tip,
-    told,
     unit_of_ns,
     unit_of_s,
 )
@@ -71,7 +69,6 @@ PHASE_WORDS: Final = {
     "between": "between steps",
     "end": "end",
 }
-LEGEND_ROW: Final = 16.0
 PERCENTILE_ROOM: Final = 48.0
 # The title of the axis stands above the mark of the slowest step, which may be the first.
 MARK_ROOM: Final = 22.0
@@ -651,10 +648,10 @@ def loader_plot(loader: LoaderFigures, width: float) -> Plot:
         )
     legend = [(name, colour, dash) for name, _, colour, dash in rows]
     if width >= WIDTH:
-        parts += _line_legend(legend, box.left + 140, 14)
+        parts += line_legend(legend, box.left + 140, 14)
     else:
         for at, row in enumerate(legend):
-            parts += _line_legend([row], 8, 14 + at * LEGEND_ROW)
+            parts += line_legend([row], 8, 14 + at * LEGEND_ROW)
     together = _together(len(middles), box)
     for at in range(0, len(middles), together):
         piece = slice(at, at + together)
@@ -672,11 +669,3 @@ def _hit(left: float, right: float, box: Box, attribute: str) -> str:
         f'<rect class="hit" x="{left:.1f}" y="{box.top:g}" width="{max(right - left, 0.5):.1f}" '
         f'height="{box.bottom - box.top:g}" {attribute}/>'
     )
-
-
-def _line_legend(rows: list[tuple[str, str, str]], left: float, y: float) -> Iterator[str]:
-    for name, colour, dash in rows:
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        yield f'<path class="line" stroke="{colour}"{dashed} d="M{left:.0f} {y - 4}h18"/>'
-        yield text(left + 23, y, told(name, 40))
-        left += 40 + 6.2 * min(len(name), 40)
