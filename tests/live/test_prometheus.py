@@ -142,6 +142,14 @@ def test_ranks_are_scraped_while_they_run_and_when_they_have_died(tmp_path: Path
             assert all(0 <= share <= 1.001 for share in shares)
             assert shares
 
+            # Of a run that is over the dead are told of once more, and then there are none.
+            first.kill()
+            seen, _ = until(
+                lambda: scraped(address), lambda got: not got[0]["dftrace_process_up", "0"][1]
+            )
+            assert [seen["dftrace_process_up", rank][1] for rank in "01"] == [0, 0]
+            assert [name for name, _ in scraped(address)[0]] == ["dftrace_scrape_seconds"]
+
 
 def sent(address: str, asked: bytes) -> socket.socket:
     place = urlsplit(address)

@@ -59,6 +59,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._steps: dict[tuple[str, str], _Stepped] = {}
         self._mapped: set[tuple[str, str]] = set()
+        self._over: set[tuple[str, str]] = set()
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: what there is, is known when it is asked for."""
@@ -72,7 +73,7 @@ class Metrics:
                 seen = self._observer.look()
             except DftraceError:  # the training has not begun, or it is over
                 seen = None
-            found = [] if seen is None else [*_of_ranks(seen)]
+            found = [] if seen is None else self._untold(list(_of_ranks(seen)))
             yield from self._metrics(seen, found)
             took = GaugeMetricFamily("dftrace_scrape_seconds", "Time that looking took.")
             took.add_metric((), time.perf_counter() - began)
@@ -133,6 +134,15 @@ class Metrics:
                 waited.add_metric(labels, one.share)
         yield from (up, step, epoch, step_s, events, share, open_s, stuck_s, waited, memory)
         yield from (spool, dropped, drain)
+
+    def _untold(
+        self, found: list[tuple[tuple[str, str], RankStatus]]
+    ) -> list[tuple[tuple[str, str], RankStatus]]:
+        """Return them without the dead of runs in which nobody lives, once these were told."""
+        lives = {run for (run, _), rank in found if rank.state == "alive"}
+        over = {rank.identity for (run, _), rank in found if run not in lives}
+        told, self._over = self._over & over, over
+        return [one for one in found if one[1].identity not in told]
 
     def _step_seconds(self, rank: RankStatus) -> float | None:
         if rank.step is None:
