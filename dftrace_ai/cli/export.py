@@ -16,7 +16,7 @@ from dftrace_ai.cli.reading import FAILED, Reading, folders_here
 from dftrace_ai.cli.shared_options import Paths, Recover, Run, json_option, where_option
 from dftrace_ai.cli.terminal import complain, write_json, write_out
 from dftrace_ai.errors import ConfigError, DftraceError, TraceError, needs_numpy
-from dftrace_ai.wording import counted, quoted
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -205,24 +205,40 @@ def _folders_here() -> list[Path]:
 
 def _sender(to: str | None, patient: Callable[[float], bool]) -> Sender:
     """Return what sends to an address, or to what the environment names."""
-    from dftrace_ai.analysis.otlp.resources import pairs_in
     from dftrace_ai.analysis.otlp.sending import Sender, place_of
 
     given = [os.environ.get(name, "") for name in ADDRESSES]
     address = to or next(filter(None, given), "")
     if not address:
         raise ConfigError("there is no receiver: --to URL, or OTEL_EXPORTER_OTLP_ENDPOINT")
-    headers = dict(pairs_in(next(filter(None, map(os.environ.get, HEADERS)), "")))
-    for name, value in headers.items():
-        if not HEADER.fullmatch(name) or OF_THE_BODY.fullmatch(name):
-            raise ConfigError(f"{HEADERS[1]}: {quoted(name)} is no header that can be given")
-        if not value.isascii() or not value.isprintable():
-            raise ConfigError(f"{HEADERS[1]}: {name}: a header may hold letters of ASCII alone")
+    headers = _headers()
     timeout = next(filter(None, map(os.environ.get, TIMEOUTS)), "")
     timeout_s = int(timeout[:9]) / 1000 if timeout.isascii() and timeout.isdigit() else TIMEOUT_S
     # That of traces alone is taken as it is.
     place = place_of(address, exact=not to and bool(given[0]))
     return Sender(place, headers, max(timeout_s, LEAST_TIMEOUT_S), patient)
+
+
+def _headers() -> dict[str, str]:
+    """Return the headers that the environment names; what is wrong with one is told without it."""
+    from dftrace_ai.analysis.otlp.resources import pairs_in
+
+    variable = next(filter(os.environ.get, HEADERS), HEADERS[1])
+    headers: dict[str, str] = {}
+    for number, entry in enumerate(os.environ.get(variable, "").split(","), 1):
+        if not entry.strip():
+            continue
+        name, value = next(pairs_in(entry), ("", ""))
+        if not HEADER.fullmatch(name) or OF_THE_BODY.fullmatch(name):
+            raise ConfigError(
+                f"{variable}: entry {number} is no header that can be given, as in api-key=..."
+            )
+        if not value.isascii() or not value.isprintable():
+            raise ConfigError(
+                f"{variable}: entry {number}: a header may hold letters of ASCII alone"
+            )
+        headers[name] = value
+    return headers
 
 
 def _batch() -> Batch:

@@ -75,7 +75,7 @@ def test_what_is_asked_again_is_sent_again_and_all_of_it_arrives_once(
             Answer(502, {"Retry-After": "0"}, body=b"<html>" + b"x" * 100_000),
             Answer(504, {"Retry-After": "0"}),
         ]
-        said = answer("export", job, "--to", server.address)
+        said = answer("export", job, "--to", f"{server.address}/v1/traces/")
         assert {(asked["x-key"], asked["x-team"]) for asked in server.requests} == {("a b", "c")}
     assert len(by_key(server.told)) == SPANS
     assert said["read"] == SPANS - 1
@@ -152,6 +152,8 @@ def test_a_receiver_that_is_not_there_or_no_receiver_ends_it_with_counts(job: Pa
         (("--to", "http://a:b@host"), "is no address of a receiver"),
         (("--to", "http://host:0x1"), "is no address of a receiver"),
         (("--to", "http://h/\nX: y"), "is no address of a receiver"),
+        (("--to", "http://host:0"), "is no address of a receiver"),
+        (("--to", f"http://{'h' * 64}"), "is no address of a receiver"),
         (("--to", "http://host", "--where", "cat ="), "--where"),
     ],
 )
@@ -164,7 +166,9 @@ def test_a_call_that_makes_no_sense_is_refused(
     assert told in done.err
 
 
-@pytest.mark.parametrize("header", ["a b=1", "k=%0d%0aX: y", "Content-Length=1", "k=ü"])
+@pytest.mark.parametrize(
+    "header", ["a b=1", "k=%0d%0aX: y", "Content-Length=1", "k=ü", "X: secret==", "secret"]
+)
 def test_a_header_that_is_none_is_refused_without_its_value(
     job: Path, header: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +178,36 @@ def test_a_header_that_is_none_is_refused_without_its_value(
     assert "OTEL_EXPORTER_OTLP_HEADERS" in done.err
     assert "secret" not in done.err
     assert "X: y" not in done.err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:secret@127.0.0.1:1",
+        "http://secret@127.0.0.1:1",
+        "user:secret@127.0.0.1:1",
+        "http://user:a?secret@127.0.0.1:1",
+        "http://127.0.0.1:0x1/?token=secret",
+    ],
+)
+def test_what_lets_in_is_in_no_message_of_an_address(
+    job: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    for words in ((), ("--to", address)):
+        done = invoke("export", job, *words)
+        assert (done.status, done.out) == (2, "")
+        assert "is no address of a receiver" in done.err
+        assert "secret" not in done.err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_asked_of_a_receiver_is_not_told(job: Path) -> None:
+    address = nobody()
+    for query in ("?token=secret", "?u=secret#secret"):
+        done = invoke("export", job, "--to", f"{address}/{query}", "--json")
+        assert json.loads(done.out)["to"] == f"{address}/v1/traces?***"
+        assert "secret" not in done.err
 
 
 def test_chosen_spans_have_the_nearest_chosen_one_above_them(job: Path) -> None:

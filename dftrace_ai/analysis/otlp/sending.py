@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import random
+import re
 import socket
 import ssl
 import time
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 from dftrace_ai._version import __version__
 from dftrace_ai.analysis.otlp.messages import refused_in
 from dftrace_ai.errors import ConfigError
+from dftrace_ai.masking import HIDDEN, masked_text
 from dftrace_ai.wording import briefly, counted, quoted
 
 if TYPE_CHECKING:
@@ -57,9 +59,9 @@ class Place(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Its address."""
+        """Its address, as it may be told: what is asked for may be what lets in."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        return _shown(f"{self.scheme}://{host}:{self.port}{self.path}")
 
 
 def place_of(address: str, *, exact: bool = False) -> Place:
@@ -69,11 +71,12 @@ def place_of(address: str, *, exact: bool = False) -> Place:
         ConfigError: it is none of HTTP's.
     """
     wrong = ConfigError(
-        f"{quoted(address)}: is no address of a receiver, such as http://127.0.0.1:4318"
+        f"{quoted(_shown(address))}: is no address of a receiver, such as http://127.0.0.1:4318"
     )
     try:
         parts = urlsplit(address)
-        port = parts.port or PORTS.get(parts.scheme, 0)
+        port = PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+        (parts.hostname or "").encode("idna")  # as it is looked up
     except ValueError as error:
         raise wrong from error
     text = f"{parts.path}{parts.query}{parts.hostname}"
@@ -82,9 +85,22 @@ def place_of(address: str, *, exact: bool = False) -> Place:
     if parts.username is not None or " " in text:
         raise wrong
     path = parts.path or "/"
-    if not exact and not path.endswith(PATH):
-        path = path.rstrip("/") + PATH
+    if not exact:
+        path = path.rstrip("/").removesuffix(PATH) + PATH
     return Place(parts.scheme, parts.hostname, port, path + (f"?{parts.query}" * bool(parts.query)))
+
+
+def _shown(address: str) -> str:
+    """Return an address without what lets in: users, passwords, and what is asked for."""
+    scheme, sign, rest = address.partition("://")
+    if not sign:
+        scheme, rest = "", address
+    place, *asked = re.split(r"[?#]", rest, maxsplit=1)
+    if any("@" in one for one in asked):
+        place = HIDDEN  # a password may hold such a sign, too
+    elif "@" in place:
+        place = f"{HIDDEN}@{place.rpartition('@')[2]}"
+    return masked_text(f"{scheme}{sign}{place}") + (f"?{HIDDEN}" if asked else "")
 
 
 class _Answer(NamedTuple):
