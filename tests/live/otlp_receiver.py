@@ -73,6 +73,7 @@ class Answer:
     why: str = ""
     wait: Callable[[], object] = lambda: None  # before it answers
     body: bytes | None = None
+    cut: bool = False  # it says that more follows, and ends
 
 
 class Receiver(ThreadingHTTPServer):
@@ -84,6 +85,7 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.address = f"http://127.0.0.1:{self.server_port}"
         self.answers: list[Answer] = []
+        self.most_bytes = 2**30  # of a request, as it is before it was compressed
         self.told: list[Told] = []
         self.requests: list[dict[str, str]] = []
         self.lock = threading.Lock()
@@ -104,11 +106,14 @@ class _Handler(BaseHTTPRequestHandler):
         assert self.path == "/v1/traces"
         assert self.headers["Content-Type"] == "application/x-protobuf"
         assert self.headers["Content-Encoding"] == "gzip"
-        told = told_in(ExportTraceServiceRequest.FromString(gzip.decompress(body)))
+        message = gzip.decompress(body)
+        told = told_in(ExportTraceServiceRequest.FromString(message))
         server = self.server
         with server.lock:
             server.requests.append(dict(self.headers))
             answer = server.answers.pop(0) if server.answers else Answer()
+        if len(message) > server.most_bytes:
+            answer = Answer(413)
         answer.wait()
         if answer.status in range(200, 300):
             with server.lock:
@@ -121,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Content-Length", str(len(text) + answer.cut))
         self.end_headers()
         self.wfile.write(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import socket
@@ -18,7 +19,8 @@ from conftest import clean_environment
 from safety.commands import Done, answer, invoke
 
 from dftrace_ai import _native
-from dftrace_ai.analysis.otlp import recordings
+from dftrace_ai.analysis.otlp import recordings, sending
+from dftrace_ai.analysis.otlp.messages import Batch, Resource, Span
 from dftrace_ai.analysis.otlp.recordings import Recording
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.cli import export
@@ -98,6 +100,67 @@ def test_what_a_receiver_does_not_take_is_counted(
     )
     assert "107 spans refused: answered 400" in done.err
     assert "\x1b" not in done.err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_refused_is_counted_however_long_the_answer(job: Path) -> None:
+    with receiver() as server:
+        server.answers = [Answer(rejected=SPANS - 3, why="no" * 40_000)]
+        said = answer("export", job, "--to", server.address, status=1)
+        assert (said["sent"], said["refused"]) == (3, SPANS - 3)
+        # It is not known what it says.
+        server.answers = [Answer(rejected=SPANS - 3, why="no" * 2**20)]
+        said = answer("export", job, "--to", server.address, status=1)
+        assert (said["sent"], said["refused"]) == (0, SPANS)
+        server.answers = [Answer(headers={"Connection": "close"}, cut=True)]
+        said = answer("export", job, "--to", server.address, status=1)
+        assert (said["sent"], said["not_sent"]) == (0, SPANS)
+        assert "no answer" in said["problem"]
+
+
+def test_a_span_that_is_too_large_takes_no_other_with_it(tmp_path: Path) -> None:
+    trace = TraceLines(run=RUN)
+    trace.span("forward", "compute", 0, 500, v="x" * 300_000)
+    for number in range(200):
+        trace.span("forward", "compute", 1000 * number, 500, step=number)
+    trace.footer()
+    trace.write(tmp_path / "t-host-100.pfw.gz")
+    with receiver() as server:
+        server.most_bytes = 200_000
+        said = answer("export", tmp_path, "--to", server.address, status=1)
+    assert (said["sent"], said["refused"], said["not_sent"]) == (201, 1, 0)
+    assert said["problem"].startswith("answered 413")
+    assert len(by_key_of_some(server)) == 201
+    assert said["requests"] < 30
+    with receiver() as server:
+        server.most_bytes = 10
+        said = answer("export", tmp_path, "--to", server.address, status=1)
+    assert said["sent"] == 0
+    assert said["requests"] < 20
+
+
+def test_a_request_ends_in_time_where_the_first_address_takes_that_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        sender = sending.Sender(
+            sending.place_of(f"http://127.0.0.1:{place.getsockname()[1]}"), {}, 0.1, lambda _: False
+        )
+        connect = http.client.HTTPConnection.connect
+
+        def connect_late(connection: http.client.HTTPConnection) -> None:
+            until(
+                lambda: not any(isinstance(t, threading.Timer) for t in threading.enumerate()), bool
+            )
+            connect(connection)
+
+        # Nobody would end what began then, and who drips would make it wait for ever.
+        monkeypatch.setattr(http.client.HTTPConnection, "send", pytest.fail)
+        monkeypatch.setattr(http.client.HTTPConnection, "connect", connect_late)
+        batch = Batch()
+        batch.add(Resource((), "1"), Span(b"t" * 16, b"s" * 8, b"", "n", 1, 2, ()))
+        sender.send(batch)
+    assert (sender.lost, sender.problem) == (1, sending.TOO_LATE)
 
 
 def by_key_of_some(server: Receiver) -> set[bytes]:

@@ -15,7 +15,7 @@ import ssl
 import time
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from threading import Timer
+from threading import Event, Timer
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,9 +36,12 @@ GZIP_LEVEL: Final = 1
 
 # As receivers take them; the default of OpenTelemetry's collector is ten times as much.
 MOST_BYTES: Final = 2 * 1024 * 1024
-ANSWER_BYTES: Final = 64 * 1024
+ANSWER_BYTES: Final = 1024 * 1024
+# One span of so many bytes that is too large says that the receiver takes none.
+SMALL_BYTES: Final = 64 * 1024
 
 TAKEN: Final = range(200, 300)
+TOO_LARGE: Final = 413
 TOO_LATE: Final = "gave no answer in time"
 AGAIN: Final = frozenset({429, 502, 503, 504})
 FIRST_PAUSE_S: Final = 0.5
@@ -152,27 +155,40 @@ class Sender:
             **headers,
         }
         self._timeout_s = timeout_s
+        self._most_bytes = MOST_BYTES
         self._patient = patient
         self._connection: http.client.HTTPConnection | None = None
 
     def send(self, batch: Batch) -> None:
         """Send a batch, and wait until it is known what becomes of it."""
+        until = self._told + batch.count
+        try:
+            self._send_parts(batch)
+        except BaseException:
+            self.lost += until - self._told  # interrupted: nobody has said that it was taken
+            raise
+
+    @property
+    def _told(self) -> int:
+        """Of how many spans it is known what became of them."""
+        return self.accepted + self.refused + self.lost
+
+    def _send_parts(self, batch: Batch) -> None:
         if self.is_over:
             self.lost += batch.count
             return
         message = batch.message()
-        halves = batch.halves() if len(message) > MOST_BYTES and batch.count > 1 else ()
-        for half in halves:
-            self.send(half)
-        if halves:
-            return
-        try:
-            self._send(gzip.compress(message, GZIP_LEVEL), batch.count)
-        except BaseException:
-            self.lost += batch.count  # it was interrupted: nobody has said that it was taken
-            raise
+        is_one = batch.count == 1
+        if is_one or len(message) <= self._most_bytes:
+            if self._send(message, batch.count):
+                return
+            self._most_bytes = min(self._most_bytes, len(message) // 2)
+        for half in batch.halves():
+            self._send_parts(half)
 
-    def _send(self, body: bytes, count: int) -> None:
+    def _send(self, message: bytes, count: int) -> bool:
+        """Return whether it is known what becomes of it; else it is too much at once."""
+        body = gzip.compress(message, GZIP_LEVEL)
         began, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
             answer = self._ask(body)
@@ -183,13 +199,16 @@ class Sender:
                 self.accepted += count - refused
                 if refused or partly.why:
                     self.problem = f"refused {counted(refused, 'span')}: {_words(partly.why)}"
-                return
+                return True
             self.problem = answer.why
             if answer.is_final:
+                is_large = answer.status == TOO_LARGE
+                if is_large and count > 1:
+                    return False
                 self.refused += count
                 # Who has taken nothing so far is no receiver, or does not let us in.
-                self.is_over = not self.accepted
-                return
+                self.is_over = not self.accepted and not (is_large and len(message) > SMALL_BYTES)
+                return True
             wait = answer.after_s
             if wait is None:
                 wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not all at once
@@ -197,7 +216,7 @@ class Sender:
             if not self._waited(began, wait):
                 self.lost += count
                 self.is_over = True
-                return
+                return True
             self.again += 1
 
     def close(self) -> None:
@@ -221,15 +240,25 @@ class Sender:
         connection = self._connection or self._connect()
         self._connection = connection
         # A receiver that sends a byte now and then would hold a request for ever.
-        watch = Timer(self._timeout_s, _end, (connection,))
+        ended = Event()
+        watch = Timer(self._timeout_s, _end, (connection, ended))
         watch.daemon = True
         began = time.monotonic()
         try:
             watch.start()
+            if connection.sock is None:
+                connection.connect()
+                # The time may have ended at an address that nobody answers at.
+                if ended.is_set():
+                    raise TimeoutError
             connection.request("POST", self.place.path, body, self._headers)
             response = connection.getresponse()
             text = response.read(ANSWER_BYTES)
-            if response.will_close or response.read(1):
+            is_taken = response.status in TAKEN
+            if is_taken and len(text) < ANSWER_BYTES and response.length:
+                raise http.client.IncompleteRead(text, response.length)
+            is_long = len(text) == ANSWER_BYTES and bool(response.read(1))
+            if response.will_close or is_long:
                 self.close()
         except ssl.SSLCertVerificationError as error:
             self.close()
@@ -240,7 +269,9 @@ class Sender:
             return _Answer(0, TOO_LATE if is_late else _reason(error))
         finally:
             watch.cancel()
-        if response.status in TAKEN:
+        if is_taken and is_long:
+            return _Answer(0, f"answered with more than {ANSWER_BYTES:,} bytes", is_final=True)
+        if is_taken:
             return _Answer(response.status, "", text)
         why = f"answered {response.status} {_words(response.reason)}".rstrip()
         again = response.status in AGAIN
@@ -258,7 +289,8 @@ class Sender:
         )
 
 
-def _end(connection: http.client.HTTPConnection) -> None:
+def _end(connection: http.client.HTTPConnection, ended: Event) -> None:
+    ended.set()  # before it looks: what is connected later looks whether it is
     with suppress(OSError):
         if connection.sock is not None:
             connection.sock.shutdown(socket.SHUT_RDWR)
