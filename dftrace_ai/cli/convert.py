@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from dftrace_ai.cli.shared_options import Paths, Recover, Run, force_option, jso
 from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
+
+# What is counted of a form, where that is not lines.
+COUNTED: Final = {"otlp": "span", "speedscope": "sample", "pprof": "sample"}
 
 
 class Form(str, Enum):
@@ -82,6 +85,7 @@ def command(
             typer.echo(shown(out / file.path if made.to in ("parquet", "dftracer") else out))
     notes = [*reading.skipped, *made.notes]
     if not json:
-        typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
+        told = counted(made.lines, COUNTED.get(made.to, "line"))
+        typer.echo(f"{told} in {counted(len(made.files), 'file')}", err=True)
     reading.warn([*traces.owners.told("converted"), *notes, *made.told])
     reading.end(failed=bool(notes))

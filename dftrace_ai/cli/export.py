@@ -53,7 +53,8 @@ class Exported:
         sent: spans that the receiver took: those that were chosen, of steps and of processes.
         refused: spans that it did not want.
         not_sent: spans that no receiver took in time.
-        left_out: instants, counters and arrows that were read; they are no spans.
+        left_out: instants, counters, arrows and values of metadata that were read; they are no
+            spans.
         requests: how many there were.
         again: of them those that were sent once more, since there was no answer, or the wish to
             be asked again.
@@ -323,4 +324,5 @@ class _Export:
             why = f": {told.problem}" if told.problem else ""
             complain(f"{counted(told.not_sent, 'span')} not sent{why}", loud=True)
         if told.left_out and not self._json:
-            complain(f"{told.left_out:,} instants, counters and arrows are no spans, and not sent")
+            what = "instants, counters, arrows and values of metadata"
+            complain(f"{told.left_out:,} {what} are no spans, and not sent")

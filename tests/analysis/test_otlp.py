@@ -41,7 +41,7 @@ def converted(out: Path, *words: object) -> list[Told]:
     # What is no field of the messages is an error.
     data = (json_format.ParseDict(in_base64(json.loads(line)), TracesData()) for line in lines)
     told = [one for each in data for one in told_in(each)]
-    assert f"{len(told):,} lines in 1 file" in done.err
+    assert f"{len(told):,} spans in 1 file" in done.err
     return told
 
 

@@ -48,6 +48,7 @@ def job(tmp_path: Path) -> Path:
     """A rank with 100 steps in an epoch: 602 spans and that of the process."""
     trace = Written(run=RUN, rank=0, world_size=1)
     loop(trace, 100)
+    trace.custom("rank", "0 of 1")
     trace.instant("best", 500)
     trace.footer()
     trace.write(tmp_path / "run" / "t-host-100.pfw.gz", 100)
@@ -99,6 +100,7 @@ def test_what_a_receiver_does_not_take_is_counted(
         f"{SPANS - 107} spans sent to {server.address}/v1/traces: 7 requests"
     )
     assert "107 spans refused: answered 400" in done.err
+    assert "1 instants, counters, arrows and values of metadata are no spans" in done.err
     assert "\x1b" not in done.err
 
 

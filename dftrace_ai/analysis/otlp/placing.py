@@ -113,7 +113,7 @@ class PlacedSpans:
 
     Attributes:
         spans: how many have been read.
-        left_out: instants, counters, arrows and the like, which are no spans.
+        left_out: instants, counters, arrows and values of metadata, which are no spans.
         notes: what could not be read.
         again: numbers of spans that were read before, and are passed over if they come again.
         ended: how recording ended, as the closing line of the file says that was read last.
@@ -276,8 +276,9 @@ class PlacedSpans:
             if isinstance(name, str):
                 self._threads[int(columns.tid[row])] = name
         elif label.name == CUSTOM_METADATA:
-            self.left_out += 1
             late = late_rank_of({"name": label.name, "ph": "M", "args": columns.args(row)})
+            # The rank is told of the process.
+            self.left_out += late is None
             if late is not None and self._file.said.rank is None:
                 self._file.know_place(self._file.said.placed(*late, None))
                 self._resource = resource_of(self._file.said, self._name)
