@@ -32,6 +32,8 @@ ONE_RANK: Final = 0.8
 ONE_OF_CROWD: Final = 0.9
 # Of steps of ranks so many may be pauses where nearly every step has one.
 PAUSES_OF_RANKS: Final = 0.2
+# Who is last in so many steps is told by its number, though it is by turns.
+MOSTLY: Final = 0.75
 # Data: how forward and backward go together, and how much ranks differ, of a step.
 CORRELATED: Final = 0.7
 SPREAD: Final = 0.03
@@ -74,8 +76,21 @@ class ByTurns(Rules):
             ranks_of_host=crowded.ranks if crowded else int(of_host.max()),
             cpus=crowded.cpus if crowded else None,
         )
+        last = np.bincount(work.last, minlength=work.ranks) / len(work)
+        most = int(last.argmax())
+        mostly = not pausing and last[most] >= MOSTLY
+        if mostly:
+            figures = replace(figures, mostly=self.places[most].rank)
         kind: Kind = "pauses" if pausing else "jitter"
-        one = Late.of(kind, "rotating", severe, cost, low_median(straggle), figures)
+        one = Late.of(
+            kind,
+            "rotating",
+            severe,
+            cost,
+            low_median(straggle),
+            figures,
+            last_share=round(float(last[most]), 6) if mostly else 0.0,
+        )
         where = Where(work, beyond_ns=far if pausing else 0)
         self.drafts.append(Draft(one, where, rotates=True))
 

@@ -134,6 +134,8 @@ class Evidence:
             last are as if these were as all others are.
         beside_turns: likewise whether they are as if nobody were late by turns.
         ranks_hit: how many ranks were last in one of them.
+        mostly: of jitter and uneven data, the rank that was last in most steps by far; None where
+            it was now this one and now that.
         correlation: of forward and backward.
         ranks_of_host: the most ranks that one host has.
         cpus: the processors of that host, where these are fewer.
@@ -159,6 +161,7 @@ class Evidence:
     beside_ranks: tuple[int, ...] = ()
     beside_turns: bool = False
     ranks_hit: int | None = None
+    mostly: int | None = None
     correlation: float | None = None
     ranks_of_host: int | None = None
     cpus: int | None = None

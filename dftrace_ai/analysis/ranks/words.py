@@ -134,6 +134,8 @@ def _next(finding: Finding, places: Mapping[int, Place]) -> str:
         text = f"{OF_A_STAGE}; or {text}"
     if finding.kind == "worker" and (second := _next_of_second(finding.evidence.excess)):
         text = f"{text}; and {second}"
+    if finding.kind == "jitter" and finding.evidence.mostly is not None:
+        text = f"{text}; and what rank {finding.evidence.mostly} does beside the others"
     if finding.name == GARBAGE:
         text = NEXT_OF_GARBAGE
     if (finding.evidence.beyond or 0.0) >= MUCH:
@@ -316,8 +318,7 @@ def _data(finding: Finding, _: Mapping[int, Place], __: int) -> str:
     )
     return (
         f"{_first(finding.evidence)}{_cost(finding.cost)} of the time all wait for the one with "
-        f"most to do, now this rank "
-        f"and now that{how}."
+        f"most to do, {_by_turns(finding)}{how}."
     )
 
 
@@ -330,9 +331,17 @@ def _jitter(finding: Finding, _: Mapping[int, Place], __: int) -> str:
         else ""
     )
     return (
-        f"{_first(figures)}{_cost(finding.cost)} of the time all wait for the slowest, now this "
-        f"rank and now that{crowd}."
+        f"{_first(figures)}{_cost(finding.cost)} of the time all wait for the slowest, "
+        f"{_by_turns(finding)}{crowd}."
     )
+
+
+def _by_turns(finding: Finding) -> str:
+    """Return who is last, where it is another one from step to step."""
+    mostly = finding.evidence.mostly
+    if mostly is None:
+        return "now this rank and now that"
+    return f"rank {mostly} in {percent(finding.last_share)} of the steps"
 
 
 def _bubble(finding: Finding, _: Mapping[int, Place], __: int) -> str:

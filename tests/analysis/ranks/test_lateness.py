@@ -395,6 +395,7 @@ def test_ranks_that_differ_by_chance_are_jitter_and_data_goes_together() -> None
     ranks = [replace(rank, place=rank.place._replace(cpus=2)) for rank in job.partials()]
     late = only(lateness_of(RanksOfJob.of(ranks)))
     assert (late.kind, late.figures.ranks_of_host, late.figures.cpus) == ("jitter", 4, 2)
+    assert (late.figures.mostly, late.last_share) == (None, 0)
     assert late.figures.correlation is not None
     assert abs(late.figures.correlation) < 0.3
     job, _ = planted_job("uneven data", 8, 1)
@@ -434,6 +435,9 @@ def test_whom_a_crowded_host_lets_wait_is_not_accused() -> None:
         found = lateness_of(RanksOfJob.of(ranks)).found
         assert [one.kind for one in found] == kinds, cpus
         assert found[0].figures.varies == (cpus != 2)
+        # Nor is it told that it is now this one and now that.
+        assert found[0].figures.mostly == (3 if cpus == 2 else None)
+        assert found[0].last_share > 0.75
     # A sleep of 50 ms is told of a crowded host, too, also where another one is let wait.
     job = made(4)
     job.own[FORWARD][2] += 50 * MS

@@ -206,6 +206,18 @@ FOUND: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "17 % of the time all wait for the slowest, now this rank and now that: 4 ranks share 2",
         "cores for each rank",
     ),
+    "jitter, mostly of one": (
+        {
+            **NOBODY,
+            "kind": "jitter",
+            "turn": "rotating",
+            "last_share": 0.81,
+            "evidence": replace(FIGURES, mostly=1),
+        },
+        "JITTER",
+        "17 % of the time all wait for the slowest, rank 1 in 81 % of the steps.",
+        "and what rank 1 does beside the others",
+    ),
     "bubble": (
         {**NOBODY, "kind": "bubble", "evidence": replace(FIGURES, stages=4, passes=8)},
         "PIPELINE BUBBLE",
