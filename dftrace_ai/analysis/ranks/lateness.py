@@ -23,11 +23,13 @@ from dftrace_ai.analysis.ranks.own_work import (
     lower_scale,
     onset_of,
 )
-from dftrace_ai.analysis.ranks.partials import GARBAGE, UNTOLD
+from dftrace_ai.analysis.ranks.partials import GARBAGE, NOT_ANNOTATED, UNTOLD
 from dftrace_ai.analysis.robust_statistics import Share
 from dftrace_ai.analysis.thresholds import severity, worst
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dftrace_ai.analysis.ranks.drafts import Draft
     from dftrace_ai.analysis.ranks.findings import Silence
     from dftrace_ai.analysis.ranks.job import RanksOfJob
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 FEWEST_SCORED: Final = 5
 # Of more steps of ranks what comes by turns is not looked for beside who is late: 32 bytes each.
 MOST_CELLS: Final = 4_000_000
+# Ranks that are alike are late by so much at most, as a multiple of the least.
+UNLIKE: Final = 1.5
 # Who stands out by memory has so many scales more, and so much of what is usual.
 MEMORY_SCALES: Final = 6
 MORE_MEMORY: Final = 1.2
@@ -151,13 +155,16 @@ class _Rules:
             if not names or names[0].part < MOST_OF_IT:
                 return []
             by_name.setdefault(names[0].name, []).append(at)
-        if len(by_name) < 2:
+        lots = [*by_name.values()]
+        if len(lots) < 2 and self._are_unlike(draft, [*by_name]):
+            lots = [[at] for at in each]
+        if len(lots) < 2:
             return []
         found: list[Late] = []
         numbers = [place.rank for place in self._every.places]
         rank = {at: numbers.index(one) for at, one in zip(each, draft.late.ranks, strict=True)}
         every = np.arange(self.work.ranks)
-        for ats in by_name.values():
+        for ats in lots:
             late = np.isin(every, [rank[at] for at in ats])
             beside = np.isin(every, [rank[at] for at in each if at not in ats])
             figures = replace(draft.late.figures, beside_ranks=self._every.numbers_of(beside))
@@ -166,6 +173,16 @@ class _Rules:
                 return []
             found.append(replace(part.late, names=naming.names_of(*ats)))
         return sorted(found, key=lambda one: -one.cost)
+
+    def _are_unlike(self, draft: Draft, names: Sequence[str]) -> bool:
+        """Return whether half of the ranks are late in no span, by far more and by far less.
+
+        What has no name is not one thing, and two kinds of ranks would be late by as much each.
+        """
+        if draft.late.kind != "split" or names != [NOT_ANNOTATED]:
+            return False
+        usual = self.work.usual_excess_ns()[draft.where.ranks]
+        return int(usual.max()) > UNLIKE * int(usual.min())
 
     def slowest(self) -> tuple[int, float]:
         """Return who works longest as a rule, and what that costs."""

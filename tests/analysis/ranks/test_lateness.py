@@ -159,6 +159,21 @@ def test_what_lies_in_no_span_is_told_so() -> None:
     assert (late.ranks, late.names[0].name) == ((3,), NOT_ANNOTATED)
 
 
+def test_two_of_four_that_are_late_unlike_in_no_span_are_two_causes() -> None:
+    for more, told in ((1.0, [("split", (1, 2))]), (1.7, [("worker", (1,)), ("worker", (2,))])):
+        job = made(4)
+        job.own[OPTIMIZER][1] += more * 0.3 * STEP
+        job.own[OPTIMIZER][2] += 0.3 * STEP
+        bare = [unannotated(rank, OPTIMIZER) for rank in job.partials()]
+        found = lateness_of(RanksOfJob.of(bare)).found
+        assert [(late.kind, late.ranks) for late in found] == told
+    # Each with what it costs once the other one is mended.
+    for late, part in zip(found, (0.51, 0.3), strict=True):
+        assert late.late_ns == pytest.approx(part * STEP, rel=0.1)
+        assert late.cost == pytest.approx(part / (1 + part), abs=0.03)
+    assert [late.figures.beside_ranks for late in found] == [(2,), (1,)]
+
+
 def test_each_rank_may_number_its_spans_as_it_will() -> None:
     job = made(8)
     job.own[BACKWARD][3] += 0.3 * STEP
