@@ -272,7 +272,10 @@ def test_what_if_a_rank_did_as_much_as_the_others(tmp_path: Path) -> None:
     )
     assert value["cause"]["ranks"] == [2]
     # Even work has what it does more in it, dealt out to four.
-    faster = r"Did it as little as the others do now, the run would be 3\.\d+ times as fast\."
+    faster = (
+        r"Did it as little as the others do now, and saw communication end as soon, "
+        r"the run would be 3\.\d+ times as fast\."
+    )
     assert re.search(faster, value["what"])
     first, second = value["without"]
     assert (first["asked"], first["ranks"]) == ([["rank", "2"]], [2])

@@ -198,7 +198,9 @@ def _what(found: WhatIf, slowdown: float) -> str:
         return told
     # Even work has what they do more in it, dealt out to all.
     faster = f"the run would be {cause.without:.3g} times as fast"
-    return f"{told} Did {they} as little as the others do now, {faster}."
+    # To see late that communication has ended is work here, and waiting where `ranks` tells it.
+    as_others = "as little as the others do now, and saw communication end as soon"
+    return f"{told} Did {they} {as_others}, {faster}."
 
 
 def _but_for(found: WhatIf) -> str:

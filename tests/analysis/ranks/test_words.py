@@ -346,7 +346,7 @@ SAYS = {
     "of one micro-batch go together, at 0.99).",
     "pauses": "60 % of that goes when each operation of a rank takes its mean.",
     "split": "All of that goes when ranks 16, 17 do as much as the others. Did they as little as the "
-    "others do now, the run would be 1.9 times as fast.",
+    "others do now, and saw communication end as soon, the run would be 1.9 times as fast.",
     "jitter": "60 % of that goes when each operation of a rank takes its mean, and communication what",
     "bubble": "Even so all ranks wait 20 % of a step while the pipeline fills and drains: 2 stages",
     "communication": "80 % of that goes when communication takes what it usually does.",
