@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -184,16 +185,28 @@ def serve(words: Sequence[str]) -> int:
         lot = _next(given)
         if lot is None:
             return 0
-        pickle.dump(_outcome(lot), said, pickle.HIGHEST_PROTOCOL)
-        said.flush()
+        outcome = _outcome(lot)
+        try:
+            pickle.dump(outcome, said, pickle.HIGHEST_PROTOCOL)
+            said.flush()
+        except BrokenPipeError:  # that process was killed meanwhile, and nobody waits
+            _leave_unsaid(said)
+            return 0
 
 
 def _next(given: IO[bytes]) -> Lot | None:
     try:
         lot: Lot = pickle.load(given)  # noqa: S301 - of the process that began this one
-    except EOFError:
-        return None  # that process has ended, or has nothing more
+    except (EOFError, pickle.UnpicklingError):
+        return None  # that process has ended, in the midst of a lot too, or has nothing more
     return lot
+
+
+def _leave_unsaid(said: IO[bytes]) -> None:
+    """Have what could not be written go nowhere, or the interpreter tells of it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, said.fileno())
+    os.close(nowhere)
 
 
 def _outcome(lot: Lot) -> list[object] | Failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -28,7 +29,7 @@ from safety.commands import invoke
 
 from dftrace_ai._version import __version__
 from dftrace_ai.analysis import ranks, why
-from dftrace_ai.analysis.executors import Failed, Lot, Spread, dask_workers
+from dftrace_ai.analysis.executors import Failed, Lot, Spread, dask_workers, processes
 from dftrace_ai.analysis.executors.dask_workers import DaskWorkers, address_of
 from dftrace_ai.analysis.executors.processes import Processes, beside
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
@@ -40,7 +41,7 @@ from dftrace_ai.analysis.report import Run
 from dftrace_ai.analysis.summary.indexing import index_traces
 from dftrace_ai.analysis.summary.report import By, reported
 from dftrace_ai.errors import ConfigError, DftraceError, TraceError
-from dftrace_ai.interpreters import clean_environment
+from dftrace_ai.interpreters import begun, clean_environment
 
 TESTS = Path(__file__).parents[2]
 
@@ -222,6 +223,24 @@ def test_a_process_that_dies_is_replaced_and_one_lot_that_kills_all_is_named(
             assert "not done: 3 processes died over it: " in verdict.notes[0]
         else:
             assert said(verdict) == here
+
+
+def test_whose_command_is_killed_ends_and_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    lot = pickle.dumps(Lot(os.path.basename, ("a/b",), ()))
+    pipe = subprocess.PIPE
+    # What is left of its pipes: a lot that nobody waits for, and a part of one.
+    left = [
+        (begun(processes.__name__, "serve", (), pipe, given=pipe), given)
+        for given in (lot, lot[:-5])
+    ]
+    for process, given in left:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.close()
+        process.stdin.write(given)
+        process.stdin.close()
+    assert [process.wait() for process, _ in left] == [0, 0]
+    assert capfd.readouterr().err == ""
 
 
 class Vanishing(Processes):
