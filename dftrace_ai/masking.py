@@ -13,13 +13,15 @@ HIDDEN = "***"
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Words of a name. Those say it wherever they stand, but where the last is about something else.
 # A program's own, as PGPASSWORD and sshpass, are one word.
-ALWAYS = re.compile(r"[a-z]*passw(?:or)?ds?|passphrase|pwd|secrets?|credentials?|creds")
+ALWAYS = re.compile(r"[a-z]*passw(?:or)?ds?|passphrase|pwd|secrets?|secretid|credentials?|creds")
 ABOUT = re.compile(r"file|path|dir|directory|folder|name|env|var|length|len|type|policy|url")
 # These say it at the end, but behind one that tells of which of many keys or tokens they are.
 AT_END = re.compile(
     r"key|token|auth|authorization|bearer|pass|sshpass|jwt|cookies?"
     r"|(api|access|secret|private|auth|session|hf|wandb|openai|github)(key|token)"
 )
+# These say it by themselves: of more words they are a pattern, or a positive weight.
+ALONE = re.compile(r"otp|pat|pw")
 BEHIND = re.compile(r"value|string|str|data|base64|header")
 HARMLESS = {
     "key": re.compile(
@@ -44,11 +46,16 @@ SWITCHES = re.compile(r"no|without|disable|skip|has|is|return")
 # What is no secret whatever it is called.
 PLAIN = re.compile(r"|0|1|true|false|none|null|yes|no|\*\*\*", re.IGNORECASE)
 
+# A password by what it is: those of several over the data have numbers, or such names.
+PASS = re.compile(r"--?pass|PASS")
+NO_PASS = re.compile(rf"\d{{1,3}}|(?:{HARMLESS['pass'].pattern})", re.IGNORECASE)
+
 OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 NAME = re.compile(r"""[\w.\-+~@/\[\]"':]{1,200}""")
 BEFORE = re.compile(
     r"""(?<![\w.])([A-Za-z_][\w.-]{0,100})(\\?["']?\]?[ \t]{0,9}(?:=|:(?!//))[ \t]{0,9})"""
 )
+PORT = re.compile(r"""\d+(?![^\s"'\\,;&)}\]/])""")
 QUOTED = re.compile(r"""(\\?["'])(.*?)\1""", re.DOTALL)
 VALUE = re.compile(
     r"""()\\?["']?((?:(?:bearer|basic|token|digest)\s+)?[^\s"'\\,;&)}\]]+)""", re.IGNORECASE
@@ -74,7 +81,9 @@ CURL = re.compile(
 ISSUED = re.compile(
     r"\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{30,}"
-    r"|pypi-[\w-]{40,}|[rs]k_(?:live|test)_\w{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)"
+    r"|pypi-[\w-]{40,}|[rs]k_(?:live|test)_\w{16,}"
+    # Within other letters no longer than is quick to look for from each of their places.
+    r"|(?:(?<!-)eyJ[\w-]{8,}|eyJ[\w-]{8,400})\.eyJ[\w-]+\.[\w-]+)"
 )
 
 
@@ -93,6 +102,8 @@ def names_secret(name: str) -> bool:
         del words[-1]
     if words == ["pass"]:  # one of several over the data
         return False
+    if len(words) == 1 and ALONE.fullmatch(words[0]):
+        return True
     harmless = HARMLESS.get(words[-1])
     if harmless is not None and len(words) > 1 and harmless.fullmatch(words[-2]):
         return False
@@ -102,30 +113,41 @@ def names_secret(name: str) -> bool:
 def masked_words(words: Iterable[str]) -> list[str]:
     """Return the words of a command line, without the secrets among them."""
     found: list[str] = []
-    is_awaited = False
+    awaiting = ""
     program = ""
     for word in words:
-        if is_awaited and not OPTION.match(word):
-            found.append(word if PLAIN.fullmatch(word) else HIDDEN)
-            is_awaited = False
+        if awaiting and not OPTION.match(word):
+            found.append(HIDDEN if _is_secret(awaiting, word) else word)
+            awaiting = ""
             continue
         if program == "sshpass" and word.startswith("-p"):
             found.append(word if word == "-p" else f"-p{HIDDEN}")
-            is_awaited, program = word == "-p", ""
+            awaiting, program = "--password" if word == "-p" else "", ""
             continue
         if program == "curl" and found[-1] in {"-u", "--user"} and ":" in word:
             found.append(f"{word.partition(':')[0]}:{HIDDEN}")
             continue
         program = _program(program, word)
         name, sign, value = word.partition("=")
-        if sign and NAME.fullmatch(name) and names_secret(name):
-            found.append(word if PLAIN.fullmatch(value) else f"{name}={HIDDEN}")
-            is_awaited = False
+        if sign and NAME.fullmatch(name) and _may_be_secret(name):
+            found.append(f"{name}={HIDDEN}" if _is_secret(name, value) else word)
+            awaiting = ""
             continue
         is_option = OPTION.fullmatch(word) is not None or word.endswith(":")
-        is_awaited = is_option and names_secret(word)
+        awaiting = word if is_option and _may_be_secret(word) else ""
         found.append(masked_text(word))
     return found
+
+
+def _may_be_secret(name: str) -> bool:
+    return PASS.fullmatch(name) is not None or names_secret(name)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether the value behind a name of a command line is one."""
+    if PASS.fullmatch(name) and NO_PASS.fullmatch(value):
+        return False
+    return PLAIN.fullmatch(value) is None
 
 
 def _program(before: str, word: str) -> str:
@@ -193,11 +215,11 @@ def _masked_pairs(text: str) -> str:
         name, at = before[1], before.end()
         if not names_secret(name):
             continue
+        # The port of a host that is called so.
+        if before[2] == ":" and PORT.match(text, at):
+            continue
         found = QUOTED.match(text, at) or VALUE.match(text, at)
         if found is None or PLAIN.fullmatch(found[2]):
-            continue
-        # The port of a host that is called so.
-        if before[2] == ":" and found[2].partition("/")[0].isdecimal():
             continue
         kept += [text[kept_to : found.start(2)], HIDDEN]
         at = kept_to = found.end(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
+import signal
 import stat
 from pathlib import Path
 
@@ -35,6 +36,8 @@ LINES = [
     "/usr/bin/curl -s -u me:$ http://h:80 --user me:$ -u me && train.py --user me:x -u a:b -p 5",
     "'curl -s -u me:$ http://h:80; sshpass -p $ ssh -p 22 h' 'curl is what -p x and --user me know'",
     "DB_PASS=$ --smtp-pass $ --wandbkey $ --hftoken=$ --pass 2 --forward-pass x --per-pass=3",
+    "--pass $ --pass=$ PASS=$ -pass $ --pw $ --otp=$ --pat $ --secretid $ --role-secretid=$",
+    "--pass 2 --pass=3 --pass forward PASS=1 --file-pat x --cls-pw=0.5 --pattern y --otps 5",
     "--tokenizer bert --tokens 5 --max-tokens 5 --key-frames 5 --keys a --monkey b --keyboard c",
     "--sort-key loss --image_key jpg --pad-token x --cls_token=y --eos-token-id 5 --authors me",
     "--password-file /p --token_path=/t --key-file k --credentials-dir d --secret-name n",
@@ -127,6 +130,27 @@ def test_secrets_of_an_error_are_left_out() -> None:
     assert masked_text("http://abc:@h https://abc:x-oauth-basic@h") == "http://***@h https://***@h"
     assert masked_text("token: '" * 10_000 + "a=" * 10_000 + "://" * 10_000).count(HIDDEN)
     assert masked_text("curl -u " * 5_000 + "sshpass -p " * 5_000).count(HIDDEN)
+
+
+def test_no_text_is_looked_through_again_and_again() -> None:
+    token = "eyJ" + "A" * 20
+    for text in (f"{token}.{token}.AB", f"my-{token}.{token}.AB", f"a-{token}.{token}-.AB-"):
+        assert masked_text(text).count(HIDDEN) == 1
+        assert token not in masked_text(text)
+    assert masked_text("auth:8080/x?token=abc auth:80") == f"auth:8080/x?token={HIDDEN} auth:80"
+
+    def end(*_: object) -> None:
+        raise AssertionError("it takes minutes")
+
+    # Of the processor, and many times what is needed.
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 10.0)
+    try:
+        for begin in ("eyJaaaaaaaa-", "eyJaaaaaaaa.eyJa-", "token:1/", "pypi-", "?sig=&"):
+            masked_text(begin * (400_000 // len(begin)))
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def test_secrets_among_settings_are_left_out() -> None:
