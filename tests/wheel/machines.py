@@ -12,6 +12,7 @@ import pytest
 from conftest import clean_environment
 from docs.pages import ROOT
 
+TRY = str(Path(__file__).with_name("try_wheel.py"))
 LIBRARIES = ("libdeflate", "libzstd")
 HIDDEN = (
     *("/usr/include/libdeflate.h", "/usr/include/zstd.h"),

@@ -11,7 +11,7 @@ import pytest
 from conftest import clean_environment
 from docs.pages import ROOT
 
-from .machines import Machine, built
+from .machines import TRY, Machine, built
 
 LACKING = "dftrace_ai was built without its recorder here: it reads traces, and records nothing"
 
@@ -194,6 +194,13 @@ def test_the_tree_has_the_same_public_names(reader_alone: Machine, tmp_path: Pat
     there = json.loads(reader_alone.run(["python", "-c", NAMES], tmp_path))
     assert len(here) > 40
     assert there == here
+
+
+def test_it_does_what_a_release_asks_of_its_wheels(reader_alone: Machine, tmp_path: Path) -> None:
+    reader_alone.run(["python", TRY, "--reader"], tmp_path)
+    # For Linux a release has the recorder.
+    failed = reader_alone.finished(["python", TRY], tmp_path)
+    assert LACKING in failed.stderr.splitlines()[-1]
 
 
 def test_every_form_does_what_it_does_and_records_nothing(

@@ -14,7 +14,7 @@ import pytest
 import uplot
 from docs.pages import DOCS, ROOT, blocks, quoted_examples, section
 
-from .machines import LIBRARIES, Machine, built
+from .machines import LIBRARIES, TRY, Machine, built
 
 MAPPED = """
 import json, re
@@ -56,6 +56,10 @@ def test_the_quick_start_works_where_nothing_was_built(machine: Machine, tmp_pat
     for block in rest:
         machine.run(["python", "-c", block], tmp_path)
     assert len(list(tmp_path.glob("out/*.pfw.gz"))) == 2
+
+
+def test_it_does_what_a_release_asks_of_its_wheels(machine: Machine, tmp_path: Path) -> None:
+    machine.run(["python", TRY], tmp_path)
 
 
 def test_a_program_traces_itself_below_dftrace_run(machine: Machine, tmp_path: Path) -> None:

@@ -2,6 +2,13 @@
 #include "dftrace/reading/documents/compact_json.hpp"
 
 #include <charconv>
+#ifdef __APPLE__
+#include <xlocale.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#endif
 
 #include "dftrace/text/json_string.hpp"
 
@@ -37,12 +44,17 @@ bool is_high(int code) noexcept { return code >= 0xD800 && code < 0xDC00; }
 bool is_low(int code) noexcept { return code >= 0xDC00 && code < 0xE000; }
 
 // Whether a number with a fraction or an exponent is larger than any.
-bool is_infinite(std::string_view number) noexcept {
+bool is_infinite(std::string_view number) {
+#ifdef __APPLE__
+    // Its library reads no fractions by from_chars; by the C locale, whichever the program has.
+    return std::isinf(strtod_l(std::string(number).c_str(), nullptr, LC_C_LOCALE));
+#else
     double value = 0;
     const auto result = std::from_chars(number.data(), number.data() + number.size(), value);
     // What is too small for any is 0.
     return result.ec == std::errc::result_out_of_range && number.find("e-") == number.npos &&
            number.find("E-") == number.npos;
+#endif
 }
 
 }  // namespace
