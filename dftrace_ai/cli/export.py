@@ -37,7 +37,6 @@ TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIME
 TIMEOUT_S: Final = 10.0
 LEAST_TIMEOUT_S: Final = 0.1
 
-SPANS_AT_ONCE: Final = 2_000
 PAUSE_S: Final = 1.0
 # Behind the end of a job, and where nothing is followed, a receiver may be away for so long.
 PATIENCE_S: Final = 60.0
@@ -273,7 +272,7 @@ class _Export:
         """Take in spans; what is enough for a request is sent."""
         for span in spans:
             self._batch.add(resource, span)
-            if self._batch.count >= SPANS_AT_ONCE:
+            if self._batch.is_full:
                 self.flush()
 
     def flush(self) -> None:

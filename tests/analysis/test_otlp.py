@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
+import tracemalloc
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from google.protobuf import json_format
-from live.otlp_receiver import Told, by_key, told_in
+from live.otlp_receiver import Told, by_key, receiver, told_in
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from safety.commands import invoke
 
@@ -220,7 +222,19 @@ def test_what_is_odd_is_told_and_nothing_gets_lost(tmp_path: Path) -> None:
     odd.of(6, 7, "a/circle", 300, 400)
     odd.of(7, 6, "a/circle", 300, 400)
     odd.of(8, 99, "pipeline/step", 250, 500, step=2**63, text="ü😀" * 3, none=None)
-    odd.of(9, 8, "a/b", 600, 700, big=-(2**63), real=0.5, yes=True, many=[1, {"a": "b"}], error="E")
+    odd.of(
+        9,
+        8,
+        "a/b",
+        600,
+        700,
+        big=-(2**63),
+        real=0.5,
+        yes=True,
+        many=[1, {"a": "b"}],
+        error="E",
+        category="x",
+    )
     odd.add('{"name":"n","cat":"c","pid":100,"tid":1,"ts":5.5,"dur":1,"ph":"X"}')
     odd.add('{"name":"n","cat":"c","pid":100,"tid":1,"ts":5.5,"dur":1,"ph":"X"}')
     odd.last_id = 20
@@ -243,6 +257,8 @@ def test_what_is_odd_is_told_and_nothing_gets_lost(tmp_path: Path) -> None:
         True,
         '[1,{"a":"b"}]',
     ]
+    assert of_step.attributes["dftrace.category"] == "a"
+    assert of_step.attributes["dftrace.args.category"] == "x"
     still = spans["c.open"]
     assert still.attributes["dftrace.unfinished"] is True
     # It lasted as long as anything is known of its process.
@@ -254,6 +270,31 @@ def test_what_is_odd_is_told_and_nothing_gets_lost(tmp_path: Path) -> None:
     assert still.span.kind == Span.SPAN_KIND_INTERNAL
 
 
+def test_long_values_are_told_a_few_at_once_and_not_kept(tmp_path: Path) -> None:
+    trace = TraceLines(run=RUN)
+    for number in range(50):
+        trace.span("forward", "compute", 1000 * number, 500, v=f"{number}" + "x" * 1_000_000)
+    trace.footer()
+    trace.write(tmp_path / "run" / "t-host-100.pfw.gz", 100)
+    out = tmp_path / "o.jsonl"
+    tracemalloc.start()
+    try:
+        assert invoke("convert", tmp_path / "run", "--to", "otlp", "--out", out).status == 0
+        _, most = tracemalloc.get_traced_memory()
+        with receiver() as server:
+            assert invoke("export", tmp_path / "run", "--to", server.address).status == 0
+            assert len(by_key(server.told)) == 51
+        del server
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Of 50 MB.
+    assert most < 90e6
+    assert kept < 20e6
+    with out.open("rb") as lines:
+        assert max(map(len, lines)) < 4e6
+
+
 def test_the_environment_names_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_trace(run=RUN).write(tmp_path / "run" / "t-host-100.pfw.gz")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=a%20b,service.name=c,=x,y")
@@ -262,3 +303,8 @@ def test_the_environment_names_the_service(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("OTEL_SERVICE_NAME", "d")
     first, *_ = converted(tmp_path / "o.jsonl", tmp_path / "run")
     assert first.resource["service.name"] == "d"
+    # Bytes that are no UTF-8.
+    monkeypatch.setenv("OTEL_SERVICE_NAME", os.fsdecode(b"a\xffb"))
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", os.fsdecode(b"team=c\xff,t\xff=d"))
+    first, *_ = converted(tmp_path / "o.jsonl", tmp_path / "run")
+    assert [first.resource[name] for name in ("service.name", "team", "t?")] == ["a?b", "c?", "d"]

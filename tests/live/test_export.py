@@ -19,7 +19,7 @@ from conftest import clean_environment
 from safety.commands import Done, answer, invoke
 
 from dftrace_ai import _native
-from dftrace_ai.analysis.otlp import recordings, sending
+from dftrace_ai.analysis.otlp import messages, recordings, sending
 from dftrace_ai.analysis.otlp.messages import Batch, Resource, Span
 from dftrace_ai.analysis.otlp.recordings import Recording
 from dftrace_ai.analysis.reading import open_traces
@@ -67,7 +67,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_asked_again_is_sent_again_and_all_of_it_arrives_once(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "SPANS_AT_ONCE", 200)
+    monkeypatch.setattr(messages, "SPANS_AT_ONCE", 200)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b,x-team=c")
     date = {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}
     with receiver() as server:
@@ -90,7 +90,7 @@ def test_what_is_asked_again_is_sent_again_and_all_of_it_arrives_once(
 def test_what_a_receiver_does_not_take_is_counted(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "SPANS_AT_ONCE", 100)
+    monkeypatch.setattr(messages, "SPANS_AT_ONCE", 100)
     with receiver() as server:
         server.answers = [Answer(), Answer(rejected=7, why="too\x1b old"), Answer(400), Answer()]
         done = invoke("export", job, "--to", server.address)
@@ -173,7 +173,7 @@ def by_key_of_some(server: Receiver) -> set[bytes]:
 def test_who_lets_nobody_in_is_asked_once(
     job: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "SPANS_AT_ONCE", 100)
+    monkeypatch.setattr(messages, "SPANS_AT_ONCE", 100)
     with receiver() as server:
         server.answers = [Answer(status, {"Location": "http://127.0.0.1:1/"})]
         done = invoke("export", job, "--to", server.address)

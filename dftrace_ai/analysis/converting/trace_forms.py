@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 1024 * 1024
 MOST_NAMED: Final = 100_000
-SPANS_OF_A_LINE: Final = 2_000
 
 # As the recorder writes them: nanoseconds as three decimals, the duration behind the start.
 TIMES: Final = re.compile(rb'"ts":(\d{1,16})(?:\.(\d{3}))?,(?:"dur":(\d{1,16})(?:\.(\d{3}))?,)?')
@@ -305,10 +304,12 @@ def write_as_otlp(traces: TraceSet, path: Path, name: str) -> tuple[list[Convert
                 for _, spans, _ in placed.read(trace):
                     for span in spans:
                         batch.add(placed.resource, span)
-                    if batch.count >= SPANS_OF_A_LINE:
-                        batch = write(batch)
+                        if batch.is_full:
+                            batch = write(batch)
             for span in placed.end():
                 batch.add(placed.resource, span)
+                if batch.is_full:
+                    batch = write(batch)
             if batch.count:
                 write(batch)
             notes += placed.notes

@@ -32,6 +32,12 @@ ERROR: Final = 2
 WHOLE: Final = range(-(2**63), 2**63)
 MODULUS: Final = 2**64
 
+# What is told at once is held in memory, several times over; a longer text is no value that others
+# have, too.
+SPANS_AT_ONCE: Final = 2_000
+BYTES_AT_ONCE: Final = 2 * 1024 * 1024
+LONG: Final = 256
+
 
 class Resource(NamedTuple):
     """What is recorded: a process."""
@@ -62,11 +68,18 @@ class Batch:
     def __init__(self) -> None:
         self.spans: dict[Resource, list[Span]] = {}
         self.count = 0
+        self._bytes = 0
 
     def add(self, resource: Resource, span: Span) -> None:
         """Take in a span."""
         self.spans.setdefault(resource, []).append(span)
         self.count += 1
+        self._bytes += sum(length_of(value) for _, value in span.attributes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds enough to be told."""
+        return self.count >= SPANS_AT_ONCE or self._bytes >= BYTES_AT_ONCE
 
     def halves(self) -> tuple[Batch, Batch]:
         """Return two that hold half of the spans each."""
@@ -104,6 +117,15 @@ class Batch:
         )
 
 
+def length_of(value: Json) -> int:
+    """Return how long a value is, near enough to know how much memory it takes."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (list, dict)):
+        return sum(map(length_of, value.values() if isinstance(value, dict) else value))
+    return 8
+
+
 @lru_cache(1024)
 def _resource_message(resource: Resource) -> bytes:
     return field(1, _attributes(1, resource.attributes))
@@ -138,7 +160,9 @@ def _span_message(span: Span) -> bytes:
 
 def _attributes(key: int, attributes: Attributes) -> bytes:
     return b"".join(
-        _attribute(key, name, value) if type(value) is str else _measured(key, name, value)
+        _attribute(key, name, value)
+        if type(value) is str and len(value) < LONG
+        else _measured(key, name, value)
         for name, value in attributes
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.otlp.messages import Span
+from dftrace_ai.analysis.otlp.messages import Span, length_of
 from dftrace_ai.analysis.otlp.resources import resource_of
 from dftrace_ai.analysis.reading.event_columns import BlockColumns
 from dftrace_ai.analysis.reading.reader import Start
@@ -44,6 +44,8 @@ NS: Final = 1_000_000_000
 # placed as if no further step came.
 MOST_HELD: Final = 20_000
 MOST_HELD_AT_FIRST: Final = 5_000
+# Of what their arguments say.
+MOST_HELD_BYTES: Final = 32 * 1024 * 1024
 # While a job runs, spans that no step has come for are held for so long, or for so many steps.
 LONGEST_HELD_NS: Final = 120 * NS
 STEPS_HELD: Final = 4
@@ -146,6 +148,7 @@ class PlacedSpans:
         # Those that were open when something was written, by their numbers.
         self._unfinished: dict[int, _Held] = {}
         self._held: list[_Held] = []
+        self._held_bytes = 0
         self._bodies: list[_Held] | None = []
         self._by_name = False
         self._steps: list[_Step] = []
@@ -290,6 +293,7 @@ class PlacedSpans:
         if span.start_ns < self._decided_ns:
             return self._place(span)
         self._held.append(span)
+        self._held_bytes += sum(map(length_of, span.args.values()))
         told: list[Span] = []
         if span.role == "step" and span.end_ns > span.start_ns:
             self._by_name, self._bodies = True, []
@@ -302,7 +306,8 @@ class PlacedSpans:
                 bodies, self._bodies = self._bodies, None
                 for body in bodies:
                     told += self._with_step(body)
-        if len(self._held) >= (MOST_HELD if self._steps else MOST_HELD_AT_FIRST):
+        most = MOST_HELD if self._steps else MOST_HELD_AT_FIRST
+        if len(self._held) >= most or self._held_bytes >= MOST_HELD_BYTES:
             told += self._give_up(self._held[len(self._held) // 2].end_ns)
         return told
 
@@ -358,6 +363,7 @@ class PlacedSpans:
         """Return the held spans that are these, which are held no longer."""
         due = [one for one in self._held if which(one)]
         self._held = [one for one in self._held if not which(one)]
+        self._held_bytes -= sum(length_of(value) for one in due for value in one.args.values())
         return due
 
     def _step_of(self, span: _Held) -> tuple[_Step, bytes] | None:
@@ -463,7 +469,7 @@ class PlacedSpans:
             *(self._rank(span) if link else ()),
             *((("thread.name", known),) if (known := self._threads.get(span.tid)) else ()),
             *(
-                (f"dftrace.{key}", value)
+                ("dftrace.args.category" if key == "category" else f"dftrace.{key}", value)
                 for key, value in span.args.items()
                 if key not in NO_ARGUMENT and value is not None
             ),

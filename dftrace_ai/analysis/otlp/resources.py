@@ -49,8 +49,17 @@ def resource_of(header: HeaderFacts, recording: str) -> Resource:
     facts.update(pairs_in(os.environ.get(MORE, "")))
     if service := os.environ.get(SERVICE):
         facts["service.name"] = service
-    told = tuple((name, value) for name, value in facts.items() if value is not None)
+    told = tuple(
+        (_utf8(name), _utf8(value) if isinstance(value, str) else value)
+        for name, value in facts.items()
+        if value is not None
+    )
     return Resource(told, header.version or __version__)
+
+
+def _utf8(text: str) -> str:
+    """Return a text with marks for the bytes of a variable or a file's name that are no UTF-8."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def pairs_in(text: str) -> Iterator[tuple[str, str]]:
