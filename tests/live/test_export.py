@@ -23,6 +23,7 @@ from dftrace_ai.analysis.otlp import messages, recordings, sending
 from dftrace_ai.analysis.otlp.messages import Batch, Resource, Span
 from dftrace_ai.analysis.otlp.recordings import Recording
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.search import deleted_told
 from dftrace_ai.cli import export
 from dftrace_ai.live import following
 from dftrace_ai.live.following import FollowedJob
@@ -507,6 +508,35 @@ def test_a_part_that_is_deleted_while_it_is_followed_takes_no_other_with_it(
     assert [note.rpartition(": ")[2] for note in recording.placed.notes] == (
         [] if is_held else ["No such file or directory"]
     )
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_how_much_was_deleted_is_known_of_what_was_read_while_it_was_written(
+    tmp_path: Path, is_known: bool
+) -> None:
+    last = {"earlier_events": 40} if is_known else {}
+    recording = None
+    for number, footer in ((0, {}), (2, {"earlier_events": 15}), (5, last)):
+        part = TraceLines(run=RUN)
+        part.last_id = 10 * number
+        part.span("forward", "compute", 1000 * number, 500, step=number)
+        path = tmp_path / f"t-host-100{f'.part{number}' if number else ''}.pfw"
+        part.write(path)
+        (file,) = open_traces([path])
+        assert file.end.footer is None
+        recording = recording or Recording(file, live=True)
+        recording.add(file)
+        list(recording.read(last=False))
+        part.footer(part=number, ended="rotated" if number < 5 else "finalize", **footer)
+        part.write(path)
+        list(recording.read(last=False))
+        path.unlink()
+    assert recording is not None
+    told = deleted_told([recording.files])
+    events = ", with 38 events," if is_known else ""
+    assert told == [
+        f"{tmp_path / 't-host-100'}: 3 parts of 6{events} deleted by max_files, or not given"
+    ]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "slurm"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dftrace_ai import system
 from dftrace_ai.analysis.otlp.placing import PlacedSpans
 from dftrace_ai.analysis.reading.scanning import BEGIN
+from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile
 from dftrace_ai.errors import TraceError, readable
 
@@ -65,8 +66,10 @@ class _File:
             self.read.append(_Read(whole, _bytes_before(raw.fileno(), whole.file_bytes), ids))
 
     def close(self) -> None:
-        """Read no more of it."""
+        """Read no more of it; how it ends is known from now on, whoever deletes it."""
         self.is_closed = True
+        with suppress(TraceError):  # it was read while it was written, too
+            self.trace.know_end(read_end(self.trace.file))
         self.trace.file = replace(self.trace.file, held=None)
 
 

@@ -125,19 +125,21 @@ def deleted_told(recordings: Iterable[Sequence[Trace]]) -> list[str]:
 
 def _deleted_events(files: Sequence[Trace]) -> int | None:
     """Return how many events the parts have that are not there; None where nobody says it."""
-    here = 0
+    here = known = 0
     deleted = None
-    for trace in files:
+    for number, trace in enumerate(files):
         try:
             footer = trace.end.footer
         except TraceError:
-            return deleted
+            footer = None
         if footer is None or footer.events is None:
             break
         if footer.earlier_events is not None:
             deleted = max(0, footer.earlier_events - here)
+            known = trace.part - number
         here += footer.events
-    return deleted
+    # Nobody says how many were in parts that are missing behind the last that says it.
+    return deleted if files[-1].part + 1 - len(files) == known else None
 
 
 # Where parts were deleted before they could be opened.
