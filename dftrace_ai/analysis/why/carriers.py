@@ -5,6 +5,7 @@ Loaded late: most traces hold none.
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from dftrace_ai.analysis.lines.carrying import NOT_LET_RUN, Carrier, NotRun, let_run, wilson
 from dftrace_ai.analysis.lines.rank_stacks import WORK, more_than
 from dftrace_ai.analysis.lines.words import carrier_text, phase_name, place_text
-from dftrace_ai.analysis.texts import time_text
+from dftrace_ai.analysis.texts import few, time_text
 from dftrace_ai.analysis.why.findings.patterns import rhythm_of
 from dftrace_ai.analysis.why.findings.shares import HOST_PARTS, LONG_ITEM
 from dftrace_ai.analysis.why.model import START_UP, DriftSince, FindingLine, Input, figures_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from dftrace_ai.analysis.lines.carrying import Sampled, Silence
-    from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes, RankStacks
+    from dftrace_ai.analysis.lines.rank_stacks import FunctionTimes, More, RankStacks
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Part
     from dftrace_ai.analysis.why.evidence import Evidence
@@ -187,7 +188,8 @@ def line_of_late_rank(
 ) -> tuple[tuple[FindingLine, ...], str]:
     """Return what a late rank does longer than the others, in one line; nothing where unknown.
 
-    Where it alone does that, and half of its lateness or more is there, also what to try next.
+    It tells of all late ranks that do it. Where they alone do, and half of its lateness or more is
+    there, also what to try next.
     `late_ns` is how much longer than the others it works in a step, on average.
     """
     own = functions.get(number)
@@ -200,15 +202,31 @@ def line_of_late_rank(
         return (), ""
     only = "" if more.others_ns else " only"
     theirs = time_text(more.others_ns) if more.others_ns else "0"
+    alike = _late_alike(more, {number, *late}, functions)
+    who, are = (f"rank {number}", "is") if len(alike) < 2 else (f"ranks {few(alike)}", "are")
+    own_ns = fmean(alike.values())
     place = place_text(more.name, more.file, more.line)
     alone = not more.others_ns and 2 * more.own_ns >= late_ns
-    following = f"Why rank {number} alone is in {place}." if alone else ""
-    text = (
-        f"on rank {number}{only}: {place} {time_text(more.own_ns)} a step, {theirs} on the others"
-    )
+    following = f"Why {who} alone {are} in {place}." if alone else ""
+    text = f"on {who}{only}: {place} {time_text(own_ns)} a step, {theirs} on the others"
     of = own.functions[more.name, more.file]
     # Workers may be in it for longer than the thread that trains takes for its steps.
     hits = min(of.samples, own.samples)
     share = hits / own.samples, *wilson(hits, own.samples)
     carrier = Carrier(more.name, more.file, more.line, *share, own.samples)
     return (FindingLine(f"steps of rank {number}", text, carrier),), following
+
+
+def _late_alike(
+    more: More, late: Collection[int], functions: Mapping[int, FunctionTimes | None]
+) -> dict[int, float]:
+    """Return the late ranks that surely are in a function for longer than others, and how long."""
+    alike: dict[int, float] = {}
+    for number in sorted(late):
+        of = functions.get(number)
+        if of is None or not of.steps:
+            continue
+        own_ns, error = of.ns((more.name, more.file))
+        if own_ns - error > more.others_ns:
+            alike[number] = own_ns
+    return alike

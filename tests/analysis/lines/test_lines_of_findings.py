@@ -467,6 +467,17 @@ def test_of_ranks_that_are_late_alike_each_is_told_its_own_function(tmp_path: Pa
     )
 
 
+def test_late_ranks_that_share_a_function_are_told_together(tmp_path: Path) -> None:
+    programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31)])]) for _ in range(5)]
+    for late in (1, 2):
+        programs[late].loop = [*programs[late].loop, (20, 1, [at("encode", 42, "data.py")])]
+    first = why([write_job(tmp_path, programs)]).findings[0]
+    assert (first.kind, first.ranks) == ("late-rank", (1, 2))
+    (line,) = first.lines
+    assert line.text.startswith("on ranks 1, 2 only: encode (data.py:42) ")
+    assert first.next == "Why ranks 1, 2 alone are in encode (data.py:42)."
+
+
 def test_the_second_of_two_late_ranks_is_told_why_and_what_to_do(tmp_path: Path) -> None:
     """Though it is unsure in which span it is so: the line says in what."""
     programs = [Program(steps=80, loop=[(3, 1, [at("mix", 31)])]) for _ in range(6)]
