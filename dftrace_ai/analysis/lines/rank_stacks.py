@@ -187,8 +187,10 @@ class RankStacks:
     def functions(self, used: Integers) -> FunctionTimes:
         """Return how long a rank was in each function of the program, in steps of a mask.
 
-        In its own thread, and in those that load for it while they work on data.
+        In its own thread, and in those that load for it while they work on data. Of a torn file
+        steps may be left that begin behind the last sample: these are none of them.
         """
+        used = used & (self.steps.start_ns <= self.main.at_ns.max(initial=-1))
         inside = (self.step >= 0) & used[np.maximum(self.step, 0)]
         own = self.main.at(inside)
         found: dict[tuple[str, str], FunctionTime] = {}

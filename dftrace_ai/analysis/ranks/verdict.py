@@ -22,10 +22,10 @@ from dftrace_ai.analysis.ranks.model import (
 from dftrace_ai.analysis.ranks.own_work import steady_steps
 from dftrace_ai.analysis.ranks.packing import PackedChunks
 from dftrace_ai.analysis.ranks.partials import UNTOLD
-from dftrace_ai.analysis.ranks.words import FEWEST_STEPS
+from dftrace_ai.analysis.ranks.words import FEWEST_STEPS, without_trace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.trace_end import are_whole
-from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, few, time_text
+from dftrace_ai.analysis.texts import ARGUMENT_LETTERS, GPU_UNSEEN, time_text
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.wording import counted, shortened
 
@@ -136,7 +136,7 @@ def _silence(
     """Return why there is no verdict; nothing where there is one."""
     why: Silence | str = lateness.abstains
     if why == "one rank":
-        others = f"; {_without_trace(seen)}" if seen.missing else ""
+        others = f"; {without_trace(seen)}" if seen.missing else ""
         alone = "one rank has a trace that can be judged, and nothing is there to compare it with"
         why = f"{alone}{others}"
     elif why == "no common steps":
@@ -207,14 +207,9 @@ def _jumps(clocks: Clocks) -> Iterator[str]:
             yield f"the clock of {one.host} differs by {more} by another way: believed no better"
 
 
-def _without_trace(seen: RanksSeen) -> str:
-    missing = f"{len(seen.missing):,} of {counted(seen.world, 'rank')}"
-    return f"{missing} have no trace that can be judged: {few(seen.missing)}"
-
-
 def _unseen(job: RanksOfJob, seen: RanksSeen, met: Collectives) -> Iterator[str]:
     if seen.missing and seen.seen > 1:
-        yield f"{_without_trace(seen)}; the last may be one of them"
+        yield f"{without_trace(seen)}; the last may be one of them"
     if met.alone and seen.seen > 1:
         names = ", ".join(shortened(group.name, ARGUMENT_LETTERS) for group in met.alone[:3])
         more = f" and {len(met.alone) - 3:,} more" if len(met.alone) > 3 else ""

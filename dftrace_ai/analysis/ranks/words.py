@@ -23,7 +23,14 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dftrace_ai.analysis.ranks.model import Evidence, Excess, Finding, Kind, RanksVerdict
+    from dftrace_ai.analysis.ranks.model import (
+        Evidence,
+        Excess,
+        Finding,
+        Kind,
+        RanksSeen,
+        RanksVerdict,
+    )
     from dftrace_ai.analysis.ranks.partials import Place
 
 TITLES: Final[dict[Kind, tuple[str, str]]] = {
@@ -437,12 +444,15 @@ def _head(verdict: RanksVerdict) -> Iterator[str]:
 
 def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
     if verdict.findings:
-        yield from first_rows(verdict.findings[0])
+        missing = bool(verdict.ranks.missing)
+        yield from first_rows(verdict.findings[0], missing=missing)
         for at, other in enumerate(verdict.findings[1 : 1 + MOST_BESIDE]):
             yield "also", f"{other.what} {sureness(other)}"
             # Of two causes each is told with its cost; what else there is comes after these.
             if at == 0 and other.severity != "info":
-                yield from (row for row in first_rows(other) if row[0] in ROWS_BESIDE)
+                yield from (
+                    row for row in first_rows(other, missing=missing) if row[0] in ROWS_BESIDE
+                )
     elif verdict.collectives:
         dearest = max(verdict.collectives, key=lambda row: row.wait_share)
         text = f"{_cost(dearest.wait_share)} of the steps, in {_call(dearest.name, dearest.group)}"
@@ -458,8 +468,8 @@ def _rows(verdict: RanksVerdict) -> Iterator[tuple[str, str]]:
         yield "unseen", "; ".join(verdict.unseen)
 
 
-def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield what shows a finding, what it costs, and what to try."""
+def first_rows(finding: Finding, *, missing: bool) -> Iterator[tuple[str, str]]:
+    """Yield what shows a finding, its cost, what to try; ranks that are `missing` may be late."""
     figures = finding.evidence
     excess = figures.excess
     if excess and finding.ranks and finding.kind != "memory":
@@ -472,6 +482,7 @@ def first_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     if finding.cost:
         once = _once_text(figures)
         be = "then be" if once else "be"
+        be += " at most" if missing else ""
         faster = f"; without it the run would {be} {finding.without:.3g} times as fast"
         is_much = finding.without >= NOTABLE
         apart = f" {_but_for(replace(figures, beside_ranks=()))}" if figures.beside else ""
@@ -503,6 +514,12 @@ def span_text(name: str) -> str:
     if name in UNNAMED:
         return UNNAMED[name]
     return shortened(name.rpartition("/")[2], ARGUMENT_LETTERS)
+
+
+def without_trace(seen: RanksSeen) -> str:
+    """Return which ranks have no trace that can be judged."""
+    missing = f"{len(seen.missing):,} of {counted(seen.world, 'rank')}"
+    return f"{missing} have no trace that can be judged: {few(seen.missing)}"
 
 
 def judged_text(verdict: RanksVerdict) -> str:

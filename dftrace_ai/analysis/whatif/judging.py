@@ -9,9 +9,11 @@ import numpy as np
 
 from dftrace_ai.analysis.ranks.clock_offsets import clocks_of
 from dftrace_ai.analysis.ranks.job import RanksOfJob, read_ranks
+from dftrace_ai.analysis.ranks.judging import ranks_seen
 from dftrace_ai.analysis.ranks.lateness import lateness_of
 from dftrace_ai.analysis.ranks.model import LIMITS, bubble_share
 from dftrace_ai.analysis.ranks.partials import UNTOLD
+from dftrace_ai.analysis.ranks.words import without_trace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.whatif.causes import (
     CALLED,
@@ -189,7 +191,11 @@ def _with_each(answer: Answer, job: RanksOfJob) -> WhatIf:
     if run is None or answer.result.slowdown is None:
         return answer.result
     work = Work.of(run.operations, run.weighed.times, _stages(run.gathered.places))
-    return with_each(answer.result, job, run, work)
+    result = with_each(answer.result, job, run, work)
+    if not job.missing:
+        return result
+    unseen = f"{without_trace(ranks_seen(job))}; were they as slow, no other would be worth as much"
+    return replace(result, unseen=(*result.unseen, unseen))
 
 
 def _run_of(gathered: Gathered | None, clocks: Clocks, held: Mapping[str, float]) -> Run | Unjudged:

@@ -140,7 +140,7 @@ def in_words(found: WhatIf, limit: Limit) -> WhatIf:
     return replace(
         found,
         abstained=silences,
-        unseen=(GPU_UNSEEN,) if found.form == "host" else (),
+        unseen=(*found.unseen, *((GPU_UNSEEN,) if found.form == "host" else ())),
         severity=None if cause.kind in UNNAMED else severity(limit, _cost(found)),
         what=_what(found, found.slowdown),
         next=_next_in_turn(found) or _next(cause, found.bubble),

@@ -301,7 +301,10 @@ def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
             *unread,
         ),
         disk_waiting=waiting_processors(evidence),
-        start_notes=() if evidence.is_short else tuple(start_notes(evidence)),
+        # How long it was there nobody knows of a rank whose trace is torn.
+        start_notes=()
+        if evidence.is_short or not rank.process.is_whole
+        else tuple(start_notes(evidence)),
         misses_loader=not evidence.signals.loader,
         unnamed_is_little=is_usual_for_frameworks(evidence),
         lines=lines,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.judging import JudgedSteps, OwnTime
     from dftrace_ai.analysis.why.model import FindingLine
 
+WHOM: Final = "whom ranks wait for"
 # Of more late ranks the first are looked at for the function in which they are.
 MOST_APART: Final = 4
 # What ranks wait in a step is explained by who is late where that is so much of it.
@@ -75,7 +76,7 @@ def _unsure(judged: Mapping[int, JudgedSteps], limits: Limits) -> tuple[Abstenti
         return ()
     return (
         Abstention(
-            "whom ranks wait for",
+            WHOM,
             f"rank {number} works {time_text(longer)} longer in a step, and the others wait "
             f"{time_text(waits)} longer; {limits['steps'].warning:g} steady steps are needed to "
             "say that they do for it",

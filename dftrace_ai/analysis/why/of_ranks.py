@@ -68,8 +68,8 @@ def told_of_ranks(
             [
                 one
                 for one in found
-                if not (is_explained and _waits(one))
-                and not (once and one.kind == "slow-step" and (_waits(one) or one.rank in once))
+                if not (is_explained and waits(one))
+                and not (once and one.kind == "slow-step" and (waits(one) or one.rank in once))
                 and not (one.kind == "not-annotated" and one.rank in in_no_span)
             ]
             for found in things.values()
@@ -175,7 +175,8 @@ def _with_line(late: Finding, said: Mapping[int | None, Finding]) -> Finding:
     return late if other is None or not _is_in_no_span(late) else replace(late, lines=other.lines)
 
 
-def _waits(finding: Finding) -> bool:
+def waits(finding: Finding) -> bool:
+    """Return whether a finding is that ranks wait for others."""
     return finding.kind == "communication-bound" or finding.cause == "comm"
 
 
@@ -187,8 +188,10 @@ def _behind_a_bubble(
     What ranks wait beyond it they wait for each other, on a crowded host or where it is little.
     """
     costs = [one.cost for one in late.found if one.cause == "bubble" and one.severity != "info"]
-    waits = [one.share for of in judged for one in of.findings if one.kind == "communication-bound"]
-    if not costs or not (crowded or costs[0] >= EXPLAINED * max(waits, default=0.0)):
+    shares = [
+        one.share for of in judged for one in of.findings if one.kind == "communication-bound"
+    ]
+    if not costs or not (crowded or costs[0] >= EXPLAINED * max(shares, default=0.0)):
         return lambda _: False
     return lambda one: one.kind in {"communication-bound", "not-annotated"} or one.cause == "jitter"
 

@@ -20,7 +20,7 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.texts import MOST_RANKS, few
 from dftrace_ai.analysis.thresholds import Abstention
 from dftrace_ai.analysis.why.judging import judged_of
-from dftrace_ai.analysis.why.late_ranks import LateRanks, late_ranks_of
+from dftrace_ai.analysis.why.late_ranks import WHOM, LateRanks, late_ranks_of
 from dftrace_ai.analysis.why.model import (
     LIMITS,
     Finding,
@@ -30,7 +30,7 @@ from dftrace_ai.analysis.why.model import (
     Verdict,
     figures_of,
 )
-from dftrace_ai.analysis.why.of_ranks import OfRank, told_of_ranks
+from dftrace_ai.analysis.why.of_ranks import OfRank, told_of_ranks, waits
 from dftrace_ai.analysis.why.sentences import in_words
 from dftrace_ai.analysis.why.words import range_text
 from dftrace_ai.wording import counted
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.executors import Spread
     from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.reading.identity import Owner, Owners
     from dftrace_ai.analysis.reading.trace_set import TracePaths
     from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.thresholds import Confidence, Limits
@@ -51,6 +52,8 @@ NO_STEPS: Final = (
     "ai.pipeline.step, no step numbers (ai.update) and no two optimizer steps (ai.compute.step)"
 )
 NONE_LEFT: Final = "no steps were found that can be judged: the traces are not whole"
+# Behind the path of a torn file, in what is told of it.
+BEHIND_PATH: Final = ": torn: "
 # Of all processors so many percent are in use by others than this job where a host is crowded.
 OTHERS_PERCENT: Final = 40.0
 # What is lost of a rank, and how.
@@ -164,6 +167,20 @@ class _JudgedJob:
         self._others_have_items = others.items
         self.breaks_off = len(self.ranks) > 1 and breaks_off(traces.owners)
         self._of_host = Counter(rank.host for rank in self.ranks)
+        self.torn = [owner for owner in owners.all if _is_torn(owner, owners)]
+        self.judged = [*self._judged()]
+        # Of which a tear has left too little.
+        lost = {owner.header.rank for owner in self.torn if not self.names}
+        self.lost_ranks = lost - {rank.number for rank, _ in self.judged} - {None}
+
+    def _judged(self) -> Iterator[tuple[JudgedRank, JudgedSteps]]:
+        # A few steps of a torn one tell of no others.
+        judged = [(rank, rank.steps) for rank in self.ranks if rank.steps and rank.steps.is_judged]
+        torn = {owner.number for owner in self.torn}
+        is_long = any(not steps.is_short for _, steps in judged)
+        for rank, steps in judged:
+            if not (is_long and steps.is_short and rank.order[1] in torn):
+                yield rank, steps
 
     def late_ranks(self, judged: Sequence[OfRank]) -> LateRanks:
         """Return which ranks the others wait for."""
@@ -173,6 +190,13 @@ class _JudgedJob:
             return LateRanks()
         by_number = {one.number: one.steps for one in judged}
         return late_ranks_of(partials, by_number, breaks_off=self.breaks_off)
+
+    def beside_lost(self, late: LateRanks, judged: Sequence[OfRank]) -> LateRanks:
+        # Ranks may wait for those of which too little is left.
+        wait = any(waits(one) for of in judged for one in of.findings)
+        if not self.lost_ranks or not (late.found or wait):
+            return late
+        return late._replace(unsure=(_may_be_late(self.lost_ranks),))
 
     def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> OfRank:
         """Return the findings of a rank as they are beside what the other processes show."""
@@ -222,9 +246,13 @@ class _JudgedJob:
     def rank_notes(self, found: Sequence[OfRank], known: Collection[str]) -> Iterator[str]:
         """Yield what is to be told of ranks, and of which where it is not of all."""
         ranks: dict[str, list[int]] = defaultdict(list)
+        # Who reads samples comes upon the end of a torn file as well.
+        torn = {note.partition(BEHIND_PATH)[0] for note in known if BEHIND_PATH in note}
         for one in found:
             for note in {*one.steps.notes}.difference(known):
-                ranks[note].append(one.number)
+                path, tear, _ = note.partition(BEHIND_PATH)
+                if not tear or path not in torn:
+                    ranks[note].append(one.number)
         for note, of in ranks.items():
             yield f"{note}{self._named(of)}"
 
@@ -272,6 +300,8 @@ class _JudgedJob:
         crowd = rank.crowd
         if crowd is None:
             return None
+        if any(one.host == rank.host and one.header.rank in self.lost_ranks for one in self.torn):
+            return None  # what these used is not known
         used = [
             one.mean(crowd.low_ns, crowd.high_ns)
             for other in self.ranks
@@ -283,6 +313,20 @@ class _JudgedJob:
             return None  # what it used is not known
         others = crowd.percent - sum(known) / crowd.cpus
         return others if others >= OTHERS_PERCENT else None
+
+
+def _may_be_late(ranks: Collection[int | None]) -> Abstention:
+    numbers = few(rank for rank in ranks if rank is not None)
+    if len(ranks) > 1:
+        why = f"ranks {numbers}, whose traces are torn, may be late"
+    else:
+        why = f"rank {numbers}, whose trace is torn, may be late"
+    return Abstention(WHOM, why)
+
+
+def _is_torn(owner: Owner, owners: Owners) -> bool:
+    is_rank = owner.is_last and owner.header.rank is not None and owners.employer(owner) is None
+    return is_rank and not owner.files[-1].end.whole
 
 
 def _in_a_crowd(finding: Finding) -> Finding:
@@ -325,7 +369,7 @@ def _ends_told(job: _JudgedJob, facts: JobFacts, traces: TraceSet) -> Iterator[s
 
 def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[str]) -> Verdict:
     steps = [(rank, rank.steps) for rank in job.ranks if rank.steps is not None]
-    found = [job.completed(rank, of_rank, limits) for rank, of_rank in steps if of_rank.is_judged]
+    found = [job.completed(rank, of_rank, limits) for rank, of_rank in job.judged]
     if not steps:
         return Verdict(
             "abstained",
@@ -334,7 +378,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
             notes=facts.notes,
         )
     shown = found[0] if found else job.completed(*steps[0], limits)
-    late = job.late_ranks(found)
+    late = job.beside_lost(job.late_ranks(found), found)
     common, rare = told_of_ranks(found, late, crowded=job.is_crowded(found))
     if common:
         # What is shown of steps is of the rank of which the figures of the verdict are.
@@ -362,7 +406,7 @@ def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits, ends: Sequence[st
         return tuple(_after_the_crowd(finding, found) for finding in worded)
 
     return Verdict(
-        common[0].kind if common else ("none" if enough else "abstained"),
+        common[0].kind if common else ("none" if enough and not late.unsure else "abstained"),
         rank=shown.number,
         ranks=len(job.ranks),
         steps=shown.steps.facts,

@@ -19,6 +19,7 @@ from dftrace_ai.analysis.texts import (
     time_text,
 )
 from dftrace_ai.analysis.thresholds import silences, sureness
+from dftrace_ai.analysis.why.late_ranks import WHOM
 from dftrace_ai.analysis.why.model import START_UP, Lateness, figures_of
 from dftrace_ai.wording import counted, shortened
 
@@ -196,7 +197,8 @@ def first_rows(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
         figures = figures_of(finding, Lateness)
         if (times := figures["without"]) >= NOTABLE:
             then = once_text(figures["beside_ranks"], turns=figures["beside_turns"])
-            yield "at best", f"{times:.3g} times as fast, without it{then}"
+            unsure = [f"; but {one.why}" for one in verdict.abstained if one.what == WHOM]
+            yield "at best", f"{times:.3g} times as fast, without it{then}{''.join(unsure)}"
     if finding.kind in SHARES_OF_STEPS and finding.cause != START_UP and finding.share < 1:
         times = 1 / (1 - finding.share)
         # Where steps are not all of the training, it is not the training.

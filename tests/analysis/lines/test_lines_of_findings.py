@@ -337,6 +337,18 @@ def test_what_a_late_rank_does_longer_is_named(helper: list[Called], tmp_path: P
     assert found, line.text
     assert float(found[1]) == pytest.approx(20, rel=0.2)
     assert verdict.findings[0].next == "Why rank 1 alone is in encode (data.py:42)."
+    # Of steps whose samples were torn off nobody knows what they are in.
+    for file in [path for path in tmp_path.rglob("*.pfw*") if '"rank":1' in path.read_text()]:
+        kept = file.read_text().splitlines(keepends=True)
+        chunks = [at for at, line in enumerate(kept) if '"ph":"P"' in line]
+        lost = {*chunks[len(chunks) // 2 :]}
+        file.write_text("".join(line for at, line in enumerate(kept) if at not in lost) + '{"na')
+    verdict = why([tmp_path])
+    # Who reads steps and who reads samples come upon the same end.
+    assert sum(": torn: " in note for note in verdict.notes) == 1
+    found = re.fullmatch(told, one_line(verdict, "late-rank").text)
+    assert found
+    assert float(found[1]) == pytest.approx(20, rel=0.2)
     # One that does the same a little longer says nothing of a line.
     for program in programs:
         program.loop = [(20, 1, [at("encode", 42, "data.py")])]

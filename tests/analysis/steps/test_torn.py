@@ -25,16 +25,21 @@ def told(command: str, *words: object) -> str:
     return " ".join(done.out.split())
 
 
-def lines_of(rank: int) -> tuple[TraceLines, list[int]]:
+def lines_of(rank: int, own_ms: int = 0, world: int = 2) -> tuple[TraceLines, list[int]]:
     """A rank as `auto` records it: a turn's steps, then its collectives; and the ends of turns."""
-    trace = TraceLines(200 + rank, rank=rank, world_size=2)
-    trace.custom("process_group", '{"name":"0","description":"default_pg","ranks":[0,1]}')
+    trace = TraceLines(200 + rank, rank=rank, world_size=world, cpus=2)
+    ranks = [*range(world)]
+    group = f'{{"name":"0","description":"default_pg","ranks":{ranks}}}'
+    trace.custom("process_group", group)
     ends = []
     for turn in range(TURNS):
         calls = []
         for step in range(turn * STEPS, (turn + 1) * STEPS):
             at = 1000 * MS + step * 25 * MS
-            own = LATE_MS if rank == 1 else OTHERS_MS
+            own = own_ms or (LATE_MS if rank == 1 else OTHERS_MS)
+            if own_ms:
+                # Of two ranks each has a processor.
+                trace.counter("cpu %", at, process=100.0, system=100.0)
             trace.span("forward", "compute", at, own * MS, step=step)
             trace.span("backward", "compute", at + own * MS, (23 - own) * MS, step=step)
             trace.span("step", "compute", at + 23 * MS, MS, step=step)
@@ -123,3 +128,52 @@ def test_of_what_has_no_step_left_it_is_said(tmp_path: Path, count: int) -> None
 def test_info_says_that_a_file_is_torn(tmp_path: Path) -> None:
     folder = torn(tmp_path / "cut", {1: 0.5}, whole_lines=False)
     assert "t-host-201.pfw.gz: torn: its last block or line is cut" in invoke("info", folder).err
+
+
+def of_several(folder: Path, own_ms: list[int], kept: int) -> Path:
+    """Ranks that each work so long, and of rank 1 so many lines."""
+    folder.mkdir(exist_ok=True)
+    for rank, ms in enumerate(own_ms):
+        text = lines_of(rank, ms, len(own_ms))[0].text
+        if rank == 1:
+            text = b"\n".join(text.splitlines()[:kept]) + b'\n{"na'
+        (folder / f"t-host-{200 + rank}.pfw").write_bytes(text)
+    return folder
+
+
+# Of which no step is left, and steps without their collectives.
+@pytest.mark.parametrize("kept", [6, 60])
+def test_waiting_that_may_be_for_a_torn_rank_is_no_finding(tmp_path: Path, kept: int) -> None:
+    folder = of_several(tmp_path, [OTHERS_MS, LATE_MS], kept)
+    said = told("why", folder)
+    assert "NO VERDICT" in said
+    assert "whom ranks wait for: rank 1, whose trace is torn, may be late" in said
+    assert "overlap" not in said
+    # What it has used is not others'.
+    assert "other programs" not in said
+    assert "times as fast" not in said
+
+
+def test_what_is_won_without_a_late_rank_is_unsure_where_another_is_torn(tmp_path: Path) -> None:
+    folder = of_several(tmp_path, [4, 20, 12, 4], 60)
+    why, ranks, whatif = (told(command, folder) for command in ("why", "ranks", "whatif"))
+    for said in (why, ranks, whatif):
+        assert "ONE SLOW RANK" in said
+        assert "rank 2" in said.lower()
+    assert "times as fast, without it; but rank 1, whose trace is torn, may be late" in why
+    assert "without it the run would be at most " in ranks
+    assert "1 of 4 ranks have no trace that can be judged: 1; were they as slow" in whatif
+
+
+def test_few_steps_of_a_torn_rank_tell_of_no_others(tmp_path: Path) -> None:
+    """Nor how long it was there before its second step."""
+    lines = lines_of(1)[0].lines
+    first = lines_of(1)[1][0]
+    steps = [at for at, line in enumerate(lines[:first]) if '"cat":"pipeline"' in line][:12]
+    calls = [at for at, line in enumerate(lines[:first]) if '"cat":"comm"' in line][:12]
+    folder = of_several(tmp_path, [OTHERS_MS, LATE_MS], 0)
+    kept = [*lines[: steps[-1] + 1], *(lines[at] for at in calls), '{"na']
+    (folder / "t-host-201.pfw").write_text("\n".join(kept))
+    verdict = json.loads(invoke("why", "--json", folder).out)
+    assert (verdict["verdict"], verdict["rank"]) == ("abstained", 0)
+    assert verdict["abstained"][-1]["why"] == "rank 1, whose trace is torn, may be late"
