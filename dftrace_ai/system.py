@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,14 +20,8 @@ O_PATH: Final[int] = getattr(os, "O_PATH", 0)
 TO_READ: Final = os.O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY
 """Nothing is waited for, should it be a pipe, and no other program gets it."""
 
-# By which a system, a terminal or a user asks a program to end.
-ENDING: Final = tuple(
-    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-
 HAS_USERS: Final = hasattr(os, "geteuid")
 """Whether files have owners by number, whom this process may be compared with."""
-
 
 HOLDS_FOLDERS: Final = hasattr(os, "O_DIRECTORY")
 """Whether a folder can be opened, and what is open renamed."""

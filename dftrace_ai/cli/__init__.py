@@ -15,8 +15,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from dftrace_ai import system
-
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -28,6 +26,10 @@ __all__ = ["app", "main"]
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+# By which a system, a terminal or a user asks a program to end; Windows has one of them.
+ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 
 # A command that is unwound has this and the number of the signal as its status until it ends.
 STATUS: Final = 128
@@ -117,7 +119,7 @@ def _end_in_order() -> None:
         if os.getpid() != owner:
             _end_by(number)  # a forked child, which has put nothing aside
         # Once is enough, and who is impatient sends it to all of the group again.
-        for each in system.ENDING:
+        for each in ENDING:
             if signal.getsignal(each) is unwind:
                 signal.signal(each, signal.SIG_IGN)
         came.append(number)
@@ -129,7 +131,7 @@ def _end_in_order() -> None:
 
     # Exit handlers run in the opposite order.
     atexit.register(end)
-    for each in system.ENDING:
+    for each in ENDING:
         if signal.getsignal(each) is signal.SIG_DFL:
             signal.signal(each, unwind)
 

@@ -22,6 +22,7 @@ ENDS = """
 
         def __getitem__(self, item):
             if self.busy and item == 9:
+                os.write(begun[1], b"9")
                 time.sleep(600)
             return torch.ones(2)
 
@@ -31,6 +32,8 @@ ENDS = """
         batches = iter(loader)
         for _ in range(8 if busy else 16):
             model(next(batches)).sum().backward()
+        if busy:
+            os.read(begun[0], 1)  # a worker that has not begun an item ends by itself
         return loader, batches
 
     def at_exit():
@@ -54,6 +57,7 @@ ENDS = """
     def terminated():
         killed(number=signal.SIGTERM)
 
+    begun = os.pipe()
     out = os.path.dirname(os.environ["DFTRACE_LOG_FILE"])
     gc.freeze()  # none of the children collects what was imported
     for end in (at_exit, finalized, by_its_loader, killed, terminated):
