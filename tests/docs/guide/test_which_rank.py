@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 
 import orjson
@@ -64,7 +65,9 @@ def rows_of(text: str) -> dict[str, str]:
     text = re.sub(r"N (s|ms|us)\b", "TIME", text)
     lines = text.splitlines()
     rows = {line[2:12].strip(): line[12:] for line in lines if line.startswith("  ")}
-    return {"title": lines[0], "what": lines[1], **rows}
+    # A long sentence goes on in the next line.
+    what = takewhile(lambda line: line and not line.startswith("  "), lines[1:])
+    return {"title": lines[0], "what": " ".join(map(str.strip, what)), **rows}
 
 
 def shown(command: str) -> dict[str, str]:
