@@ -60,13 +60,14 @@ TESTS_OF_READING := tests/analysis
 
 # What needs $(TRACKERS): dftracer is in it, too.
 TESTS_OF_LOGGERS := tests/loggers tests/compat
+TESTS_OF_SITE := tests/docs/test_site.py
 
 run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=10 $(2)
 
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test all check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table cluster-table fuzz fuzz-long fuzz-programs soak matrices test-life test-reading test-loggers test-rest test-wheel \
+        native-test round-trip check-commands check-rest generated fault-table why-table ranks-table lines-table diff-table cluster-table fuzz fuzz-long fuzz-programs soak matrices test-life test-reading test-loggers test-rest test-site test-wheel \
         test-packages test-frameworks test-torch wheel
 
 help: ## show this list
@@ -199,7 +200,7 @@ check-rest: $(VENV)/test-tools test-packages
 # together: none of them waits for packages, which whoever begins them has seen to.
 LANES ?= 2
 SIDE_BY_SIDE := PACKAGES_ARE_THERE=1 BUILT=$$($(BUILT_IN)) --no-print-directory --jobs $(LANES) --keep-going --output-sync=target
-TESTS := test-rest test-life test-reading test-loggers round-trip test-wheel fuzz
+TESTS := test-rest test-life test-reading test-loggers test-site round-trip test-wheel fuzz
 
 test: $(VENV)/test-tools test-packages ## run every test
 	$(MAKE) $(SIDE_BY_SIDE) $(TESTS)
@@ -217,8 +218,11 @@ test-reading: $(VENV)/test-tools test-packages ## the Python tests of commands t
 test-loggers: $(VENV)/test-tools $(TRACKERS)/made test-packages ## the Python tests of experiment loggers, and beside dftracer
 	$(call run_pytest,$@,$(TESTS_OF_LOGGERS))
 
-test-rest: $(VENV)/test-tools $(DOCS)/made test-packages ## all other Python tests
-	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) $(TESTS_OF_READING) $(TESTS_OF_LOGGERS) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+test-rest: $(VENV)/test-tools test-packages ## all other Python tests
+	$(call run_pytest,$@,--ignore=$(TESTS_OF_SITE) $(filter-out $(TESTS_OF_LIFE) $(TESTS_OF_READING) $(TESTS_OF_LOGGERS) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+
+test-site: $(VENV)/test-tools $(DOCS)/made test-packages ## the tests of the documents as a site, which they build
+	$(call run_pytest,$@,$(TESTS_OF_SITE))
 
 test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
 	$(call run_pytest,$@,tests/integrations/frameworks/apart)

@@ -8,11 +8,11 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 150_000,
-    "python": 111_000,
-    "tests": 116_000,
-    "of_one_neighbour": 46,
-    "untyped": 72,
+    "product": 147_331,
+    "python": 109_040,
+    "tests": 112_690,
+    "of_one_neighbour": 43,
+    "untyped": 61,
     "inner_docstrings": 2_650,
 }
 FEWEST_COMMENTS = 2_000
