@@ -8,8 +8,8 @@ from house import COUNTS
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now. Lines
 # are raised by what users can do that they could not do before, and by nothing else.
 CEILINGS = {
-    "product": 147_331,
-    "python": 109_040,
+    "product": 147_333,
+    "python": 109_042,
     "tests": 112_690,
     "of_one_neighbour": 43,
     "untyped": 61,

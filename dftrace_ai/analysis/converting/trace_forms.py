@@ -20,8 +20,6 @@ from dftrace_ai.analysis.converting.placing import (
 )
 from dftrace_ai.analysis.merging import check_name, written
 from dftrace_ai.analysis.merging.gathering import Asked, gathered
-from dftrace_ai.analysis.otlp.messages import Batch
-from dftrace_ai.analysis.otlp.placing import PlacedSpans
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.reader import FRAMING, event_of
 from dftrace_ai.analysis.reading.stack_lines import is_of_stacks
@@ -287,6 +285,10 @@ def write_as_otlp(traces: TraceSet, path: Path, name: str) -> tuple[list[Convert
 
     https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/ has the form.
     """
+    # The other forms do without NumPy.
+    from dftrace_ai.analysis.otlp.messages import Batch
+    from dftrace_ai.analysis.otlp.placing import PlacedSpans
+
     notes: list[str] = []
     count = 0
     packed = name.endswith(".gz")
