@@ -10,7 +10,7 @@ from house import COUNTS
 CEILINGS = {
     "product": 147_333,
     "python": 109_042,
-    "tests": 112_690,
+    "tests": 112_685,
     "of_one_neighbour": 43,
     "untyped": 61,
     "inner_docstrings": 2_650,

@@ -12,6 +12,8 @@ import pytest
 from conftest import clean_environment
 from docs.pages import ROOT
 
+from dftrace_ai import __version__
+
 TRY = str(Path(__file__).with_name("try_wheel.py"))
 LIBRARIES = ("libdeflate", "libzstd")
 HIDDEN = (
@@ -23,9 +25,9 @@ HIDE = 'for path in $HIDDEN; do mount --bind /dev/null "$path" || exit 99; done;
 
 
 def built(folder: str) -> Path:
-    """The wheel for this interpreter, as it would be published, in a folder below `build`."""
-    version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    found = sorted((ROOT / "build" / folder).glob(f"*-{version}-{version}-*.whl"))
+    """The wheel of this version and interpreter, as it would be published, in a folder of `build`."""
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    found = sorted((ROOT / "build" / folder).glob(f"*-{__version__}-{tag}-{tag}-*.whl"))
     if not found:
         pytest.skip("no wheel is built; make test-wheel builds it")
     (one,) = found
